@@ -18,8 +18,8 @@ from typing import NamedTuple
 from sqlalchemy import Index, select
 
 from loomlog.connectors.storage.postgres import Reader
-from loomlog.projections.engine.batch import EventAt, Item
-from loomlog.projections.tables import Scope, table_of, within
+from loomlog.projections.engine.batch import PositionedEvent, ProjectionItem
+from loomlog.projections.tables import Scope, define_table, in_scope
 from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 
 DIGEST_BYTES = 16
@@ -53,7 +53,7 @@ class AuditRow(NamedTuple):
     """Records from there on."""
 
 
-audit = table_of(
+audit = define_table(
     "audit",
     AuditRow,
     Index("audit_session", "session_id", "tenant", "first_offset"),
@@ -62,7 +62,7 @@ audit = table_of(
 )
 
 
-def apply(before: AuditRow | None, events: Sequence[EventAt]) -> AuditRow | None:
+def apply(before: AuditRow | None, events: Sequence[PositionedEvent]) -> AuditRow | None:
     """The row after these events of its run, which are dense and follow what is in `before`."""
     if not events:
         return before
@@ -86,7 +86,7 @@ def apply(before: AuditRow | None, events: Sequence[EventAt]) -> AuditRow | None
         withheld=0,
     )
     for at in events:
-        row = _milestone(row, at)
+        row = _apply_event(row, at)
     return row._replace(
         last_offset=last.offset,
         last_seq=last.envelope.seq,
@@ -95,7 +95,7 @@ def apply(before: AuditRow | None, events: Sequence[EventAt]) -> AuditRow | None
     )
 
 
-def _milestone(row: AuditRow, at: EventAt) -> AuditRow:
+def _apply_event(row: AuditRow, at: PositionedEvent) -> AuditRow:
     match at.event:
         case RunStarted(session_id=session_id):
             return row._replace(session_id=session_id, status="open", started_at_ms=at.envelope.at_ms)
@@ -111,7 +111,7 @@ def _milestone(row: AuditRow, at: EventAt) -> AuditRow:
             return row
 
 
-def halt(before: AuditRow | None, run_id: str, partition: int, items: Sequence[Item]) -> AuditRow:
+def halt(before: AuditRow | None, run_id: str, partition: int, items: Sequence[ProjectionItem]) -> AuditRow:
     """The row of a run that stops, or has stopped, before `items`, the first of which cannot be folded."""
     offset = items[0].offset
     if before is not None:
@@ -121,7 +121,7 @@ def halt(before: AuditRow | None, run_id: str, partition: int, items: Sequence[I
     return AuditRow(
         run_id=run_id,
         # Only the first record may say: the others could come in a later poll, and rows must not depend on polls.
-        tenant=first.envelope.tenant if isinstance(first, EventAt) else "",
+        tenant=first.envelope.tenant if isinstance(first, PositionedEvent) else "",
         session_id="",
         partition=partition,
         first_offset=offset,
@@ -140,7 +140,7 @@ def halt(before: AuditRow | None, run_id: str, partition: int, items: Sequence[I
 
 async def find_run(reader: Reader, tenant: Scope, run_id: str) -> AuditRow | None:
     """Where that run lies, whatever became of it. Of a halted run only the part before the halt is known."""
-    found = await reader.fetch(select(audit).where(within(audit.c.tenant, tenant), audit.c.run_id == run_id))
+    found = await reader.fetch(select(audit).where(in_scope(audit.c.tenant, tenant), audit.c.run_id == run_id))
     return AuditRow._make(found[0]) if found else None
 
 
@@ -148,7 +148,7 @@ async def last_run_of_session(reader: Reader, tenant: Scope, session_id: str) ->
     """The newest run of a session that was accepted. All runs of a session share a partition, so offsets order them."""
     found = await reader.fetch(
         select(audit)
-        .where(within(audit.c.tenant, tenant), audit.c.session_id == session_id, audit.c.status != "refused")
+        .where(in_scope(audit.c.tenant, tenant), audit.c.session_id == session_id, audit.c.status != "refused")
         .order_by(audit.c.first_offset.desc())
         .limit(1)
     )

@@ -15,9 +15,17 @@ import orjson
 from sqlalchemy import ColumnElement, Index, func, select, text, tuple_
 
 from loomlog.connectors.storage.postgres import Reader
-from loomlog.projections.engine.batch import EventAt
+from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.projections.runs import RunRow
-from loomlog.projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
+from loomlog.projections.tables import (
+    Json,
+    Scope,
+    define_table,
+    in_scope,
+    page_token,
+    parse_page_token,
+    parse_token_number,
+)
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
 
 PENDING, DELIVERED = "pending", "delivered"
@@ -62,7 +70,7 @@ class InterruptRow(NamedTuple):
     """Subject of the caller who sent the answer."""
 
 
-interrupts = table_of(
+interrupts = define_table(
     "interrupts",
     InterruptRow,
     Index("interrupts_user", "user_id", "tenant", "created_at_ms", "run_id", "interrupt_id"),
@@ -85,18 +93,18 @@ FIRST_PLACES = tuple(InterruptRow._fields.index(name) for name in sorted(FIRST_W
 InterruptKey = tuple[str, str]
 
 
-def apply(run: RunRow, events: Sequence[EventAt]) -> dict[InterruptKey, InterruptRow]:
+def apply(run: RunRow, events: Sequence[PositionedEvent]) -> dict[InterruptKey, InterruptRow]:
     """The changes these events of one run make."""
     rows: dict[InterruptKey, InterruptRow] = {}
     for at in events:
         change = _change(run, at)
         if change is not None:
             key = (change.run_id, change.interrupt_id)
-            rows[key] = merged(rows[key], change) if key in rows else change
+            rows[key] = merge_rows(rows[key], change) if key in rows else change
     return rows
 
 
-def merged(old: InterruptRow, new: InterruptRow) -> InterruptRow:
+def merge_rows(old: InterruptRow, new: InterruptRow) -> InterruptRow:
     """`new` laid over `old`; the same as the upsert does with the policy of FIRST_WINS."""
     values = [a if b is None else b for a, b in zip(old, new, strict=True)]
     for place in FIRST_PLACES:
@@ -104,13 +112,13 @@ def merged(old: InterruptRow, new: InterruptRow) -> InterruptRow:
     return InterruptRow._make(values)
 
 
-def _change(run: RunRow, at: EventAt) -> InterruptRow | None:
+def _change(run: RunRow, at: PositionedEvent) -> InterruptRow | None:
     match at.event:
         case InterruptionOpened() as event:
             return _row(
                 at,
                 event,
-                **_of_run(run),
+                **_run_columns(run),
                 kind=event.kind,
                 status=PENDING,
                 question=event.question,
@@ -124,7 +132,7 @@ def _change(run: RunRow, at: EventAt) -> InterruptRow | None:
             return _row(
                 at,
                 event,
-                **_of_run(run),
+                **_run_columns(run),
                 kind=NOTICE,
                 status=DELIVERED,
                 question=event.message,
@@ -147,11 +155,13 @@ def _change(run: RunRow, at: EventAt) -> InterruptRow | None:
             return None
 
 
-def _of_run(run: RunRow) -> dict[str, str]:
+def _run_columns(run: RunRow) -> dict[str, str]:
     return {"user_id": run.user_id, "session_id": run.session_id, "agent_id": run.agent_id, "agent": run.agent}
 
 
-def _row(at: EventAt, event: InterruptionOpened | PersonNotified | InterruptionClosed, **more: Any) -> InterruptRow:
+def _row(
+    at: PositionedEvent, event: InterruptionOpened | PersonNotified | InterruptionClosed, **more: Any
+) -> InterruptRow:
     return InterruptRow(
         run_id=at.envelope.aggregate,
         interrupt_id=event.interrupt_id,
@@ -186,42 +196,42 @@ class InterruptPage:
 async def interrupt_by_id(reader: Reader, tenant: Scope, run_id: str, interrupt_id: str) -> InterruptRow | None:
     """The interrupt of that run and id."""
     columns = interrupts.c
-    conditions = [within(columns.tenant, tenant), columns.run_id == run_id, columns.interrupt_id == interrupt_id]
+    conditions = [in_scope(columns.tenant, tenant), columns.run_id == run_id, columns.interrupt_id == interrupt_id]
     found = await reader.fetch(select(interrupts).where(*conditions))
     return InterruptRow._make(found[0]) if found else None
 
 
 async def list_interrupts(
-    reader: Reader, tenant: Scope, wanted: InterruptFilter, *, limit: int = PAGE_MAX, after: str = ""
+    reader: Reader, tenant: Scope, filters: InterruptFilter, *, limit: int = PAGE_MAX, after: str = ""
 ) -> InterruptPage:
-    """Interrupts, newest first. Raises BadPlace for an `after` that this list did not give out."""
+    """Interrupts, newest first. Raises InvalidPageToken for an `after` that this list did not give out."""
     limit = max(1, min(limit, PAGE_MAX))
     columns = interrupts.c
     order = (columns.created_at_ms, columns.run_id, columns.interrupt_id)
-    conditions = [within(columns.tenant, tenant), *_conditions(wanted)]
+    conditions = [in_scope(columns.tenant, tenant), *_conditions(filters)]
     counted = await reader.fetch(select(func.count()).select_from(interrupts).where(*conditions))
     if after:
-        created_at_ms, run_id, interrupt_id = place_parts(after, 3)
-        conditions.append(tuple_(*order) < tuple_(place_number(created_at_ms), run_id, interrupt_id))
+        created_at_ms, run_id, interrupt_id = parse_page_token(after, 3)
+        conditions.append(tuple_(*order) < tuple_(parse_token_number(created_at_ms), run_id, interrupt_id))
     found = await reader.fetch(
         select(interrupts).where(*conditions).order_by(*(column.desc() for column in order)).limit(limit + 1)
     )
     rows = tuple(InterruptRow._make(row) for row in found[:limit])
     place = ""
     if len(found) > limit:
-        place = place_token(rows[-1].created_at_ms, rows[-1].run_id, rows[-1].interrupt_id)
+        place = page_token(rows[-1].created_at_ms, rows[-1].run_id, rows[-1].interrupt_id)
     return InterruptPage(rows=rows, next=place, total=int(counted[0][0]))
 
 
-def _conditions(wanted: InterruptFilter) -> list[ColumnElement[bool]]:
+def _conditions(filters: InterruptFilter) -> list[ColumnElement[bool]]:
     columns = interrupts.c
     found: list[ColumnElement[bool]] = []
-    if wanted.run_id:
-        found.append(columns.run_id == wanted.run_id)
-    if wanted.user_id:
-        found.append(columns.user_id == wanted.user_id)
-    if wanted.statuses == {PENDING}:
+    if filters.run_id:
+        found.append(columns.run_id == filters.run_id)
+    if filters.user_id:
+        found.append(columns.user_id == filters.user_id)
+    if filters.statuses == {PENDING}:
         found.append(columns.status == PENDING)  # in the words of the partial index
-    elif wanted.statuses:
-        found.append(columns.status.in_(sorted(wanted.statuses)))
+    elif filters.statuses:
+        found.append(columns.status.in_(sorted(filters.statuses)))
     return found

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from sqlalchemy import func, select, tuple_
 
 from loomlog.connectors.storage.postgres import Reader
-from loomlog.projections.engine.batch import Problem
-from loomlog.projections.tables import table_of
+from loomlog.projections.engine.batch import ProjectionProblem
+from loomlog.projections.tables import define_table
 
 PAGE_MAX = 200
 """Most problems of one page; each may carry a record of a megabyte."""
@@ -35,10 +35,10 @@ class ProblemRow(NamedTuple):
     value: bytes | None
 
 
-problems = table_of("projection_problems", ProblemRow, key=["topic", "partition", "offset", "kind"])
+problems = define_table("projection_problems", ProblemRow, key=["topic", "partition", "offset", "kind"])
 
 
-def apply(topic: str, problem: Problem) -> ProblemRow:
+def apply(topic: str, problem: ProjectionProblem) -> ProblemRow:
     """The row of a problem."""
     return ProblemRow(
         topic=topic,

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, assert_never
 import orjson
 from sqlalchemy import Index, text
 
-from loomlog.projections.engine.batch import EventAt
-from loomlog.projections.frames.frame import FrameMemory, Said, said_of
+from loomlog.projections.engine.batch import PositionedEvent
+from loomlog.projections.frames.frame import FrameMemory, PendingInput, pending_input_of
 from loomlog.projections.frames.turn_events import SWITCHED, retry_reason
-from loomlog.projections.tables import Json, table_of
+from loomlog.projections.tables import Json, define_table
 from loomlog.schemas.generated.run_events import (
     CallNotBegun,
     ChildrenPlanned,
@@ -66,7 +66,7 @@ CANCELLED = "cancelled"
 NOT_PAUSED = {"paused": False, "pause_requested": False, "pause_reason": "", "pauses": ""}
 MODEL, COMPACTION = "model", "compaction"
 """In RunRow.under_way."""
-OF_CHILDREN = "@"
+CHILDREN_PREFIX = "@"
 """There in front of the index of a call that waits for children."""
 
 
@@ -171,7 +171,7 @@ class RunRow(NamedTuple):
     """JSON array of the user texts that have not joined the conversation: text, source, time; empty for none."""
 
 
-runs = table_of(
+runs = define_table(
     "runs",
     RunRow,
     # What narrows most comes first, so that a question across tenants finds its way as well.
@@ -188,18 +188,18 @@ runs = table_of(
 )
 
 
-def apply(before: RunRow | None, events: Sequence[EventAt]) -> RunRow | None:
+def apply(before: RunRow | None, events: Sequence[PositionedEvent]) -> RunRow | None:
     """The row after these events of its run. None as long as the run was not accepted."""
     values: dict[str, Any] | None = None if before is None else before._asdict()
     for at in events:
         if isinstance(at.event, RunStarted):
-            values = _started(at, at.event)
+            values = _started_row(at, at.event)
         if values is None:
             continue
         values["last_event_at_ms"] = at.envelope.at_ms
         values["last_offset"] = at.offset
         values["last_seq"] = at.envelope.seq
-        _evolve(values, at.envelope, at.event)
+        _apply_event(values, at.envelope, at.event)
     # The keys are in the order of the columns: naming 48 arguments took longer than the fold.
     return None if values is None else RunRow._make(values.values())
 
@@ -209,17 +209,17 @@ def halt(before: RunRow, error: str) -> RunRow:
     return before._replace(quarantined=True, quarantine_error=error)
 
 
-def stands_still(row: RunRow) -> bool:
+def is_idle(row: RunRow) -> bool:
     """Nothing of it is under way: paused, quarantined, over, or waiting for input, for a person or for its children.
 
     Children are runs of their own, which stand still or do not.
     """
-    return row.quarantined or all(place.startswith(OF_CHILDREN) for place in row.under_way.split())
+    return row.quarantined or all(place.startswith(CHILDREN_PREFIX) for place in row.under_way.split())
 
 
 def is_paused(row: RunRow) -> bool:
     """Whether a pause holds it where it is: before its next model call, or where it waits all the same."""
-    return row.paused or (row.pause_requested and stands_still(row))
+    return row.paused or (row.pause_requested and is_idle(row))
 
 
 def pause_scopes(row: RunRow) -> frozenset[str]:
@@ -234,18 +234,18 @@ def frame_memory(row: RunRow) -> FrameMemory:
         provider=row.provider,
         model=row.model,
         retry_reason=row.memory_retry_reason,
-        waiting=tuple(Said(*said) for said in orjson.loads(waiting)) if waiting else (),
+        pending_inputs=tuple(PendingInput(*said) for said in orjson.loads(waiting)) if waiting else (),
     )
 
 
-def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
+def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
     match event:
         case ModelCallRequested():
             values |= {"parked": False, "under_way": MODEL}
             if event.attempt == 1:
                 values["memory_waiting_inputs"] = ""
         case ModelReplied():
-            _replied(values, envelope, event)
+            _apply_reply(values, envelope, event)
             values["under_way"] = " ".join(map(str, range(len(event.tool_calls))))
         case ModelCallFailed():
             values["model_errors"] += 1
@@ -255,20 +255,20 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             values["memory_retry_reason"] = SWITCHED
         case ToolCallRequested():
             values["tool_calls"] += event.attempt == 1
-            _rests(values, event.index)
+            _remove_call(values, event.index)
             values["under_way"] = f"{values['under_way']} {event.index}".strip()
         case ToolReturned():
             values["tool_errors"] += event.is_error
-            _rests(values, event.index)
+            _remove_call(values, event.index)
         case InterruptionOpened():
             values["tool_calls"] += 1
             values["open_interrupts"] = f"{values['open_interrupts']} {event.interrupt_id}".strip()
-            _rests(values, event.index)
+            _remove_call(values, event.index)
         case ToolOutcomeAsked():
-            _rests(values, event.index)
+            _remove_call(values, event.index)
         case ChildrenPlanned():
-            _rests(values, event.index)
-            values["under_way"] = f"{values['under_way']} {OF_CHILDREN}{event.index}".strip()
+            _remove_call(values, event.index)
+            values["under_way"] = f"{values['under_way']} {CHILDREN_PREFIX}{event.index}".strip()
         case InterruptionClosed():
             left = [one for one in values["open_interrupts"].split() if one != event.interrupt_id]
             values["open_interrupts"] = " ".join(left)
@@ -282,37 +282,37 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case CompactionRequested():
             values |= {"parked": False, "under_way": COMPACTION}
         case ContextCompacted():
-            _summarised(values, event)
+            _add_summary_cost(values, event)
             values["under_way"] = ""
             values["compactions"] += 1
             tokens = values["context_tokens"] * event.after_tokens // max(1, event.before_tokens)
             values["context_tokens"] = tokens or event.after_tokens
         case CompactionFailed():
-            _summarised(values, event)
+            _add_summary_cost(values, event)
             values["under_way"] = ""
         case RunPauseRequested():
-            _held(values, [*_pauses(values["pauses"]), (event.scope, event.reason)])
+            _set_pauses(values, [*_pauses(values["pauses"]), (event.scope, event.reason)])
         case RunPaused():
             values |= {"paused": True, "parked": False, "under_way": ""}
         case RunResumed():
             left = [(scope, reason) for scope, reason in _pauses(values["pauses"]) if scope != event.scope]
-            _held(values, left if event.remaining else [])
+            _set_pauses(values, left if event.remaining else [])
         case RunQuarantined():
             values |= {"quarantined": True, "quarantine_error": event.error}
         case RunReleased():
             values |= {"quarantined": False, "quarantine_error": ""}
         case RunCompleted():
-            _ended(values, envelope, "completed", event)
+            _apply_end(values, envelope, "completed", event)
             values["stop_reason"] = event.stop_reason
         case RunFailed():
-            _ended(values, envelope, "failed", event)
+            _apply_end(values, envelope, "failed", event)
             values |= {"error": event.error, "error_code": event.code}
         case RunCancelled():
-            _ended(values, envelope, "cancelled", event)
+            _apply_end(values, envelope, "cancelled", event)
             values["stop_reason"] = event.reason or CANCELLED
         case InputReceived():
             waiting = orjson.loads(values["memory_waiting_inputs"] or "[]")
-            said = said_of(event, envelope.at_ms)
+            said = pending_input_of(event, envelope.at_ms)
             # Without a blob as rows had it before texts could be one.
             waiting.append(list(said if said.blob is not None else said[:3]))
             values["memory_waiting_inputs"] = orjson.dumps(waiting).decode()
@@ -331,7 +331,7 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             assert_never(event)
 
 
-def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
+def _started_row(at: PositionedEvent, event: RunStarted) -> dict[str, Any]:
     """The row in the order of its columns."""
     definition = event.definition
     return {
@@ -352,7 +352,7 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "ended_at_ms": None,
         "last_event_at_ms": at.envelope.at_ms,
         "iterations": 0,
-        **_spent(Usage()),
+        **_usage_columns(Usage()),
         "cost_micros": 0,
         "currency": "",
         "model_errors": 0,
@@ -379,7 +379,7 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "continues_run_id": event.continues.run_id if event.continues else "",
         "forked_from_run_id": event.forked_from.run_id if event.forked_from else "",
         "forked_from_seq": event.forked_from.seq if event.forked_from else 0,
-        "imported_from": place_of(event.imported_from) if event.imported_from else "",
+        "imported_from": import_source(event.imported_from) if event.imported_from else "",
         "told_events": event.imported_from.events if event.imported_from else 0,
         "restored": bool(event.imported_from and event.imported_from.restored),
         **_place_in_tree(at.envelope.aggregate, event),
@@ -399,7 +399,7 @@ def _pauses(column: str) -> list[tuple[str, str]]:
     return [(scope, reason) for scope, reason in orjson.loads(column)] if column else []
 
 
-def _held(values: dict[str, Any], pauses: list[tuple[str, str]]) -> None:
+def _set_pauses(values: dict[str, Any], pauses: list[tuple[str, str]]) -> None:
     if not pauses:
         values |= NOT_PAUSED
         return
@@ -418,13 +418,13 @@ def _place_in_tree(run_id: str, event: RunStarted) -> dict[str, Any]:
     }
 
 
-def place_of(origin: ImportOrigin) -> str:
+def import_source(origin: ImportOrigin) -> str:
     """Where an imported run lay, as its row says it."""
     return f"{origin.topic}/{origin.partition}:{origin.first_offset}"
 
 
-def _replied(values: dict[str, Any], envelope: Envelope, event: ModelReplied) -> None:
-    spent = _spent(event.usage)
+def _apply_reply(values: dict[str, Any], envelope: Envelope, event: ModelReplied) -> None:
+    spent = _usage_columns(event.usage)
     values["iterations"] += 1
     for name, tokens in spent.items():
         values[name] += tokens
@@ -441,15 +441,15 @@ def _replied(values: dict[str, Any], envelope: Envelope, event: ModelReplied) ->
     }
 
 
-def _summarised(values: dict[str, Any], event: ContextCompacted | CompactionFailed) -> None:
+def _add_summary_cost(values: dict[str, Any], event: ContextCompacted | CompactionFailed) -> None:
     """What a summary call cost is the run's."""
-    for name, tokens in _spent(event.usage).items():
+    for name, tokens in _usage_columns(event.usage).items():
         values[name] += tokens
     values["cost_micros"] += event.cost_micros
     values["currency"] = event.currency or values["currency"]
 
 
-def _ended(
+def _apply_end(
     values: dict[str, Any], envelope: Envelope, status: str, event: RunCompleted | RunFailed | RunCancelled
 ) -> None:
     values |= {
@@ -463,19 +463,19 @@ def _ended(
         "memory_waiting_inputs": "",
         # The owner's sums win over ours: they are what was decided.
         "iterations": event.iterations,
-        **_spent(event.usage),
+        **_usage_columns(event.usage),
         "cost_micros": event.cost_micros,
         "currency": event.currency or values["currency"],
     }
 
 
-def _rests(values: dict[str, Any], index: int) -> None:
+def _remove_call(values: dict[str, Any], index: int) -> None:
     """Nothing of that tool call is under way any more, or for now."""
     places = values["under_way"].split()
-    values["under_way"] = " ".join(place for place in places if place.removeprefix(OF_CHILDREN) != str(index))
+    values["under_way"] = " ".join(place for place in places if place.removeprefix(CHILDREN_PREFIX) != str(index))
 
 
-def _spent(usage: Usage) -> dict[str, int]:
+def _usage_columns(usage: Usage) -> dict[str, int]:
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,

@@ -2,8 +2,8 @@
 
 An intent opens a row, its result closes it; either may come in another poll than the other. So a change of a row is
 only the fields one event knows, and a change is laid over the row as `coalesce(new, old)`, in memory and in SQL alike
-(`merged` and the policy the writer is given): how events fall into polls makes no difference. An open row of a run that
-has ended was under way when the run was cancelled.
+(`merge_rows` and the policy the writer is given): how events fall into polls makes no difference. An open row of a run
+that has ended was under way when the run was cancelled.
 
 Before: run_projection.py. After: GET /v1/runs/{run_id}/steps, the web page of a run.
 """
@@ -16,11 +16,11 @@ from sqlalchemy import select, tuple_
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.storage.postgres import Reader
-from loomlog.projections.engine.batch import EventAt
-from loomlog.projections.frames.frame import OpenCall
-from loomlog.projections.frames.masking import masked_input
-from loomlog.projections.frames.turn_events import shown_calls
-from loomlog.projections.tables import Scope, table_of, within
+from loomlog.projections.engine.batch import PositionedEvent
+from loomlog.projections.frames.frame import FrameCall
+from loomlog.projections.frames.masking import mask_input
+from loomlog.projections.frames.turn_events import visible_calls
+from loomlog.projections.tables import Scope, define_table, in_scope
 from loomlog.schemas.generated.run_events import (
     CompactionFailed,
     CompactionRequested,
@@ -84,7 +84,7 @@ class StepRow(NamedTuple):
     output_preview: str | None = None
 
 
-steps = table_of("steps", StepRow, key=["run_id", "turn", "kind", "number"], fillfactor=85)
+steps = define_table("steps", StepRow, key=["run_id", "turn", "kind", "number"], fillfactor=85)
 
 FIRST_WINS = frozenset({"tenant", "seq", "requested_at_ms"})
 """Columns that keep what was written first; all others take what comes later."""
@@ -92,21 +92,21 @@ FIRST_PLACES = tuple(StepRow._fields.index(name) for name in sorted(FIRST_WINS))
 StepKey = tuple[str, int, str, int]
 
 
-def apply(calls: Mapping[str, OpenCall], events: Sequence[EventAt]) -> dict[StepKey, StepRow]:
+def apply(calls: Mapping[str, FrameCall], events: Sequence[PositionedEvent]) -> dict[StepKey, StepRow]:
     """The changes these events of one run make. `calls` are those of the latest turn before them, by id."""
     rows: dict[StepKey, StepRow] = {}
     known = dict(calls)
     for at in events:
         if isinstance(at.event, ModelReplied):
-            known = dict(shown_calls(at.event))
+            known = dict(visible_calls(at.event))
         change = _change(known, at)
         if change is not None:
             key = (change.run_id, change.turn, change.kind, change.number)
-            rows[key] = merged(rows[key], change) if key in rows else change
+            rows[key] = merge_rows(rows[key], change) if key in rows else change
     return rows
 
 
-def merged(old: StepRow, new: StepRow) -> StepRow:
+def merge_rows(old: StepRow, new: StepRow) -> StepRow:
     """`new` laid over `old`; the same as the upsert does with the policy of FIRST_WINS."""
     values = [a if b is None else b for a, b in zip(old, new, strict=True)]
     for place in FIRST_PLACES:
@@ -115,7 +115,7 @@ def merged(old: StepRow, new: StepRow) -> StepRow:
     return StepRow._make(values)
 
 
-def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:
+def _change(calls: Mapping[str, FrameCall], at: PositionedEvent) -> StepRow | None:
     envelope = at.envelope
     match at.event:
         case ModelCallRequested() as event:
@@ -200,7 +200,7 @@ def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:
 
 
 def _model(
-    at: EventAt, event: ModelCallRequested | ModelReplied | ModelCallFailed | TurnCancelled, **more: Any
+    at: PositionedEvent, event: ModelCallRequested | ModelReplied | ModelCallFailed | TurnCancelled, **more: Any
 ) -> StepRow:
     return StepRow(
         run_id=at.envelope.aggregate,
@@ -214,7 +214,9 @@ def _model(
     )
 
 
-def _compaction(at: EventAt, event: CompactionRequested | ContextCompacted | CompactionFailed, **more: Any) -> StepRow:
+def _compaction(
+    at: PositionedEvent, event: CompactionRequested | ContextCompacted | CompactionFailed, **more: Any
+) -> StepRow:
     return StepRow(
         run_id=at.envelope.aggregate,
         turn=event.turn,
@@ -228,7 +230,7 @@ def _compaction(at: EventAt, event: CompactionRequested | ContextCompacted | Com
     )
 
 
-def _summary(at: EventAt, event: ContextCompacted | CompactionFailed, **more: Any) -> StepRow:
+def _summary(at: PositionedEvent, event: ContextCompacted | CompactionFailed, **more: Any) -> StepRow:
     """The end of a summary call."""
     return _compaction(
         at,
@@ -246,9 +248,9 @@ def _summary(at: EventAt, event: ContextCompacted | CompactionFailed, **more: An
 
 
 def _tool(
-    at: EventAt,
+    at: PositionedEvent,
     event: ToolCallRequested | ToolOutcomeAsked | ToolReturned | InterruptionOpened,
-    call: OpenCall | None,
+    call: FrameCall | None,
     **more: Any,
 ) -> StepRow:
     return StepRow(
@@ -261,7 +263,7 @@ def _tool(
         attempt=1 if isinstance(event, InterruptionOpened) else event.attempt,
         call_id=event.call_id,
         name=None if call is None else call.name,
-        input_preview=None if call is None else _preview(orjson.dumps(masked_input(call.input)).decode()),
+        input_preview=None if call is None else _preview(orjson.dumps(mask_input(call.input)).decode()),
         **more,
     )
 
@@ -277,7 +279,7 @@ async def steps_of_run(
     reader: Reader, tenant: Scope, run_id: str, *, limit: int = PAGE_MAX, after: StepRow | None = None
 ) -> list[StepRow]:
     """Steps in the order they began; `after` is the last of an earlier page."""
-    conditions = [within(steps.c.tenant, tenant), steps.c.run_id == run_id]
+    conditions = [in_scope(steps.c.tenant, tenant), steps.c.run_id == run_id]
     order = (steps.c.seq, steps.c.turn, steps.c.kind, steps.c.number)
     if after is not None:
         conditions.append(tuple_(*order) > tuple_(after.seq, after.turn, after.kind, after.number))

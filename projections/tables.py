@@ -1,8 +1,8 @@
 """What all tables of the projections share: the MetaData, the JSON column, the scope of a query, places in a list.
 
 Tables carry no schema: each build of the projections lives in a Postgres schema of its own (builds.py), readers go
-through the views of the live build. A row is a named tuple, its fields are the columns in order: `table_of` makes the
-table from it, and it is handed to the driver as it is.
+through the views of the live build. A row is a named tuple, its fields are the columns in order: `define_table` makes
+the table from it, and it is handed to the driver as it is.
 
 JSON columns are Postgres `json`, not `jsonb`: written once and read whole, they keep key order and bytes (what was
 streamed is what is stored, to the byte), they take \\u0000 and lone surrogates, which models do produce and jsonb
@@ -58,7 +58,7 @@ COLUMN_TYPES: dict[Any, type[TypeEngine[Any]]] = {
 }
 
 
-def table_of(name: str, row: type[Any], *indexes: Index, key: Sequence[str], fillfactor: int = 100) -> Table:
+def define_table(name: str, row: type[Any], *indexes: Index, key: Sequence[str], fillfactor: int = 100) -> Table:
     """The table whose columns are the fields of a named tuple. `fillfactor` below 100 leaves room for updates."""
     columns = []
     for field, hint in get_type_hints(row, include_extras=True).items():
@@ -78,34 +78,36 @@ EVERY_TENANT = EveryTenant.EVERY_TENANT
 Scope = str | EveryTenant
 
 
-def within(column: ColumnElement[str], scope: Scope) -> ColumnElement[bool]:
+def in_scope(column: ColumnElement[str], scope: Scope) -> ColumnElement[bool]:
     """The WHERE of a tenant, or of an operator."""
     return true() if isinstance(scope, EveryTenant) else column == scope
 
 
-class BadPlace(ValueError):
+class InvalidPageToken(ValueError):
     """A place in a list that we did not give out."""
 
 
-def place_token(*parts: object) -> str:
+def page_token(*parts: object) -> str:
     """An opaque token for a place in a sorted list, from the sort keys of the last row shown."""
     return base64.urlsafe_b64encode("\n".join(map(str, parts)).encode()).decode().rstrip("=")
 
 
-def place_parts(token: str, count: int) -> list[str]:
-    """The sort keys in a token. Raises BadPlace."""
+def parse_page_token(token: str, count: int) -> list[str]:
+    """The sort keys in a token. Raises InvalidPageToken."""
     try:
         parts = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode().split("\n")
     except (binascii.Error, UnicodeDecodeError, ValueError) as error:
-        raise BadPlace(f"{token[:80]!r} is not a place this list gave out: use `next` of an earlier answer") from error
+        raise InvalidPageToken(
+            f"{token[:80]!r} is not a place this list gave out: use `next` of an earlier answer"
+        ) from error
     if len(parts) != count:
-        raise BadPlace(f"{token[:80]!r} is not a place of this list: use `next` of an earlier answer")
+        raise InvalidPageToken(f"{token[:80]!r} is not a place of this list: use `next` of an earlier answer")
     return parts
 
 
-def place_number(part: str) -> int:
-    """A number in a token. Raises BadPlace."""
+def parse_token_number(part: str) -> int:
+    """A number in a token. Raises InvalidPageToken."""
     try:
         return int(part)
     except ValueError as error:
-        raise BadPlace(f"{part[:20]!r} in a place is not a number: use `next` of an earlier answer") from error
+        raise InvalidPageToken(f"{part[:20]!r} in a place is not a number: use `next` of an earlier answer") from error

@@ -18,13 +18,21 @@ import orjson
 from sqlalchemy import select, tuple_
 
 from loomlog.connectors.storage.postgres import Reader
-from loomlog.projections.engine.batch import EventAt
-from loomlog.projections.frames.frame import FRAMES_PER_EVENT, FrameMemory, OpenCall
-from loomlog.projections.frames.frame_json import plausible_ms
-from loomlog.projections.frames.frames import frames
-from loomlog.projections.frames.masking import masked
+from loomlog.projections.engine.batch import PositionedEvent
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT, FrameCall, FrameMemory
+from loomlog.projections.frames.frame_json import clamp_ms
+from loomlog.projections.frames.frames import build_frames
+from loomlog.projections.frames.masking import mask_frame
 from loomlog.projections.runs import RunRow, frame_memory, runs
-from loomlog.projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
+from loomlog.projections.tables import (
+    Json,
+    Scope,
+    define_table,
+    in_scope,
+    page_token,
+    parse_page_token,
+    parse_token_number,
+)
 
 PAGE_MAX = 5_000
 """Most frames of one page: some megabytes of text."""
@@ -44,14 +52,16 @@ class TranscriptRow(NamedTuple):
     """Segments of a user_input."""
 
 
-transcript = table_of("transcript", TranscriptRow, key=["run_id", "seq"])
+transcript = define_table("transcript", TranscriptRow, key=["run_id", "seq"])
 
 
-def apply(memory: FrameMemory, session_id: str, events: Sequence[EventAt]) -> tuple[list[TranscriptRow], FrameMemory]:
+def apply(
+    memory: FrameMemory, session_id: str, events: Sequence[PositionedEvent]
+) -> tuple[list[TranscriptRow], FrameMemory]:
     """The rows of these events of one run, and the memory after them."""
     rows = []
     for at in events:
-        found, memory = frames(memory, at.envelope, at.event)
+        found, memory = build_frames(memory, at.envelope, at.event)
         for frame in found:
             if frame.stored:
                 rows.append(
@@ -60,19 +70,19 @@ def apply(memory: FrameMemory, session_id: str, events: Sequence[EventAt]) -> tu
                         frame.seq,
                         at.envelope.tenant,
                         session_id,
-                        plausible_ms(at.envelope.at_ms) * 1_000_000,
+                        clamp_ms(at.envelope.at_ms) * 1_000_000,
                         frame.type,
-                        orjson.dumps(masked(frame.event)).decode(),
+                        orjson.dumps(mask_frame(frame.event)).decode(),
                         None if frame.payload is None else orjson.dumps(frame.payload).decode(),
                     )
                 )
     return rows, memory
 
 
-def open_calls(tool_call_events: Sequence[str]) -> dict[str, OpenCall]:
+def open_calls(tool_call_events: Sequence[str]) -> dict[str, FrameCall]:
     """The calls of a turn from its stored `tool_call` frames, by id."""
     uses = [orjson.loads(event)["tool_use"] for event in tool_call_events]
-    return {use["id"]: OpenCall(use["name"], use["input"]) for use in uses}
+    return {use["id"]: FrameCall(use["name"], use["input"]) for use in uses}
 
 
 # --- queries ---------------------------------------------------------------------------------------------------------
@@ -89,13 +99,13 @@ class TranscriptPage:
 async def transcript_of_session(
     reader: Reader, tenant: Scope, session_id: str, *, limit: int = PAGE_MAX, after: str = ""
 ) -> TranscriptPage:
-    """The frames of a session: its runs in the order they started, in each run by seq. Raises BadPlace."""
+    """The frames of a session: its runs in the order they started, in each run by seq. Raises InvalidPageToken."""
     limit = max(1, min(limit, PAGE_MAX))
     order = (runs.c.started_at_ms, runs.c.run_id, transcript.c.seq)
-    conditions = [within(runs.c.tenant, tenant), runs.c.session_id == session_id]
+    conditions = [in_scope(runs.c.tenant, tenant), runs.c.session_id == session_id]
     if after:
-        started_at_ms, run_id, seq = place_parts(after, 3)
-        conditions.append(tuple_(*order) > tuple_(place_number(started_at_ms), run_id, place_number(seq)))
+        started_at_ms, run_id, seq = parse_page_token(after, 3)
+        conditions.append(tuple_(*order) > tuple_(parse_token_number(started_at_ms), run_id, parse_token_number(seq)))
     found = await reader.fetch(
         select(transcript, runs.c.started_at_ms)
         .join(runs, runs.c.run_id == transcript.c.run_id)
@@ -106,7 +116,7 @@ async def transcript_of_session(
     shown = tuple(TranscriptRow._make(row[:-1]) for row in found[:limit])
     if len(found) <= limit:
         return TranscriptPage(rows=shown, next="")
-    return TranscriptPage(rows=shown, next=place_token(found[limit - 1][-1], shown[-1].run_id, shown[-1].seq))
+    return TranscriptPage(rows=shown, next=page_token(found[limit - 1][-1], shown[-1].run_id, shown[-1].seq))
 
 
 async def frames_of_run(
@@ -115,7 +125,7 @@ async def frames_of_run(
     """Stored frames of a run after `from_seq`, in order."""
     found = await reader.fetch(
         select(transcript)
-        .where(within(transcript.c.tenant, tenant), transcript.c.run_id == run_id, transcript.c.seq > from_seq)
+        .where(in_scope(transcript.c.tenant, tenant), transcript.c.run_id == run_id, transcript.c.seq > from_seq)
         .order_by(transcript.c.seq)
         .limit(max(1, min(limit, PAGE_MAX)))
     )
@@ -126,14 +136,14 @@ async def final_text(reader: Reader, tenant: Scope, run_id: str) -> TranscriptRo
     """The last `text` frame of a run: the answer it ended with."""
     found = await reader.fetch(
         select(transcript)
-        .where(within(transcript.c.tenant, tenant), transcript.c.run_id == run_id, transcript.c.type == "text")
+        .where(in_scope(transcript.c.tenant, tenant), transcript.c.run_id == run_id, transcript.c.type == "text")
         .order_by(transcript.c.seq.desc())
         .limit(1)
     )
     return TranscriptRow._make(found[0]) if found else None
 
 
-async def follow_from(reader: Reader, tenant: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
+async def read_stream_start(reader: Reader, tenant: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
     """The run as it is stored and the memory for the frames of the events after `last_seq`; one consistent reading."""
     first = runs.c.memory_reply_seq * FRAMES_PER_EVENT
     found = await reader.fetch(
@@ -144,7 +154,7 @@ async def follow_from(reader: Reader, tenant: Scope, run_id: str) -> tuple[RunRo
             & (transcript.c.type == "tool_call")
             & transcript.c.seq.between(first, first + FRAMES_PER_EVENT - 1),
         )
-        .where(within(runs.c.tenant, tenant), runs.c.run_id == run_id)
+        .where(in_scope(runs.c.tenant, tenant), runs.c.run_id == run_id)
     )
     if not found:
         return None

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Index, case, func, select
 
 from loomlog.connectors.storage.postgres import Reader
-from loomlog.projections.engine.batch import EventAt
-from loomlog.projections.frames.frame_json import moment
-from loomlog.projections.tables import Scope, table_of, within
+from loomlog.projections.engine.batch import PositionedEvent
+from loomlog.projections.frames.frame_json import to_datetime
+from loomlog.projections.tables import Scope, define_table, in_scope
 from loomlog.schemas.generated.run_events import CompactionFailed, ContextCompacted, ModelReplied
 from loomlog.schemas.generated.values import Usage
 
@@ -32,7 +32,7 @@ SUMS = (
     "cost_micros",
 )
 OPERATOR = "operator"
-NOTHING = Usage()
+NO_USAGE = Usage()
 DAY_MS = 86_400_000
 REPORT_MAX = 10_000
 """Most rows of a report."""
@@ -62,20 +62,20 @@ class UsageRow(NamedTuple):
 
 
 KEY = (*DIMENSIONS, "currency")
-usage = table_of("usage", UsageRow, Index("usage_tenant", "tenant", "day"), key=KEY, fillfactor=70)
+usage = define_table("usage", UsageRow, Index("usage_tenant", "tenant", "day"), key=KEY, fillfactor=70)
 
 
-def apply(user_id: str, agent: str, events: Sequence[EventAt]) -> list[UsageRow]:
+def apply(user_id: str, agent: str, events: Sequence[PositionedEvent]) -> list[UsageRow]:
     """What these events of one run add, one row an answer. A summary call that never answered spent nothing."""
     return [
-        _spent(user_id, agent, at, at.event)
+        _usage_row(user_id, agent, at, at.event)
         for at in events
         if isinstance(at.event, ModelReplied | ContextCompacted)
-        or (isinstance(at.event, CompactionFailed) and at.event.usage != NOTHING)
+        or (isinstance(at.event, CompactionFailed) and at.event.usage != NO_USAGE)
     ]
 
 
-def added(rows: Iterable[UsageRow]) -> list[UsageRow]:
+def sum_rows(rows: Iterable[UsageRow]) -> list[UsageRow]:
     """The rows with those of equal key summed, sorted by key."""
     sums: dict[tuple[Any, ...], list[int]] = {}
     for row in rows:
@@ -86,8 +86,8 @@ def added(rows: Iterable[UsageRow]) -> list[UsageRow]:
     return [UsageRow._make((*key, *sums[key])) for key in sorted(sums)]
 
 
-def _spent(
-    user_id: str, agent: str, at: EventAt, event: ModelReplied | ContextCompacted | CompactionFailed
+def _usage_row(
+    user_id: str, agent: str, at: PositionedEvent, event: ModelReplied | ContextCompacted | CompactionFailed
 ) -> UsageRow:
     return UsageRow(
         day=_day(at.envelope.at_ms // DAY_MS),
@@ -111,7 +111,7 @@ def _spent(
 @lru_cache(maxsize=64)
 def _day(number: int) -> str:
     """The day so many days after 1970. Events come in the order of time, so few are asked for again and again."""
-    return moment(number * DAY_MS).date().isoformat()
+    return to_datetime(number * DAY_MS).date().isoformat()
 
 
 async def usage_report(
@@ -132,7 +132,7 @@ async def usage_report(
     if unknown:
         raise ValueError(f"cannot group usage by {', '.join(unknown)}: expected some of {', '.join(DIMENSIONS)}")
     columns = [usage.c[name] for name in dict.fromkeys([*group_by, "currency"])]
-    conditions = [within(usage.c.tenant, tenant)]
+    conditions = [in_scope(usage.c.tenant, tenant)]
     if user_id is not None:
         conditions.append(usage.c.user_id == user_id)
     if since_day:
@@ -159,7 +159,7 @@ async def spent_since(
     """Tokens of all kinds from that day on, and the cost in millionths of that currency; of one user when given."""
     tokens = sum(usage.c[name] for name in SUMS if name.endswith("_tokens"))
     micros = case((usage.c.currency == currency, usage.c.cost_micros), else_=0)
-    conditions = [within(usage.c.tenant, tenant), usage.c.day >= since_day]
+    conditions = [in_scope(usage.c.tenant, tenant), usage.c.day >= since_day]
     if user_id is not None:
         conditions.append(usage.c.user_id == user_id)
     sums = (func.coalesce(func.sum(tokens), 0), func.coalesce(func.sum(micros), 0))

@@ -4,9 +4,9 @@
 partition's cursor stands, and decodes what is left. Values in, values out; nothing is kept between polls but the
 cursors, so that a poll can be read again after a failure with the same result.
 
-What cannot be read is never skipped silently. An accepted record whose body does not decode is an `Unreadable` in the
-place of the event it should have been, and run_projection.py halts its run there. A record without an envelope belongs
-to nobody and is a `Problem` only, like a hole in the offsets.
+What cannot be read is never skipped silently. An accepted record whose body does not decode is an `UnreadableEvent` in
+the place of the event it should have been, and run_projection.py halts its run there. A record without an envelope
+belongs to nobody and is a `ProjectionProblem` only, like a hole in the offsets.
 
 Before: the records of a LogTail. After: run_projection.py folds them.
 """
@@ -25,7 +25,7 @@ RUN_EVENTS = frozenset(RECORDS)
 
 
 @dataclass(frozen=True, slots=True)
-class EventAt:
+class PositionedEvent:
     """An accepted event in its place; `value` is the record as stored."""
 
     partition: int
@@ -35,11 +35,11 @@ class EventAt:
     value: bytes
 
 
-_event_at = maker(EventAt)
+_event_at = maker(PositionedEvent)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProjectionProblem:
     """Something in the log that could not be projected, with all that is needed to look into it."""
 
     partition: int
@@ -55,14 +55,14 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableEvent:
     """An accepted record that should have been an event of a run."""
 
     offset: int
-    problem: Problem
+    problem: ProjectionProblem
 
 
-Item = EventAt | Unreadable
+ProjectionItem = PositionedEvent | UnreadableEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +77,14 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ProjectionBatch:
     """One poll, read."""
 
-    runs: dict[str, list[Item]] = field(default_factory=dict)
+    runs: dict[str, list[ProjectionItem]] = field(default_factory=dict)
     """Per run, in order."""
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ProjectionProblem] = field(default_factory=list)
     """Those that belong to no run."""
-    moved: list[Cursor] = field(default_factory=list)
+    new_cursors: list[Cursor] = field(default_factory=list)
     """Where each partition of the poll stands afterwards."""
     events: int = 0
     stale: int = 0
@@ -95,11 +95,11 @@ class Batch:
 
 def read_records(
     cursors: Mapping[int, Cursor], polled: Mapping[int, Sequence[LogRecord]], codec: Codec | None = None
-) -> Batch:
+) -> ProjectionBatch:
     """The events in the polled records. Records below a cursor were projected before and are left out."""
     codec = codec or local_codec()
-    runs: dict[str, list[Item]] = {}
-    problems: list[Problem] = []
+    runs: dict[str, list[ProjectionItem]] = {}
+    problems: list[ProjectionProblem] = []
     moved: list[Cursor] = []
     events = stale = oldest_ms = 0
     for partition in sorted(polled):
@@ -112,7 +112,7 @@ def read_records(
                 problems.append(_gap(reader.next_offset, record))
             if record.timestamp < oldest_ms or not oldest_ms:
                 oldest_ms = record.timestamp
-            found = _quick_item(record, codec)
+            found = _decode_fast(record, codec)
             if found is not None:
                 if reader.accepts(record.offset, found.envelope.term):
                     runs.setdefault(found.envelope.aggregate, []).append(found)
@@ -135,12 +135,14 @@ def read_records(
             moved.append(
                 Cursor(partition=partition, next_offset=reader.next_offset, term=reader.term, epoch=cursor.epoch)
             )
-    return Batch(runs=runs, problems=problems, moved=moved, events=events, stale=stale, oldest_ms=oldest_ms)
+    return ProjectionBatch(
+        runs=runs, problems=problems, new_cursors=moved, events=events, stale=stale, oldest_ms=oldest_ms
+    )
 
 
-def broken_sequence(item: EventAt, expected: int) -> Problem:
+def broken_sequence_problem(item: PositionedEvent, expected: int) -> ProjectionProblem:
     """The problem of an event that is not the next of its run."""
-    return Problem(
+    return ProjectionProblem(
         partition=item.partition,
         offset=item.offset,
         kind="broken_sequence",
@@ -152,9 +154,9 @@ def broken_sequence(item: EventAt, expected: int) -> Problem:
     )
 
 
-def unwritable(item: EventAt, error: str) -> Unreadable:
+def unwritable_event(item: PositionedEvent, error: str) -> UnreadableEvent:
     """An event whose rows the database does not take, to stand in its place."""
-    problem = Problem(
+    problem = ProjectionProblem(
         partition=item.partition,
         offset=item.offset,
         kind="unwritable",
@@ -163,10 +165,10 @@ def unwritable(item: EventAt, error: str) -> Unreadable:
         value=item.value,
         run_id=item.envelope.aggregate,
     )
-    return Unreadable(item.offset, problem)
+    return UnreadableEvent(item.offset, problem)
 
 
-def _quick_item(record: LogRecord, codec: Codec) -> EventAt | None:
+def _decode_fast(record: LogRecord, codec: Codec) -> PositionedEvent | None:
     """What nearly every record is, decoded at once: reading the envelope first costs as much as reading all.
 
     None for all others, which take the long way.
@@ -180,18 +182,18 @@ def _quick_item(record: LogRecord, codec: Codec) -> EventAt | None:
     return _event_at(record.partition, record.offset, envelope, event, value)
 
 
-def _item(record: LogRecord, raw: RawEvent, codec: Codec) -> Item:
+def _item(record: LogRecord, raw: RawEvent, codec: Codec) -> ProjectionItem:
     try:
         decoded = raw.decode(codec)
         if decoded.envelope is None or type(decoded.record) not in RUN_EVENTS:
             raise Undecodable(f"{type(decoded.record).__name__} is not an event of a run")
     except Undecodable as error:
-        return Unreadable(record.offset, _problem(record, error, raw.aggregate))
-    return EventAt(record.partition, record.offset, decoded.envelope, decoded.record, raw.value)
+        return UnreadableEvent(record.offset, _problem(record, error, raw.aggregate))
+    return PositionedEvent(record.partition, record.offset, decoded.envelope, decoded.record, raw.value)
 
 
-def _problem(record: LogRecord, error: Undecodable, run_id: str = "") -> Problem:
-    return Problem(
+def _problem(record: LogRecord, error: Undecodable, run_id: str = "") -> ProjectionProblem:
+    return ProjectionProblem(
         partition=record.partition,
         offset=record.offset,
         kind="unknown_schema" if isinstance(error, UnknownSchema) else "undecodable",
@@ -203,8 +205,8 @@ def _problem(record: LogRecord, error: Undecodable, run_id: str = "") -> Problem
     )
 
 
-def _gap(expected: int, record: LogRecord) -> Problem:
-    return Problem(
+def _gap(expected: int, record: LogRecord) -> ProjectionProblem:
+    return ProjectionProblem(
         partition=record.partition,
         offset=expected,
         kind="offset_gap",

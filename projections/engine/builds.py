@@ -142,21 +142,21 @@ class Builds:
     async def prepare(self) -> None:
         """Makes the shared schema and, the very first time, build 1 with its views. Harmless when repeated."""
         async with self._connection.transaction():
-            await self._alone()
+            await self._lock_builds()
             await self._execute("CREATE SCHEMA IF NOT EXISTS {}", self._prefix)
             await create_tables(self._connection, shared, self._prefix)
-            if not await self.all():
+            if not await self.list_builds():
                 build = await self._make(1)
                 await self._switch(build)
 
-    async def all(self) -> list[BuildRow]:
+    async def list_builds(self) -> list[BuildRow]:
         """All builds, oldest first."""
         found = await self._execute("SELECT * FROM {} ORDER BY number", self._prefix, "builds")
         return [BuildRow._make(row) for row in await found.fetchall()]
 
     async def live(self) -> BuildRow:
         """The build that readers see. `prepare` must have been called once."""
-        return next(build for build in await self.all() if build.state == LIVE)
+        return next(build for build in await self.list_builds() if build.state == LIVE)
 
     async def reserve_rebuild(self) -> bool:
         """Whether this connection may rebuild: one does at a time, until its connection is closed."""
@@ -171,8 +171,8 @@ class Builds:
     async def make(self) -> Build:
         """A new, empty build. One that an earlier rebuild left unfinished is dropped."""
         async with self._connection.transaction():
-            await self._alone()
-            known = await self.all()
+            await self._lock_builds()
+            known = await self.list_builds()
             for row in known:
                 if row.state == BUILDING:
                     await self._drop(row.number)
@@ -180,14 +180,14 @@ class Builds:
 
     async def switch(self, build: Build) -> None:
         """Lets readers see that build; call it in a transaction. The live build before becomes the previous one."""
-        await self._alone()
+        await self._lock_builds()
         await self._switch(build)
 
     async def drop_unused(self) -> list[int]:
         """Drops all but the live build and the newest previous one; gives the numbers dropped."""
         async with self._connection.transaction():
-            await self._alone()
-            previous = [row.number for row in await self.all() if row.state == PREVIOUS]
+            await self._lock_builds()
+            previous = [row.number for row in await self.list_builds() if row.state == PREVIOUS]
             for number in previous[:-1]:
                 await self._drop(number)
             return previous[:-1]
@@ -195,7 +195,7 @@ class Builds:
     async def drop(self, build: Build) -> None:
         """Drops a build that is not live."""
         async with self._connection.transaction():
-            await self._alone()
+            await self._lock_builds()
             assert (await self.live()).number != build.number, "the live build is never dropped"
             await self._drop(build.number)
 
@@ -224,7 +224,7 @@ class Builds:
         )
         return dict(await found.fetchall())
 
-    async def say(self, status: StatusRow) -> None:
+    async def write_status(self, status: StatusRow) -> None:
         """Replaces the projector's status of its topic."""
         names = StatusRow._fields[:-1]
         await self._connection.execute(
@@ -278,7 +278,7 @@ class Builds:
             sql.SQL("DELETE FROM {} WHERE number = %s").format(sql.Identifier(self._prefix, "builds")), (number,)
         )
 
-    async def _alone(self) -> None:
+    async def _lock_builds(self) -> None:
         """Changes of the list happen one after the other; the lock ends with the transaction."""
         await self._connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"{self._prefix}.builds",)

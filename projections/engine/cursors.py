@@ -27,7 +27,7 @@ from sqlalchemy import BigInteger, Column, DateTime, PrimaryKeyConstraint, Table
 
 from loomlog.connectors.storage.postgres import Reader
 from loomlog.projections.engine.batch import Cursor
-from loomlog.projections.engine.writer import rendered
+from loomlog.projections.engine.writer import render_statement
 from loomlog.projections.tables import metadata
 
 cursors = Table(
@@ -46,7 +46,7 @@ cursors = Table(
 )
 
 
-Advanced = Sequence[tuple[Cursor, psycopg.AsyncCursor[Any]]]
+CursorUpdates = Sequence[tuple[Cursor, psycopg.AsyncCursor[Any]]]
 """Where cursors stood, and the answers to moving them on."""
 
 
@@ -61,7 +61,7 @@ class Fenced(Exception):
         )
 
 
-class Dropped(Exception):
+class BuildNotFound(Exception):
     """The build that was to be written is gone; another one is live since at least two rebuilds."""
 
 
@@ -125,7 +125,7 @@ async def advance(
     schema: str,
     topic: str,
     steps: Sequence[tuple[Cursor, Cursor]],
-) -> Advanced:
+) -> CursorUpdates:
     """Moves cursors from the first to the second of each pair; call it first in the transaction, in a pipeline.
 
     When the pipeline is over, ask `require_advanced` before anything is written. Pairs are taken in the order of their
@@ -143,7 +143,7 @@ async def advance(
     ]
 
 
-def require_advanced(topic: str, advanced: Advanced) -> None:
+def require_advanced(topic: str, advanced: CursorUpdates) -> None:
     """Raises Fenced when a cursor was not where we thought it was."""
     for old, answer in advanced:
         if answer.rowcount != 1:
@@ -156,7 +156,7 @@ def _advance_statement(schema: str) -> bytes:
         "UPDATE {} SET next_offset = %s, term = %s, updated_at = now() "
         "WHERE topic = %s AND partition = %s AND next_offset = %s AND epoch = %s"
     )
-    return rendered(statement.format(sql.Identifier(schema, "cursors")))
+    return render_statement(statement.format(sql.Identifier(schema, "cursors")))
 
 
 async def list_cursors(reader: Reader) -> list[CursorRow]:

@@ -27,17 +27,17 @@ import uvloop
 from loomlog.connectors.errors import OutsideError, Transient
 from loomlog.connectors.process.gc_tuning import collect_rarely
 from loomlog.projections.engine.builds import Build
-from loomlog.projections.engine.rebuild import Connect, OpenTail, follow_to
+from loomlog.projections.engine.rebuild import Connect, OpenTail, project_to
 from loomlog.projections.engine.run_projection import RunProjection
 from loomlog.schemas.codec import Codec
 
 PROCESSES_MAX = 4
-END_WAIT_S = 5.0
+EXIT_WAIT_S = 5.0
 """For a process that has said its last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filling:
+class ParallelRebuild:
     """What every process of a filling has to know. Called by the rebuild; see loomlog.projections.engine.rebuild.Fill.
 
     It goes to the processes through a pipe, so the callables are functions of modules or partials of them.
@@ -55,13 +55,15 @@ class Filling:
         context = multiprocessing.get_context("spawn")
         working: list[tuple[Any, Connection]] = []
         try:
-            for share in shares(target, self.processes):
+            for share in divide_partitions(target, self.processes):
                 theirs, mine = context.Pipe(duplex=False)
                 process = context.Process(target=_work, args=(self, build, share, mine), daemon=True)
                 process.start()
                 mine.close()
                 working.append((process, theirs))
-            told = await asyncio.gather(*(asyncio.to_thread(_told, process, theirs) for process, theirs in working))
+            told = await asyncio.gather(
+                *(asyncio.to_thread(_receive_result, process, theirs) for process, theirs in working)
+            )
         finally:
             for process, _ in working:
                 process.terminate()
@@ -71,7 +73,7 @@ class Filling:
         return sum(answer for answer in told if isinstance(answer, int))
 
 
-def shares(target: Mapping[int, int], processes: int) -> list[dict[int, int]]:
+def divide_partitions(target: Mapping[int, int], processes: int) -> list[dict[int, int]]:
     """The partitions dealt to at most so many processes, the longest first, each to whom has least; none is empty."""
     dealt: list[dict[int, int]] = [{} for _ in range(min(processes, len(target)))]
     for partition in sorted(target, key=lambda p: (-target[p], p)):
@@ -80,33 +82,33 @@ def shares(target: Mapping[int, int], processes: int) -> list[dict[int, int]]:
     return [share for share in dealt if share]
 
 
-def _told(process: Any, theirs: Connection) -> int | str:
+def _receive_result(process: Any, receiver: Connection) -> int | str:
     """What the process said last: the number of its events, or why it failed."""
     answer: int | str | None = None
     with contextlib.suppress(EOFError):
-        answer = theirs.recv()
-    theirs.close()
-    process.join(END_WAIT_S)  # otherwise it stays in the process table
+        answer = receiver.recv()
+    receiver.close()
+    process.join(EXIT_WAIT_S)  # otherwise it stays in the process table
     return f"it ended with {process.exitcode} and said nothing" if answer is None else answer
 
 
-def _work(filling: Filling, build: Build, share: Mapping[int, int], mine: Connection) -> None:
+def _work(filling: ParallelRebuild, build: Build, share: Mapping[int, int], sender: Connection) -> None:
     """The process."""
     try:
-        mine.send(uvloop.run(_fill(filling, build, share)))
+        sender.send(uvloop.run(_fill(filling, build, share)))
     except OutsideError as error:
-        mine.send(str(error))
+        sender.send(str(error))
     finally:
-        mine.close()
+        sender.close()
 
 
-async def _fill(filling: Filling, build: Build, share: Mapping[int, int]) -> int:
+async def _fill(filling: ParallelRebuild, build: Build, share: Mapping[int, int]) -> int:
     codec = await filling.make_codec()
     collect_rarely()
     async with await filling.connect() as connection:
         projection = RunProjection(connection, build, filling.topic, owner=filling.owner, codec=codec)
         tail = await filling.open_tail(await projection.claim(share))
         try:
-            return await follow_to(projection, tail, share)
+            return await project_to(projection, tail, share)
         finally:
             await tail.close()

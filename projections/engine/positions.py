@@ -32,10 +32,10 @@ WAITERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class WaitResult:
     """What became of a wait. `lag` is the number of records still missing, 0 when the position was passed."""
 
-    reached: bool
+    is_reached: bool
     lag: int
 
 
@@ -49,10 +49,10 @@ class PositionWatch:
         self._next: dict[tuple[str, int], int] = {}
         self._waiters: dict[asyncio.Future[None], Position] = {}
 
-    async def wait(self, position: Position, *, timeout_s: float) -> Arrival:
+    async def wait(self, position: Position, *, timeout_s: float) -> WaitResult:
         """Until the projections have passed the position, at most `timeout_s`."""
-        if self._passed(position):
-            return Arrival(reached=True, lag=0)
+        if self._has_passed(position):
+            return WaitResult(is_reached=True, lag=0)
         if timeout_s > 0 and len(self._waiters) < WAITERS_MAX:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters[waiter] = position
@@ -64,7 +64,7 @@ class PositionWatch:
             finally:
                 self._waiters.pop(waiter, None)
         known = self._next.get((position.topic, position.partition), 0)
-        return Arrival(reached=self._passed(position), lag=max(0, position.offset + 1 - known))
+        return WaitResult(is_reached=self._has_passed(position), lag=max(0, position.offset + 1 - known))
 
     async def run(self) -> None:
         """Listens until cancelled; a lost connection is made anew. Raises Permanent when that can never work."""
@@ -87,18 +87,18 @@ class PositionWatch:
             )
             while True:
                 await self._read_cursors(connection)
-                await self._hear(connection)
+                await self._read_notifications(connection)
 
-    async def _hear(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    async def _read_notifications(self, connection: psycopg.AsyncConnection[Any]) -> None:
         """Takes notifications until it is time to read the cursors again."""
         clock = asyncio.get_running_loop().time
         began = clock()
         understood = True
         while understood and (left := began + (LOOK_WAITING_S if self._waiters else LOOK_IDLE_S) - clock()) > 0:
             async for notification in connection.notifies(timeout=left, stop_after=1):
-                understood &= self._take(notification.payload)
+                understood &= self._apply_notification(notification.payload)
 
-    def _take(self, payload: str) -> bool:
+    def _apply_notification(self, payload: str) -> bool:
         """Moves positions on as a commit announced it; False when it does not say enough."""
         build, _, rest = payload.partition(" ")
         topic, _, moved = rest.partition(" ")
@@ -125,10 +125,10 @@ class PositionWatch:
         self._next = positions
         self._wake()
 
-    def _passed(self, position: Position) -> bool:
+    def _has_passed(self, position: Position) -> bool:
         return self._next.get((position.topic, position.partition), 0) > position.offset
 
     def _wake(self) -> None:
         for waiter, position in self._waiters.items():
-            if not waiter.done() and self._passed(position):
+            if not waiter.done() and self._has_passed(position):
                 waiter.set_result(None)

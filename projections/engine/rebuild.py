@@ -36,7 +36,7 @@ CLOSE_EVENTS = 2_000
 """Near enough to compare and to switch: a tenth of a second of work while the live projector waits."""
 ROUNDS_MAX = 50
 """Attempts to come close; a live projector that runs away faster than we follow will be waited for at the switch."""
-WATCH_S = 0.5
+PROGRESS_EVERY_S = 0.5
 STALLED_S = 60.0
 """No record for this long although some must be there: the broker is away."""
 
@@ -47,18 +47,18 @@ FILL_EVENTS = 50_000
 """Fewer are not worth the second that more processes take to start."""
 
 
-class PausableTail(LogTail, Protocol):
+class ProjectionTail(LogTail, Protocol):
     """A LogTail whose partitions can rest, because they have arrived before the others."""
 
     def pause(self, partitions: Sequence[int]) -> None: ...
     def resume(self, partitions: Sequence[int]) -> None: ...
 
 
-OpenTail = Callable[[Mapping[int, int]], Awaitable[PausableTail]]
+OpenTail = Callable[[Mapping[int, int]], Awaitable[ProjectionTail]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RebuildProgress:
     """How a rebuild is getting on. `remaining` counts records up to the live build."""
 
     events: int
@@ -90,7 +90,7 @@ async def rebuild(
     prefix: str = PREFIX,
     require_equal: bool | None = None,
     codec: Codec | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[RebuildProgress], None] | None = None,
     fill: Fill | None = None,
 ) -> RebuildReport:
     """Builds the projections anew and switches to them. With `fill` a long log is first projected by that.
@@ -110,7 +110,7 @@ async def rebuild(
         if fill is not None:
             target = await builds.positions(live.number, topic)
             if sum(target.values()) >= FILL_EVENTS:
-                filled = await _watched(fill(build, target), builds, build, topic, target, on_progress)
+                filled = await _report_fill(fill(build, target), builds, build, topic, target, on_progress)
         projection = RunProjection(writing, build, topic, owner=owner, codec=codec)
         tail = await open_tail(await projection.claim(range(partitions)))
         try:
@@ -130,8 +130,8 @@ class _Rebuild:
         live: int,
         build: Build,
         projection: RunProjection,
-        tail: PausableTail,
-        on_progress: Callable[[Progress], None] | None,
+        tail: ProjectionTail,
+        on_progress: Callable[[RebuildProgress], None] | None,
         began: float,
         filled: int,
     ) -> None:
@@ -163,7 +163,7 @@ class _Rebuild:
     async def _fill(self) -> None:
         for _ in range(ROUNDS_MAX):
             await self._follow_to(await self._live_positions())
-            if self._behind(await self._live_positions()) <= CLOSE_EVENTS:
+            if self._records_behind(await self._live_positions()) <= CLOSE_EVENTS:
                 return
 
     async def _compare(self) -> dict[str, tuple[TableHash, TableHash]]:
@@ -184,27 +184,29 @@ class _Rebuild:
     async def _live_positions(self) -> dict[int, int]:
         return await self._builds.positions(self._live, self._projection.topic)
 
-    def _behind(self, target: Mapping[int, int]) -> int:
-        return behind_of(self._projection, target)
+    def _records_behind(self, target: Mapping[int, int]) -> int:
+        return records_behind(self._projection, target)
 
     async def _follow_to(self, target: Mapping[int, int]) -> None:
-        await follow_to(self._projection, self._tail, target, on_events=lambda events: self._count(events, target))
+        await project_to(self._projection, self._tail, target, on_events=lambda events: self._count(events, target))
 
     def _count(self, events: int, target: Mapping[int, int]) -> None:
         self._events += events
-        self._tell(target)
+        self._report_progress(target)
 
-    def _tell(self, target: Mapping[int, int]) -> None:
+    def _report_progress(self, target: Mapping[int, int]) -> None:
         if self._on_progress is not None:
             seconds = max(time.monotonic() - self._began, 0.001)
             self._on_progress(
-                Progress(events=self._events, remaining=self._behind(target), events_per_s=self._events / seconds)
+                RebuildProgress(
+                    events=self._events, remaining=self._records_behind(target), events_per_s=self._events / seconds
+                )
             )
 
 
-async def follow_to(
+async def project_to(
     projection: RunProjection,
-    tail: PausableTail,
+    tail: ProjectionTail,
     target: Mapping[int, int],
     *,
     on_events: Callable[[int], None] = lambda events: None,
@@ -214,10 +216,12 @@ async def follow_to(
     clock = asyncio.get_running_loop().time
     moved_at = clock()
     events = 0
-    while (behind := behind_of(projection, target)) > 0:
-        _rest(projection, tail, target)
+    while (behind := records_behind(projection, target)) > 0:
+        _pause_arrived(projection, tail, target)
         polled = await tail.poll(timeout_s=POLL_TIMEOUT_S, max_records=POLL_RECORDS)
-        wanted = {partition: _before(records, target.get(partition, 0)) for partition, records in polled.items()}
+        wanted = {
+            partition: _records_before(records, target.get(partition, 0)) for partition, records in polled.items()
+        }
         applied = await projection.apply({p: records for p, records in wanted.items() if records})
         events += applied.events
         if any(wanted.values()):
@@ -229,17 +233,17 @@ async def follow_to(
                 "is the broker there?",
                 kind="unavailable",
             )
-    _rest(projection, tail, target)
+    _pause_arrived(projection, tail, target)
     return events
 
 
-def behind_of(projection: RunProjection, target: Mapping[int, int]) -> int:
+def records_behind(projection: RunProjection, target: Mapping[int, int]) -> int:
     """Records that are missing up to the target."""
     reached = projection.positions
     return sum(max(0, offset - reached.get(partition, 0)) for partition, offset in target.items())
 
 
-def _rest(projection: RunProjection, tail: PausableTail, target: Mapping[int, int]) -> None:
+def _pause_arrived(projection: RunProjection, tail: ProjectionTail, target: Mapping[int, int]) -> None:
     """Partitions that have arrived are read no further; where they go on later is set again."""
     for partition, reached in projection.positions.items():
         if reached >= target.get(partition, 0):
@@ -247,29 +251,29 @@ def _rest(projection: RunProjection, tail: PausableTail, target: Mapping[int, in
             tail.seek(partition, reached)
 
 
-async def _watched(
+async def _report_fill(
     work: Awaitable[int],
     builds: Builds,
     build: Build,
     topic: str,
     target: Mapping[int, int],
-    on_progress: Callable[[Progress], None] | None,
+    on_progress: Callable[[RebuildProgress], None] | None,
 ) -> int:
     """The result of the filling; meanwhile its cursors tell how it is getting on."""
     began, total = time.monotonic(), sum(target.values())
     filling = asyncio.ensure_future(work)
     try:
-        while not (await asyncio.wait({filling}, timeout=WATCH_S))[0]:
+        while not (await asyncio.wait({filling}, timeout=PROGRESS_EVERY_S))[0]:
             done = sum((await builds.positions(build.number, topic)).values())
             if on_progress is not None:
                 rate = done / (time.monotonic() - began)
-                on_progress(Progress(events=done, remaining=max(0, total - done), events_per_s=rate))
+                on_progress(RebuildProgress(events=done, remaining=max(0, total - done), events_per_s=rate))
         return filling.result()
     finally:
         filling.cancel()
 
 
-def _before(records: Sequence[LogRecord], offset: int) -> Sequence[LogRecord]:
+def _records_before(records: Sequence[LogRecord], offset: int) -> Sequence[LogRecord]:
     if not records or records[-1].offset < offset:
         return records
     return [record for record in records if record.offset < offset]

@@ -29,10 +29,17 @@ from psycopg import sql
 from loomlog.connectors.protocols import LogRecord
 from loomlog.projections import audit, interrupts, problems, runs, steps, transcript, usage
 from loomlog.projections.engine import cursors
-from loomlog.projections.engine.batch import Batch, Cursor, EventAt, Item, read_records, unwritable
+from loomlog.projections.engine.batch import (
+    Cursor,
+    PositionedEvent,
+    ProjectionBatch,
+    ProjectionItem,
+    read_records,
+    unwritable_event,
+)
 from loomlog.projections.engine.builds import Build
-from loomlog.projections.engine.fold import Changes, Known, fold
-from loomlog.projections.engine.writer import Writer, rendered, write_all, writer
+from loomlog.projections.engine.fold import Changes, RunProjectionState, fold
+from loomlog.projections.engine.writer import TableWriter, make_writer, render_statement, write_all
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT
 from loomlog.projections.problems import ProblemRow
 from loomlog.schemas.codec import Codec
@@ -49,7 +56,7 @@ NOTIFY_BYTES_MAX = 7_900
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class ApplyResult:
     """What a poll amounted to."""
 
     events: int
@@ -60,13 +67,13 @@ class Applied:
 
 
 @cache
-def _reads(schema: str) -> tuple[bytes, bytes, bytes]:
+def _read_statements(schema: str) -> tuple[bytes, bytes, bytes]:
     """What reads the places and the rows of runs, and the calls that are open in them."""
     names = {name: sql.Identifier(schema, name) for name in ("audit", "runs", "transcript")}
     return (
-        rendered(sql.SQL("SELECT * FROM {audit} WHERE run_id = ANY(%s)").format(**names)),
-        rendered(sql.SQL("SELECT * FROM {runs} WHERE run_id = ANY(%s)").format(**names)),
-        rendered(
+        render_statement(sql.SQL("SELECT * FROM {audit} WHERE run_id = ANY(%s)").format(**names)),
+        render_statement(sql.SQL("SELECT * FROM {runs} WHERE run_id = ANY(%s)").format(**names)),
+        render_statement(
             sql.SQL(
                 "SELECT t.run_id, t.event FROM {runs} r JOIN {transcript} t ON t.run_id = r.run_id "
                 "AND t.type = 'tool_call' AND t.seq >= r.memory_reply_seq * {places} "
@@ -95,16 +102,16 @@ class RunProjection:
         self._owner = owner
         self._codec = codec
         self._cursors: dict[int, Cursor] = {}
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._run_states: OrderedDict[str, RunProjectionState] = OrderedDict()
         schema = build.schema
-        self._write_runs = writer(schema, runs.runs, "replace")
-        self._write_audit = writer(schema, audit.audit, "replace")
-        self._write_steps = writer(schema, steps.steps, "cover", keep=steps.FIRST_WINS)
-        self._write_transcript = writer(schema, transcript.transcript, "insert")
-        self._write_usage = writer(schema, usage.usage, "add")
-        self._write_interrupts = writer(schema, interrupts.interrupts, "cover", keep=interrupts.FIRST_WINS)
-        self._write_problems = writer(schema, problems.problems, "insert")
-        self._writers: Sequence[Writer] = (
+        self._write_runs = make_writer(schema, runs.runs, "replace")
+        self._write_audit = make_writer(schema, audit.audit, "replace")
+        self._write_steps = make_writer(schema, steps.steps, "cover", keep=steps.FIRST_WINS)
+        self._write_transcript = make_writer(schema, transcript.transcript, "insert")
+        self._write_usage = make_writer(schema, usage.usage, "add")
+        self._write_interrupts = make_writer(schema, interrupts.interrupts, "cover", keep=interrupts.FIRST_WINS)
+        self._write_problems = make_writer(schema, problems.problems, "insert")
+        self._writers: Sequence[TableWriter] = (
             self._write_runs,
             self._write_audit,
             self._write_steps,
@@ -113,7 +120,7 @@ class RunProjection:
             self._write_interrupts,
             self._write_problems,
         )
-        self._read_audit, self._read_runs, self._read_calls = _reads(schema)
+        self._read_audit, self._read_runs, self._read_calls = _read_statements(schema)
 
     @property
     def positions(self) -> dict[int, int]:
@@ -122,52 +129,54 @@ class RunProjection:
 
     async def claim(self, partitions: Iterable[int]) -> dict[int, int]:
         """Takes the partitions and gives the offsets to read from."""
-        self._known.clear()
+        self._run_states.clear()
         await self._connection.execute("SET synchronous_commit = off")
         for table in self._writers:
             await table.prepare(self._connection)
         self._cursors = await cursors.claim(self._connection, self._build.schema, self.topic, partitions, self._owner)
         return self.positions
 
-    async def apply(self, polled: Mapping[int, Sequence[LogRecord]]) -> Applied:
+    async def apply(self, polled: Mapping[int, Sequence[LogRecord]]) -> ApplyResult:
         """Projects the records. Raises Fenced, Dropped or an error of the driver, and has then written nothing."""
         batch = read_records(self._cursors, polled, self._codec)
-        if not batch.moved:
-            return Applied(events=0, stale=0, problems=(), oldest_ms=0)
+        if not batch.new_cursors:
+            return ApplyResult(events=0, stale=0, problems=(), oldest_ms=0)
         try:
             known, found = await self._project(batch)
         except REFUSED:
-            known, found = await self._project_singly(batch)
+            known, found = await self._project_one_by_one(batch)
         except psycopg.errors.UndefinedTable as error:
-            raise cursors.Dropped(f"the build {self._build.schema} has no tables any more: {error}") from error
-        self._cursors.update((cursor.partition, cursor) for cursor in batch.moved)
-        self._remember(known)
-        return Applied(events=batch.events, stale=batch.stale, problems=found, oldest_ms=batch.oldest_ms)
+            raise cursors.BuildNotFound(f"the build {self._build.schema} has no tables any more: {error}") from error
+        self._cursors.update((cursor.partition, cursor) for cursor in batch.new_cursors)
+        self._cache_states(known)
+        return ApplyResult(events=batch.events, stale=batch.stale, problems=found, oldest_ms=batch.oldest_ms)
 
-    async def _project(self, batch: Batch) -> tuple[Mapping[str, Known], list[ProblemRow]]:
+    async def _project(self, batch: ProjectionBatch) -> tuple[Mapping[str, RunProjectionState], list[ProblemRow]]:
         """The whole batch at once; the runs as they are afterwards and the problems."""
-        async with self._undone_if_it_fails():
+        async with self._rollback_on_error():
             changes = fold(self.topic, batch, await self._begin(batch))
-            await self._write(changes, last=(self._notice(batch.moved), (COMMIT, ())))
-        return changes.known, changes.problems
+            await self._write(changes, last=(self._notice(batch.new_cursors), (COMMIT, ())))
+        return changes.run_states, changes.problems
 
-    async def _project_singly(self, batch: Batch) -> tuple[Mapping[str, Known], list[ProblemRow]]:
+    async def _project_one_by_one(
+        self, batch: ProjectionBatch
+    ) -> tuple[Mapping[str, RunProjectionState], list[ProblemRow]]:
         """The batch event by event, in one transaction all the same."""
-        async with self._undone_if_it_fails():
+        async with self._rollback_on_error():
             known = await self._begin(batch)
-            changes = fold(self.topic, Batch(problems=batch.problems), {})
+            changes = fold(self.topic, ProjectionBatch(problems=batch.problems), {})
             await self._write(changes)
             found = changes.problems
             for run_id in sorted(batch.runs):
                 for item in batch.runs[run_id]:
                     known[run_id], problems_found = await self._project_item(run_id, item, known)
                     found += problems_found
-            await self._connection.execute(*self._notice(batch.moved))
+            await self._connection.execute(*self._notice(batch.new_cursors))
             await self._connection.execute(COMMIT)
         return known, found
 
     @asynccontextmanager
-    async def _undone_if_it_fails(self) -> AsyncIterator[None]:
+    async def _rollback_on_error(self) -> AsyncIterator[None]:
         """Around a transaction that `_begin` begins and COMMIT ends."""
         try:
             yield
@@ -177,42 +186,44 @@ class RunProjection:
             raise
 
     async def _project_item(
-        self, run_id: str, item: Item, known: Mapping[str, Known]
-    ) -> tuple[Known, list[ProblemRow]]:
+        self, run_id: str, item: ProjectionItem, run_states: Mapping[str, RunProjectionState]
+    ) -> tuple[RunProjectionState, list[ProblemRow]]:
         try:
-            return await self._project_one(run_id, item, known)
+            return await self._project_one(run_id, item, run_states)
         except REFUSED as error:
             said = error.diag.message_primary or str(error)
-            stopped = unwritable(item, said) if isinstance(item, EventAt) else item
+            stopped = unwritable_event(item, said) if isinstance(item, PositionedEvent) else item
         try:
-            return await self._project_one(run_id, stopped, known)
+            return await self._project_one(run_id, stopped, run_states)
         except REFUSED:
             # Not even the halt can be written, because of the run's id itself: then the record is all there is to keep.
             row = problems.apply(self.topic, replace(stopped.problem, run_id=""))
             await write_all(self._connection, [(self._write_problems, [row])])
-            return known.get(run_id, Known()), [row]
+            return run_states.get(run_id, RunProjectionState()), [row]
 
-    async def _project_one(self, run_id: str, item: Item, known: Mapping[str, Known]) -> tuple[Known, list[ProblemRow]]:
+    async def _project_one(
+        self, run_id: str, item: ProjectionItem, run_states: Mapping[str, RunProjectionState]
+    ) -> tuple[RunProjectionState, list[ProblemRow]]:
         async with self._connection.transaction():
-            changes = fold(self.topic, Batch(runs={run_id: [item]}), known)
+            changes = fold(self.topic, ProjectionBatch(runs={run_id: [item]}), run_states)
             await self._write(changes)
-        return changes.known[run_id], changes.problems
+        return changes.run_states[run_id], changes.problems
 
-    async def _begin(self, batch: Batch) -> dict[str, Known]:
+    async def _begin(self, batch: ProjectionBatch) -> dict[str, RunProjectionState]:
         """Begins a transaction, moves the cursors, and gives what is known of the runs of the batch.
 
         One round trip when all of it is new.
         """
-        found = {run_id: self._known[run_id] for run_id in batch.runs if run_id in self._known}
+        found = {run_id: self._run_states[run_id] for run_id in batch.runs if run_id in self._run_states}
         missing = sorted(run_id for run_id in batch.runs if run_id not in found)
-        moves = [(self._cursors[cursor.partition], cursor) for cursor in batch.moved]
+        moves = [(self._cursors[cursor.partition], cursor) for cursor in batch.new_cursors]
         async with self._connection.pipeline():
             await self._connection.execute(BEGIN)
             advanced = await cursors.advance(self._connection, self._build.schema, self.topic, moves)
             places = await self._connection.execute(self._read_audit, (missing,)) if missing else None
         cursors.require_advanced(self.topic, advanced)
         rows = [] if places is None else [audit.AuditRow._make(row) for row in await places.fetchall()]
-        return found | await self._read_known(rows) if rows else found
+        return found | await self._read_states(rows) if rows else found
 
     async def _write(self, changes: Changes, last: Sequence[tuple[bytes, Sequence[Any]]] = ()) -> None:
         rows: Sequence[Sequence[tuple[Any, ...]]] = (
@@ -230,21 +241,21 @@ class RunProjection:
         payload = self._build.announcement(self.topic, moved)
         return NOTIFY, (self._build.channel, payload if len(payload) <= NOTIFY_BYTES_MAX else "")
 
-    def _remember(self, known: Mapping[str, Known]) -> None:
-        for run_id, run in known.items():
-            self._known.pop(run_id, None)
-            if not run.over:
-                self._known[run_id] = run
-        while len(self._known) > KNOWN_RUNS_MAX:
-            self._known.popitem(last=False)
+    def _cache_states(self, run_states: Mapping[str, RunProjectionState]) -> None:
+        for run_id, run in run_states.items():
+            self._run_states.pop(run_id, None)
+            if not run.is_over:
+                self._run_states[run_id] = run
+        while len(self._run_states) > KNOWN_RUNS_MAX:
+            self._run_states.popitem(last=False)
 
-    async def _read_known(self, places: Sequence[audit.AuditRow]) -> dict[str, Known]:
+    async def _read_states(self, places: Sequence[audit.AuditRow]) -> dict[str, RunProjectionState]:
         """The runs with these places, as their rows say."""
         run_ids = [place.run_id for place in places]
         async with self._connection.pipeline():
             rows = await self._connection.execute(self._read_runs, (run_ids,))
             called = await self._connection.execute(self._read_calls, (run_ids,))
-        found = {place.run_id: Known(audit=place) for place in places}
+        found = {place.run_id: RunProjectionState(audit=place) for place in places}
         calls: dict[str, list[str]] = {}
         for run_id, event in await called.fetchall():
             calls.setdefault(run_id, []).append(event)

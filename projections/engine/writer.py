@@ -33,13 +33,13 @@ REPLACEMENT = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
-    """How rows of one table are written; make it with `writer`."""
+class TableWriter:
+    """How rows of one table are written; make it with `make_writer`."""
 
     name: str
     insert: bytes
     """Of the rows in a JSON document."""
-    shaped: Callable[[tuple[Any, ...]], dict[str, Any]]
+    to_object: Callable[[tuple[Any, ...]], dict[str, Any]]
     """A row as an object of that document."""
     copy: bytes
     make_staging: bytes | None
@@ -56,13 +56,13 @@ class Writer:
             # Rows gather in the formatter's buffer; it gives back what is due to be sent, most times nothing.
             format_row = copy.formatter.write_row
             for row in rows:
-                if data := format_row(_clean(row)):
+                if data := format_row(_replace_nul(row)):
                     await copy.write(data)
 
     def document(self, rows: Sequence[tuple[Any, ...]]) -> str:
         """The rows as JSON. Raises DataError, as Postgres would, for a value that JSON cannot hold."""
         try:
-            return orjson.dumps([self.shaped(_clean(row)) for row in rows]).decode()
+            return orjson.dumps([self.to_object(_replace_nul(row)) for row in rows]).decode()
         except orjson.JSONEncodeError as error:
             raise psycopg.DataError(f"a row of {self.name} cannot be sent: {error}") from error
 
@@ -76,7 +76,7 @@ class Writer:
 
 async def write_all(
     connection: psycopg.AsyncConnection[Any],
-    rows: Sequence[tuple[Writer, Sequence[tuple[Any, ...]]]],
+    rows: Sequence[tuple[TableWriter, Sequence[tuple[Any, ...]]]],
     *,
     last: Sequence[tuple[bytes, Sequence[Any]]] = (),
 ) -> None:
@@ -95,13 +95,13 @@ async def write_all(
             await connection.execute(statement, parameters)
 
 
-def writer(
+def make_writer(
     schema: str,
     table: Table,
     policy: Literal["insert", "replace", "add", "cover"],
     *,
     keep: frozenset[str] = frozenset(),
-) -> Writer:
+) -> TableWriter:
     """The writer of a table in a schema. `keep` names the columns that `cover` leaves as they are."""
     target = sql.Identifier(schema, table.name)
     names = [column.name for column in table.columns]
@@ -110,28 +110,28 @@ def writer(
     conflict = _conflict(table, policy, keep)
     staging = sql.Identifier(f"staging_{schema}_{table.name}")
     straight = policy == "insert"
-    return Writer(
+    return TableWriter(
         name=table.name,
-        insert=rendered(sql.Composed([insert, _unpacked(table), conflict])),
-        shaped=_shaping(table),
-        copy=rendered(sql.SQL("COPY {} ({}) FROM STDIN").format(target if straight else staging, columns)),
+        insert=render_statement(sql.Composed([insert, _select_from_document(table), conflict])),
+        to_object=_make_row_mapper(table),
+        copy=render_statement(sql.SQL("COPY {} ({}) FROM STDIN").format(target if straight else staging, columns)),
         make_staging=None
         if straight
-        else rendered(
+        else render_statement(
             sql.SQL("CREATE TEMPORARY TABLE IF NOT EXISTS {} (LIKE {}) ON COMMIT DELETE ROWS").format(staging, target)
         ),
         move=None
         if straight
-        else rendered(sql.Composed([insert, sql.SQL("SELECT {} FROM {} ").format(columns, staging), conflict])),
+        else render_statement(sql.Composed([insert, sql.SQL("SELECT {} FROM {} ").format(columns, staging), conflict])),
     )
 
 
-def rendered(statement: sql.Composable) -> bytes:
+def render_statement(statement: sql.Composable) -> bytes:
     """The statement as it is sent: putting it together again for every transaction took 6 % of the projector's time."""
     return statement.as_bytes(None)
 
 
-def _unpacked(table: Table) -> sql.Composable:
+def _select_from_document(table: Table) -> sql.Composable:
     """The rows of a document."""
     names = [(sql.Identifier(column.name), column.type) for column in table.columns]
     taken = [sql.SQL("{}::json").format(name) if isinstance(kind, JsonText) else name for name, kind in names]
@@ -147,7 +147,7 @@ def _type_in_document(kind: TypeEngine[Any]) -> str:
     return "bytea" if isinstance(kind, LargeBinary) else str(kind)
 
 
-def _shaping(table: Table) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
+def _make_row_mapper(table: Table) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
     names = [str(column.name) for column in table.columns]
     binary = [str(column.name) for column in table.columns if isinstance(column.type, LargeBinary)]
 
@@ -180,7 +180,7 @@ def _conflict(table: Table, policy: str, keep: frozenset[str]) -> sql.Composable
     )
 
 
-def _clean(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _replace_nul(row: tuple[Any, ...]) -> tuple[Any, ...]:
     for value in row:
         if type(value) is str and "\x00" in value:
             return tuple(v.replace("\x00", REPLACEMENT) if type(v) is str else v for v in row)

@@ -15,7 +15,7 @@ FRAMES_PER_EVENT = 256
 """Places of one event."""
 
 
-class Said(NamedTuple):
+class PendingInput(NamedTuple):
     """A user text that waits for the next turn boundary, and when it was received in UTC milliseconds."""
 
     text: str
@@ -25,12 +25,12 @@ class Said(NamedTuple):
     """Where a long text lies; `text` is empty then."""
 
 
-def said_of(event: InputReceived, at_ms: int) -> Said:
+def pending_input_of(event: InputReceived, at_ms: int) -> PendingInput:
     """What was said, to be shown later."""
-    return Said(event.text, event.source, at_ms, None if event.text_blob is None else event.text_blob.to_avro())
+    return PendingInput(event.text, event.source, at_ms, None if event.text_blob is None else event.text_blob.to_avro())
 
 
-class OpenCall(NamedTuple):
+class FrameCall(NamedTuple):
     """A call of the latest turn; `input` is parsed JSON."""
 
     name: str
@@ -43,11 +43,11 @@ class FrameMemory:
 
     provider: str = ""
     model: str = ""
-    calls: Mapping[str, OpenCall] = field(default_factory=dict)
+    calls: Mapping[str, FrameCall] = field(default_factory=dict)
     """The calls of the latest turn by id."""
     retry_reason: str = ""
     """Why the next attempt will be made."""
-    waiting: tuple[Said, ...] = ()
+    pending_inputs: tuple[PendingInput, ...] = ()
     """Texts that were received and have not joined the conversation."""
 
 

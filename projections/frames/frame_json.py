@@ -13,11 +13,11 @@ from loomlog.schemas.generated.values import Segment, Usage
 
 NESTING_CHECKED = 200
 """Brackets in a tool input above which its nesting is tried: deeper than 254 levels cannot be written as JSON."""
-LAST_MS = 9_223_372_036_854
+TIME_MS_MAX = 9_223_372_036_854
 """In the year 2262: the last time whose nanoseconds fit 64 bits."""
 
 
-def parsed(text: str) -> Any:
+def parse_input(text: str) -> Any:
     """A tool input as a value. What cannot be read, or could not be written again, stays the text it was."""
     try:
         value = orjson.loads(text)
@@ -28,19 +28,19 @@ def parsed(text: str) -> Any:
     return value
 
 
-def plausible_ms(at_ms: int) -> int:
+def clamp_ms(at_ms: int) -> int:
     """The time itself, or the nearest that can be shown when an event has one that no calendar has."""
-    return min(max(at_ms, 0), LAST_MS)
+    return min(max(at_ms, 0), TIME_MS_MAX)
 
 
-def moment(at_ms: int) -> datetime:
+def to_datetime(at_ms: int) -> datetime:
     """The time in UTC."""
-    return datetime.fromtimestamp(plausible_ms(at_ms) / 1000, UTC)
+    return datetime.fromtimestamp(clamp_ms(at_ms) / 1000, UTC)
 
 
-def rfc3339(at_ms: int) -> str:
+def format_rfc3339(at_ms: int) -> str:
     """The time as every answer shows it: UTC to the millisecond, `2026-01-31T12:00:00.000Z`."""
-    return moment(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return to_datetime(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def segments_json(segments: Iterable[Segment]) -> list[dict[str, Any]]:

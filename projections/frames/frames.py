@@ -48,31 +48,31 @@ Before: an accepted event. After: transcript.py stores the frames, the API sends
 from dataclasses import replace
 from typing import assert_never
 
-from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameMemory, new_frame, said_of
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameMemory, new_frame, pending_input_of
 from loomlog.projections.frames.other_events import (
     COMPACTION_FAILED,
-    asked,
-    child_requested,
-    child_returned,
-    compacted,
-    ended,
-    hook_acted,
-    not_compacted,
-    pending,
-    resolved,
-    said_frames,
-    started,
+    child_result_frame,
+    child_started_frames,
+    compaction_data,
+    compaction_failed_data,
+    end_frames,
+    hook_data,
+    interruption_pending_data,
+    interruption_resolved_data,
+    outcome_unknown_data,
+    pending_input_frames,
+    started_frames,
 )
 from loomlog.projections.frames.turn_events import (
     SWITCHED,
-    replied,
-    requested,
+    reply_frames,
+    retry_frames,
     retry_reason,
-    shown_calls,
     suppressed_text,
     switch_frames,
-    tool_result,
-    turn_cancelled,
+    tool_result_data,
+    turn_cancelled_frames,
+    visible_calls,
 )
 from loomlog.schemas.generated.run_events import (
     CallNotBegun,
@@ -117,22 +117,26 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import Envelope
 
 
-def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[Frame], FrameMemory]:
+def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[Frame], FrameMemory]:
     """The frames of an event and what is to be remembered for those after it."""
     at = envelope.seq * FRAMES_PER_EVENT
     match event:
         case RunStarted():
             definition = event.definition
-            return started(at, event), FrameMemory(provider=definition.provider, model=definition.model)
+            return started_frames(at, event), FrameMemory(provider=definition.provider, model=definition.model)
         case ModelReplied():
-            shown = shown_calls(event)
+            shown = visible_calls(event)
             calls = dict(shown)
-            memory = FrameMemory(provider=event.provider, model=event.model, calls=calls, waiting=memory.waiting)
-            return replied(at, event, shown), memory
+            memory = FrameMemory(
+                provider=event.provider, model=event.model, calls=calls, pending_inputs=memory.pending_inputs
+            )
+            return reply_frames(at, event, shown), memory
         case ModelCallFailed():
             return [], replace(memory, retry_reason=retry_reason(event))
         case ModelCallRequested(attempt=1):
-            return said_frames(at, memory.waiting), replace(memory, waiting=()) if memory.waiting else memory
+            return pending_input_frames(at, memory.pending_inputs), replace(
+                memory, pending_inputs=()
+            ) if memory.pending_inputs else memory
         case ModelSwitched():
             switched = replace(memory, provider=event.provider, model=event.model, retry_reason=SWITCHED)
             return list(switch_frames(at, event)), switched
@@ -140,32 +144,32 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             suppressed = {"type": "fallback_suppressed", "text": suppressed_text(event)}
             return [new_frame(seq=at, type="fallback_suppressed", event=suppressed)], memory
         case ModelCallRequested():
-            return requested(at, memory, envelope, event), memory
+            return retry_frames(at, memory, envelope, event), memory
         case ToolReturned():
-            return [new_frame(seq=at, type="tool_result", event=tool_result(memory, event))], memory
+            return [new_frame(seq=at, type="tool_result", event=tool_result_data(memory, event))], memory
         case HookActed():
-            told = hook_acted(memory, event)
+            told = hook_data(memory, event)
             return [new_frame(seq=at, type=told["type"], event=told)], memory
         case InputReceived():
-            said = said_of(event, envelope.at_ms)
-            return [], replace(memory, waiting=(*memory.waiting, said))
+            said = pending_input_of(event, envelope.at_ms)
+            return [], replace(memory, pending_inputs=(*memory.pending_inputs, said))
         case RunCompleted() | RunCancelled() | RunFailed():
-            return ended(at, memory, event), memory
+            return end_frames(at, memory, event), memory
         case RunParked():
             parked = {"type": "awaiting_input", "awaiting_input": {"since_turn": event.since_turn}}
             return [new_frame(seq=at, type="awaiting_input", event=parked)], memory
         case InterruptionOpened():
-            return [new_frame(seq=at, type="interruption_pending", event=pending(event))], memory
+            return [new_frame(seq=at, type="interruption_pending", event=interruption_pending_data(event))], memory
         case InterruptionClosed():
-            return [new_frame(seq=at, type="interruption_resolved", event=resolved(event))], memory
+            return [new_frame(seq=at, type="interruption_resolved", event=interruption_resolved_data(event))], memory
         case PersonNotified():
             told = {"interrupt_id": event.interrupt_id, "message": event.message, "priority": event.priority}
             told |= {"context": event.context} if event.context else {}
             return [new_frame(seq=at, type="notice", event={"type": "notice", "notice": told})], memory
         case TurnCancelled():
-            return turn_cancelled(at, event), memory
+            return turn_cancelled_frames(at, event), memory
         case ToolOutcomeAsked():
-            return [new_frame(seq=at, type="outcome_unknown", event=asked(memory, event))], memory
+            return [new_frame(seq=at, type="outcome_unknown", event=outcome_unknown_data(memory, event))], memory
         case RunPaused():
             paused = {"type": "paused", "paused": {"turn": event.turn, "reason": event.reason}}
             return [new_frame(seq=at, type="paused", event=paused)], memory
@@ -177,15 +181,15 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             released = {"type": "released", "released": {"by": event.by}}
             return [new_frame(seq=at, type="released", event=released)], memory
         case ContextCompacted():
-            return [new_frame(seq=at, type="context_compaction", event=compacted(event))], memory
+            return [new_frame(seq=at, type="context_compaction", event=compaction_data(event))], memory
         case CompactionFailed():
-            return [new_frame(seq=at, type=COMPACTION_FAILED, event=not_compacted(event))], memory
+            return [new_frame(seq=at, type=COMPACTION_FAILED, event=compaction_failed_data(event))], memory
         case LimitReached(notice=notice):
             return [new_frame(seq=at, type="limit", event={"type": "limit", "limit": notice.to_avro()})], memory
         case ChildRequested():
-            return child_requested(at, event), memory
+            return child_started_frames(at, event), memory
         case ChildReturned():
-            return [child_returned(at, event)], memory
+            return [child_result_frame(at, event)], memory
         case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed() | CompactionRequested():
             return [], memory
         case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():

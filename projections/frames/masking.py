@@ -18,18 +18,18 @@ CALLS = ("tool_use", "hook_acted")
 """Parts of frames that hold the arguments of a call, as `input`."""
 
 
-def masked_input(value: Any) -> Any:
+def mask_input(value: Any) -> Any:
     """The arguments of a call without what looks like a secret; keys stay as they are."""
     return cleaned_value(value, without_lookalikes)
 
 
-def masked(event: dict[str, Any]) -> dict[str, Any]:
+def mask_frame(event: dict[str, Any]) -> dict[str, Any]:
     """A frame as it is stored; the same object when nothing in it has to be masked."""
     changes: dict[str, Any] = {}
     for name in CALLS:
         call = event.get(name)
         if isinstance(call, dict) and "input" in call:
-            given = masked_input(call["input"])
+            given = mask_input(call["input"])
             if given != call["input"]:
                 changes[name] = {**call, "input": given}
     if event.get("type") == "tool_result":

@@ -6,8 +6,8 @@ Before: frames.py. After: the client sees why the run waits, or went on in anoth
 from collections.abc import Sequence
 from typing import Any
 
-from loomlog.projections.frames.frame import Frame, FrameMemory, Said, new_frame
-from loomlog.projections.frames.frame_json import parsed, rfc3339, segments_json, usage_json
+from loomlog.projections.frames.frame import Frame, FrameMemory, PendingInput, new_frame
+from loomlog.projections.frames.frame_json import format_rfc3339, parse_input, segments_json, usage_json
 from loomlog.schemas.generated.run_events import (
     ChildRequested,
     ChildReturned,
@@ -27,7 +27,7 @@ from loomlog.schemas.generated.values import Usage
 COMPACTION_FAILED = "compaction_failed"
 
 
-def started(at: int, event: RunStarted) -> list[Frame]:
+def started_frames(at: int, event: RunStarted) -> list[Frame]:
     found: list[Frame] = []
     if event.segments:  # a fork may begin without a word of its own
         said = segments_json(event.segments)
@@ -45,7 +45,7 @@ def started(at: int, event: RunStarted) -> list[Frame]:
     return found
 
 
-def compacted(event: ContextCompacted) -> dict[str, Any]:
+def compaction_data(event: ContextCompacted) -> dict[str, Any]:
     compaction = {
         "summary": event.summary,
         "before_tokens": event.before_tokens,
@@ -64,7 +64,7 @@ def compacted(event: ContextCompacted) -> dict[str, Any]:
     return {"type": "context_compaction", "context_compaction": compaction, "usage": spent}
 
 
-def not_compacted(event: CompactionFailed) -> dict[str, Any]:
+def compaction_failed_data(event: CompactionFailed) -> dict[str, Any]:
     failed = {"trigger": event.trigger, "kind": event.kind}
     return {
         "type": COMPACTION_FAILED,
@@ -73,7 +73,7 @@ def not_compacted(event: CompactionFailed) -> dict[str, Any]:
     }
 
 
-def child_requested(at: int, event: ChildRequested) -> list[Frame]:
+def child_started_frames(at: int, event: ChildRequested) -> list[Frame]:
     if not event.child_agent_id:
         return []  # one that exists is asked
     child = {
@@ -86,7 +86,7 @@ def child_requested(at: int, event: ChildRequested) -> list[Frame]:
     return [new_frame(seq=at, type="spawn_child_started", event=started, live=False)]
 
 
-def child_returned(at: int, event: ChildReturned) -> Frame:
+def child_result_frame(at: int, event: ChildReturned) -> Frame:
     ok = event.status in ("completed", "running", "awaiting_input", "closed")
     child: dict[str, Any] = {
         "tool_use_id": event.call_id,
@@ -102,15 +102,15 @@ def child_returned(at: int, event: ChildReturned) -> Frame:
     return new_frame(seq=at, type="spawn_child_result", event=result, live=False)
 
 
-def asked(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:
+def outcome_unknown_data(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:
     call = memory.calls.get(event.call_id)
     asked = {"call": f"{event.turn}.{event.index}", "id": event.call_id, "attempt": event.attempt}
     asked |= {"name": call.name if call is not None else "", "reason": event.reason}
     return {"type": "outcome_unknown", "outcome_unknown": asked}
 
 
-def hook_acted(memory: FrameMemory, event: HookActed) -> dict[str, Any]:
-    """What a hook did: `host_widened` as clients know it, everything else as `hook_acted`."""
+def hook_data(memory: FrameMemory, event: HookActed) -> dict[str, Any]:
+    """What a hook did: `host_widened` as clients know it, everything else as `hook_data`."""
     act, call = event.act, memory.calls.get(event.call_id)
     told: dict[str, Any] = {"tool_call_id": event.call_id, "tool_name": call.name if call is not None else ""}
     if act.act == "widened_hosts":
@@ -118,23 +118,23 @@ def hook_acted(memory: FrameMemory, event: HookActed) -> dict[str, Any]:
         return {"type": "host_widened", "host_widening": told}
     told |= {"hook_owner": act.owner, "hook_name": act.name, "phase": act.phase, "act": act.act}
     if act.input:
-        told["input"] = parsed(act.input)
+        told["input"] = parse_input(act.input)
     if act.reason:
         told["reason"] = act.reason
     return {"type": "hook_acted", "hook_acted": told}
 
 
-def pending(event: InterruptionOpened) -> dict[str, Any]:
+def interruption_pending_data(event: InterruptionOpened) -> dict[str, Any]:
     asked: dict[str, Any] = {"interrupt_id": event.interrupt_id, "kind": event.kind, "question": event.question}
     if event.options:
         asked["options"] = list(event.options)
     if event.context:
         asked["context"] = event.context
-    asked |= {"priority": event.priority, "expires_at": rfc3339(event.expires_at_ms)}
+    asked |= {"priority": event.priority, "expires_at": format_rfc3339(event.expires_at_ms)}
     return {"type": "interruption_pending", "interruption": asked}
 
 
-def resolved(event: InterruptionClosed) -> dict[str, Any]:
+def interruption_resolved_data(event: InterruptionClosed) -> dict[str, Any]:
     ended: dict[str, Any] = {"interrupt_id": event.interrupt_id, "status": event.status}
     if event.answer:
         ended["answer"] = event.answer
@@ -143,10 +143,10 @@ def resolved(event: InterruptionClosed) -> dict[str, Any]:
     return {"type": "interruption_resolved", "interruption": ended}
 
 
-def said_frames(at: int, waiting: Sequence[Said]) -> list[Frame]:
+def pending_input_frames(at: int, pending_inputs: Sequence[PendingInput]) -> list[Frame]:
     found: list[Frame] = []
-    for seq, (text, source, at_ms, blob) in enumerate(waiting, start=at):
-        said = {"text": text, "source": source, "seen_at": rfc3339(at_ms)}
+    for seq, (text, source, at_ms, blob) in enumerate(pending_inputs, start=at):
+        said = {"text": text, "source": source, "seen_at": format_rfc3339(at_ms)}
         elsewhere: dict[str, Any] = {} if blob is None else {"text_blob": blob}
         block: dict[str, Any] = {"type": "trusted-text", "text": text} | ({} if blob is None else {"blob": blob})
         payload = [{"role": "user", "content": [block]}]
@@ -157,10 +157,10 @@ def said_frames(at: int, waiting: Sequence[Said]) -> list[Frame]:
     return found
 
 
-def ended(at: int, memory: FrameMemory, event: RunCompleted | RunCancelled | RunFailed) -> list[Frame]:
+def end_frames(at: int, memory: FrameMemory, event: RunCompleted | RunCancelled | RunFailed) -> list[Frame]:
     """The end, after the texts that nobody answers any more."""
-    said = said_frames(at, memory.waiting)
-    at += len(memory.waiting)
+    said = pending_input_frames(at, memory.pending_inputs)
+    at += len(memory.pending_inputs)
     if isinstance(event, RunFailed):
         return [*said, new_frame(seq=at, type="error", event={"type": "error", "error": event.error})]
     stop_reason = event.stop_reason if isinstance(event, RunCompleted) else "cancelled"

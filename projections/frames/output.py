@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from loomlog.projections.frames.frame import Frame, StoredFrame, StreamFrame
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.values import BlobRef
 
 
@@ -33,7 +33,7 @@ def replay_frames(rows: Iterable[StoredFrame]) -> Iterator[StreamFrame]:
                 "user_input": {
                     "text": _user_text(row.payload),
                     "source": "replay",
-                    "seen_at": rfc3339(row.ts_ns // 1_000_000),
+                    "seen_at": format_rfc3339(row.ts_ns // 1_000_000),
                 },
             }
             blob = _stored_blob(row.event)
@@ -49,11 +49,11 @@ def with_text(frame: StreamFrame, text: str) -> StreamFrame:
     """The frame with the text its blob held."""
     event = orjson.loads(frame.data)
     event.pop("text_blob", None)
-    text_place(event)["text"] = text
+    text_holder(event)["text"] = text
     return replace(frame, data=orjson.dumps(event).decode(), blob=None)
 
 
-def text_place(event: dict[str, Any]) -> dict[str, Any]:
+def text_holder(event: dict[str, Any]) -> dict[str, Any]:
     """The part of a frame that holds its text: what a person said is one level down."""
     place: dict[str, Any] = event.get("user_input", event)
     return place

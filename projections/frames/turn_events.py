@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
-from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameMemory, OpenCall, new_frame
-from loomlog.projections.frames.frame_json import parsed, usage_json
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameCall, FrameMemory, new_frame
+from loomlog.projections.frames.frame_json import parse_input, usage_json
 from loomlog.schemas.generated.run_events import (
     FallbackSuppressed,
     ModelCallFailed,
@@ -25,7 +25,7 @@ CALLS_SHOWN_MAX = FRAMES_PER_EVENT - 3
 RETRY_AFTER = "retry-after header"
 BACKOFF = "exponential backoff"
 OWNER_LOST = "owner lost"
-NO_PLACE = "provider queue"
+PROVIDER_QUEUED = "provider queue"
 """Reasons of a retry; the first two are known to clients."""
 SWITCHED = "fallback"
 """In place of such a reason: the next attempt is no retry, because another model makes it."""
@@ -33,9 +33,9 @@ CAUSE_MAX = 200
 """Characters of the error that a fallback shows (parity)."""
 
 
-def shown_calls(event: ModelReplied) -> list[tuple[str, OpenCall]]:
+def visible_calls(event: ModelReplied) -> list[tuple[str, FrameCall]]:
     """The calls of a turn that get a frame, with their ids."""
-    return [(call.id, OpenCall(call.name, parsed(call.input))) for call in event.tool_calls[:CALLS_SHOWN_MAX]]
+    return [(call.id, FrameCall(call.name, parse_input(call.input))) for call in event.tool_calls[:CALLS_SHOWN_MAX]]
 
 
 def retry_reason(event: ModelCallFailed) -> str:
@@ -43,7 +43,7 @@ def retry_reason(event: ModelCallFailed) -> str:
     if event.kind == "interrupted":
         return OWNER_LOST
     if event.kind == "provider_concurrency_exhausted":
-        return NO_PLACE
+        return PROVIDER_QUEUED
     return RETRY_AFTER if event.retry_after_ms > 0 else BACKOFF
 
 
@@ -86,7 +86,7 @@ def suppressed_text(event: FallbackSuppressed) -> str:
             return f"no fallback to {there}: {event.code}"
 
 
-def replied(at: int, event: ModelReplied, shown: Sequence[tuple[str, OpenCall]]) -> list[Frame]:
+def reply_frames(at: int, event: ModelReplied, calls: Sequence[tuple[str, FrameCall]]) -> list[Frame]:
     events: list[dict[str, Any]] = []
     if event.reasoning:
         events.append({"type": "thinking", "text": event.reasoning})
@@ -94,7 +94,7 @@ def replied(at: int, event: ModelReplied, shown: Sequence[tuple[str, OpenCall]])
         events.append({"type": "text", "text": "", "text_blob": event.text_blob.to_avro()})
     elif event.text:
         events.append({"type": "text", "text": event.text})
-    for call_id, call in shown:
+    for call_id, call in calls:
         use = {"id": call_id, "name": call.name, "input": call.input}
         events.append({"type": "tool_call", "tool_use": use})
     usage: dict[str, Any] = {
@@ -108,13 +108,13 @@ def replied(at: int, event: ModelReplied, shown: Sequence[tuple[str, OpenCall]])
             credential_scope=event.credential_scope,
         ),
     }
-    if len(event.tool_calls) > len(shown):
-        usage["tool_calls_not_shown"] = len(event.tool_calls) - len(shown)
+    if len(event.tool_calls) > len(calls):
+        usage["tool_calls_not_shown"] = len(event.tool_calls) - len(calls)
     events.append(usage)
     return [new_frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]
 
 
-def requested(at: int, memory: FrameMemory, envelope: Envelope, event: ModelCallRequested) -> list[Frame]:
+def retry_frames(at: int, memory: FrameMemory, envelope: Envelope, event: ModelCallRequested) -> list[Frame]:
     if not event.retry and memory.retry_reason == SWITCHED:
         return []
     retry = {
@@ -126,7 +126,7 @@ def requested(at: int, memory: FrameMemory, envelope: Envelope, event: ModelCall
     return [new_frame(seq=at, type="retry", event={"type": "retry", "retry": retry})]
 
 
-def tool_result(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
+def tool_result_data(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
     use: dict[str, Any] = {"id": event.call_id}
     call = memory.calls.get(event.call_id)
     if call is not None:
@@ -143,7 +143,7 @@ def tool_result(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
     return found
 
 
-def turn_cancelled(at: int, event: TurnCancelled) -> list[Frame]:
+def turn_cancelled_frames(at: int, event: TurnCancelled) -> list[Frame]:
     """What had been said, as of a turn that was answered, and that the turn is over."""
     events: list[dict[str, Any]] = []
     if event.text_blob is not None:

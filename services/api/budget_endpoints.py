@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import LimitBody
 from loomlog.services.api.request_parsing import json_body, text, time_ms
 from loomlog.services.api.responses import POSITION_HEADER, json_answer
@@ -82,6 +82,6 @@ def _shown(view: LimitView) -> dict[str, Any]:
         "used_micros": account.used_micros,
         "reserved_micros": account.reserved_micros,
         "currency": limit.currency or None,
-        "updated_at": rfc3339(limit.at_ms),
+        "updated_at": format_rfc3339(limit.at_ms),
         "updated_by": limit.by,
     }

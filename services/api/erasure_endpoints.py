@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import ErasureBody
 from loomlog.services.api.request_parsing import json_body, text
 from loomlog.services.api.responses import POSITION_HEADER, json_answer
@@ -136,7 +136,7 @@ def _key_json(key: KeyView) -> dict[str, Any]:
     erasure = key.erasure
     return {
         "key_id": key.key_id,
-        "made_at": None if key.made_at_ms is None else rfc3339(key.made_at_ms),
+        "made_at": None if key.made_at_ms is None else format_rfc3339(key.made_at_ms),
         "erased": erasure is not None,
         "erasure": None if erasure is None else _erasure_json(erasure),
     }
@@ -145,7 +145,7 @@ def _key_json(key: KeyView) -> dict[str, Any]:
 def _erasure_json(erasure: Erasure) -> dict[str, Any]:
     return {
         "erasure_id": erasure.record.erasure_id,
-        "at": rfc3339(erasure.record.at_ms),
+        "at": format_rfc3339(erasure.record.at_ms),
         "by": erasure.record.by,
         "reason": erasure.record.reason,
         "position": f"subject.keys/0:{erasure.offset}",

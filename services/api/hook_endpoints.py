@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.services.api.request_models import HookBody
 from loomlog.services.api.request_parsing import json_body
@@ -61,5 +61,5 @@ def _hook_json(hook: HookRegistered) -> dict[str, Any]:
         "callback_url": hook.callback_url,
         "fail_mode": hook.fail_mode,
         "timeout_ms": hook.timeout_ms,
-        "registered_at": rfc3339(hook.at_ms),
+        "registered_at": format_rfc3339(hook.at_ms),
     }

@@ -6,7 +6,7 @@ Before: routes.py. After: services/application/runs/interrupts.py.
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import CancelBody, InterruptBody
 from loomlog.services.api.request_parsing import json_body, text, whole
 from loomlog.services.api.responses import POSITION_HEADER, json_answer
@@ -33,7 +33,7 @@ async def resolve(service: Service, caller: Caller, request: Request) -> Respons
     answer = {
         "interrupt_id": found.interrupt_id,
         "status": found.status,
-        "resolved_at": rfc3339(found.resolved_at_ms),
+        "resolved_at": format_rfc3339(found.resolved_at_ms),
     }
     return json_answer(answer, headers={POSITION_HEADER: found.position})
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from loomlog.connectors.errors import OutsideError, Permanent
 from loomlog.connectors.models.catalog import build_model
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.metrics import CONTENT_TYPE
 from loomlog.services.api.responses import json_answer
 from loomlog.services.api.routing_view import aliases, routing
@@ -94,7 +94,7 @@ async def routing_view(service: Service, caller: Caller, request: Request) -> Re
         is_admin=caller.is_admin,
         operator_key_restricted=caller.operator_key_restricted,
     )
-    return json_answer({"generated_at": rfc3339(now_ms), **view})
+    return json_answer({"generated_at": format_rfc3339(now_ms), **view})
 
 
 async def model_aliases(service: Service, caller: Caller, request: Request) -> Response:
@@ -160,7 +160,7 @@ def _known(service: Service) -> Matrix:
 def _matrix(service: Service, matrix: Matrix) -> Response:
     now_ms = clock_ms()
     view = resolver_view(service.providers, matrix, now_ms=now_ms)
-    return json_answer({"generated_at": rfc3339(now_ms), **view})
+    return json_answer({"generated_at": format_rfc3339(now_ms), **view})
 
 
 async def _missing(service: Service) -> list[str]:

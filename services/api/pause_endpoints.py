@@ -6,7 +6,7 @@ Before: routes.py. After: services/application/admin/pauses.py.
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import PauseBody, ResumeBody
 from loomlog.services.api.request_parsing import json_body
 from loomlog.services.api.responses import POSITION_HEADER, json_answer
@@ -54,7 +54,7 @@ async def state(service: Service, caller: Caller, request: Request) -> Response:
                     "agent": pause.agent or None,
                     "reason": pause.reason or None,
                     "by": pause.by,
-                    "at": rfc3339(pause.at_ms),
+                    "at": format_rfc3339(pause.at_ms),
                 }
                 for pause in pauses
             ],

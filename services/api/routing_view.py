@@ -14,7 +14,7 @@ from loomlog.connectors.configuration import Configuration, Provider, newest
 from loomlog.connectors.configuration.agent_block import Agent
 from loomlog.connectors.configuration.field_types import Tier
 from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, choices
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.core.availability import Matrix
 
 TIERS = get_args(Tier)
@@ -137,7 +137,7 @@ def _provider(provider: Provider, matrix: Matrix, now_ms: int) -> dict[str, Any]
         **provider_view(provider, matrix, is_admin=True),
         "excluded": not provider.is_usable,
         "models": {name: _cell(provider.id, name, matrix, now_ms) for name in sorted(names)},
-        "last_check": rfc3339(probed.checked_at_ms) if probed else None,
+        "last_check": format_rfc3339(probed.checked_at_ms) if probed else None,
         "last_error": provider.why_not or (probed.error if probed else "") or None,
     }
 
@@ -148,7 +148,7 @@ def _cell(provider: str, model: str, matrix: Matrix, now_ms: int) -> dict[str, A
         "listed": standing.listed,
         "stalled": standing.stalled,
         "rate_limited": standing.rate_limited,
-        "rate_limited_until": rfc3339(cell.limited_until_ms) if standing.rate_limited else None,
+        "rate_limited_until": format_rfc3339(cell.limited_until_ms) if standing.rate_limited else None,
         "reason": cell.reason or None,
     }
 

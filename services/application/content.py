@@ -16,8 +16,8 @@ import orjson
 from loomlog.connectors.crypto.content_encryption import MARK, has_tokens, is_token
 from loomlog.connectors.errors import OutsideError
 from loomlog.projections.frames.frame import Frame
-from loomlog.projections.frames.frame_json import parsed
-from loomlog.projections.frames.masking import masked
+from loomlog.projections.frames.frame_json import parse_input
+from loomlog.projections.frames.masking import mask_frame
 from loomlog.projections.interrupts import InterruptRow
 from loomlog.projections.runs import RunRow
 from loomlog.projections.transcript import TranscriptRow
@@ -133,7 +133,7 @@ class Content:
         """A stored frame in clear, with masked what could not be masked while it was a token."""
         if MARK not in event:
             return event
-        return orjson.dumps(masked(self._event(orjson.loads(event), tenant))).decode()
+        return orjson.dumps(mask_frame(self._event(orjson.loads(event), tenant))).decode()
 
     def _json(self, text: Any, tenant: str) -> Any:
         if not isinstance(text, str) or MARK not in text:
@@ -148,14 +148,14 @@ class Content:
         use = event.get("tool_use")
         if isinstance(use, dict) and isinstance(sealed := use.get("input"), str) and is_token(sealed, untrusted=False):
             # The frame was made from the token; in clear it would have shown the arguments as JSON.
-            opened["tool_use"]["input"] = parsed(opened["tool_use"]["input"])
+            opened["tool_use"]["input"] = parse_input(opened["tool_use"]["input"])
         acted = event.get("hook_acted")
         if (
             isinstance(acted, dict)
             and isinstance(given := acted.get("input"), str)
             and is_token(given, untrusted=False)
         ):
-            opened["hook_acted"]["input"] = parsed(opened["hook_acted"]["input"])
+            opened["hook_acted"]["input"] = parse_input(opened["hook_acted"]["input"])
         return opened
 
     def _opened(self, value: Any, tenant: str) -> Any:

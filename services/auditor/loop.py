@@ -35,9 +35,9 @@ log = logging.getLogger("loomlog.auditor")
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 5.0
 """Pauses between sessions that failed, doubled each time."""
-SAY_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
 """A refused partition, and the same trouble outside, are logged this often."""
-MAX_AHEAD = 1_000
+PENDING_CHECKPOINTS_MAX = 1_000
 """Checkpoints of another auditor that has read farther than we have; more of them are read again later."""
 
 
@@ -50,25 +50,25 @@ class EventsTail(Protocol):
     async def close(self) -> None: ...
 
 
-class Outside(Protocol):
+class LogConnection(Protocol):
     """The log as the auditor uses it. Everything raises Transient when the broker is away."""
 
     @property
     def ranges(self) -> LogRanges: ...
     @property
     def appender(self) -> LogAppender: ...
-    async def tail(self, topic: str, starts: Mapping[int, int]) -> EventsTail: ...
+    async def open_tail(self, topic: str, starts: Mapping[int, int]) -> EventsTail: ...
     async def close(self) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
-class Watch:
+class PartitionWatch:
     """One partition under the auditor's eyes."""
 
     ledger: Ledger
-    line: CheckpointTail
-    ahead: deque[Signed] = field(default_factory=deque)
-    waits_since: float | None = None
+    checkpoints: CheckpointTail
+    pending: deque[Signed] = field(default_factory=deque)
+    waiting_since: float | None = None
     """When the first record behind the last checkpoint was read."""
 
 
@@ -79,7 +79,7 @@ class Auditor:
         self,
         settings: AuditorSettings,
         *,
-        connect: Callable[[], Awaitable[Outside]],
+        connect: Callable[[], Awaitable[LogConnection]],
         codec: Codec,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         monotonic: Callable[[], float] = time.monotonic,
@@ -93,9 +93,9 @@ class Auditor:
         self._codec = codec
         self._clock_ms = clock_ms
         self._monotonic = monotonic
-        self._said = ""
-        self._said_at = -SAY_EVERY_S
-        self._refusals_said_at = 0.0
+        self._last_failure = ""
+        self._last_failure_at = -LOG_EVERY_S
+        self._refusals_logged_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`. Raises Permanent, and whatever is a bug."""
@@ -105,7 +105,7 @@ class Auditor:
             try:
                 await self._session(stop)
             except Transient as error:
-                self._complain(str(error))
+                self._log_failure(str(error))
                 pause_s = RETRY_FIRST_S if self.signed > before else min(pause_s * 2, RETRY_MAX_S)
                 await _pause(stop, pause_s)
 
@@ -120,14 +120,14 @@ class Auditor:
                     "number of partitions; `loomlog topics apply` makes them",
                     kind="unavailable",
                 )
-            watches: dict[int, Watch] = {}
+            watches: dict[int, PartitionWatch] = {}
             for partition in range(partitions):
-                if partition not in self.refused and (watch := await self._watch(outside, partition)):
+                if partition not in self.refused and (watch := await self._open_watch(outside, partition)):
                     watches[partition] = watch
             log.info(
                 "signs %s, %d partitions, with the key %s", settings.events_topic, len(watches), settings.key.key_id
             )
-            tail = await outside.tail(settings.events_topic, {p: w.ledger.next_offset for p, w in watches.items()})
+            tail = await outside.open_tail(settings.events_topic, {p: w.ledger.next_offset for p, w in watches.items()})
             try:
                 await self._follow(outside, tail, watches, stop)
             finally:
@@ -135,15 +135,15 @@ class Auditor:
         finally:
             await outside.close()
 
-    async def _watch(self, outside: Outside, partition: int) -> Watch | None:
+    async def _open_watch(self, connection: LogConnection, partition: int) -> PartitionWatch | None:
         """Where signing goes on in a partition; None when it is refused."""
-        settings, ranges = self._settings, outside.ranges
+        settings, ranges = self._settings, connection.ranges
         topic, codec = settings.events_topic, self._codec
         keys = {key_id: key.verify for key_id, key in settings.trusted.items()}
         line = CheckpointTail(topic=topic, partition=partition, keys=keys, codec=codec)
         ledger = Ledger(topic=topic, partition=partition, codec=codec)
         try:
-            async for _ in self._checkpoints(outside, line, partition):
+            async for _ in self._read_checkpoints(connection, line, partition):
                 pass  # reading is checking
             begins = await ranges.beginning_offset(topic, partition)
             if line.newest is None:
@@ -151,17 +151,19 @@ class Auditor:
             else:
                 ledger.resume(line.newest, begins, await ranges.end_offset(topic, partition))
         except Contradiction as contradiction:
-            self._refuse(partition, contradiction)
+            self._refuse_partition(partition, contradiction)
             return None
-        return Watch(ledger=ledger, line=line)
+        return PartitionWatch(ledger=ledger, checkpoints=line)
 
-    async def _follow(self, outside: Outside, tail: EventsTail, watches: dict[int, Watch], stop: asyncio.Event) -> None:
+    async def _follow(
+        self, connection: LogConnection, tail: EventsTail, watches: dict[int, PartitionWatch], stop: asyncio.Event
+    ) -> None:
         settings = self._settings
         look_due = self._monotonic()
         while not stop.is_set():
-            self._say_refusals()
+            self._log_refusals()
             if not watches:
-                await _pause(stop, SAY_EVERY_S)
+                await _pause(stop, LOG_EVERY_S)
                 continue
             polled = await tail.poll(timeout_s=min(settings.poll_timeout_s, settings.every_s))
             ends: Mapping[int, int] = {}
@@ -170,40 +172,47 @@ class Auditor:
                 look_due = self._monotonic() + settings.every_s
             for partition, watch in list(watches.items()):
                 try:
-                    await self._take(outside, partition, watch, polled.get(partition, ()), ends.get(partition))
+                    await self._process_records(
+                        connection, partition, watch, polled.get(partition, ()), ends.get(partition)
+                    )
                 except Contradiction as contradiction:
-                    self._refuse(partition, contradiction)
+                    self._refuse_partition(partition, contradiction)
                     del watches[partition]
                     tail.pause([partition])
 
-    async def _take(
-        self, outside: Outside, partition: int, watch: Watch, records: Sequence[LogRecord], end: int | None
+    async def _process_records(
+        self,
+        connection: LogConnection,
+        partition: int,
+        watch: PartitionWatch,
+        records: Sequence[LogRecord],
+        end: int | None,
     ) -> None:
         """Reads what arrived and signs what is due. Raises Contradiction."""
         settings, ledger = self._settings, watch.ledger
         for record in records:
             ledger.read(record)
             if ledger.waiting >= settings.every_records or ledger.is_full:
-                await self._sign(outside, partition, watch)
+                await self._sign(connection, partition, watch)
         if end is not None and end < ledger.next_offset:
             raise Contradiction(f"the log ended at offset {ledger.next_offset} and ends at {end} now: it was cut off")
         if not ledger.waiting:
-            watch.waits_since = None
-        elif watch.waits_since is None:
-            watch.waits_since = self._monotonic()
-        elif self._monotonic() - watch.waits_since >= settings.every_s:
-            await self._sign(outside, partition, watch)
+            watch.waiting_since = None
+        elif watch.waiting_since is None:
+            watch.waiting_since = self._monotonic()
+        elif self._monotonic() - watch.waiting_since >= settings.every_s:
+            await self._sign(connection, partition, watch)
 
-    async def _sign(self, outside: Outside, partition: int, watch: Watch) -> None:
+    async def _sign(self, connection: LogConnection, partition: int, watch: PartitionWatch) -> None:
         """A checkpoint over everything read, unless another auditor was there first. Raises Contradiction."""
         settings, ledger = self._settings, watch.ledger
-        watch.waits_since = None
-        await self._learn(outside, partition, watch)
-        draft = None if watch.ahead else ledger.draft(key_id=settings.key.key_id, at_ms=self._clock_ms())
+        watch.waiting_since = None
+        await self._adopt_checkpoints(connection, partition, watch)
+        draft = None if watch.pending else ledger.draft(key_id=settings.key.key_id, at_ms=self._clock_ms())
         if draft is None:
             return
         value = sign(draft, settings.key.sign, self._codec)
-        await outside.appender.append(
+        await connection.appender.append(
             settings.checkpoints_topic, partition, [Outgoing(key=str(partition).encode(), value=value)]
         )
         self.signed += 1
@@ -219,39 +228,41 @@ class Auditor:
         # Also a place beside the broker where it is written down how far the log was, for whoever keeps our output.
         place = f"{settings.events_topic}/{partition}"
         log.info("%s signed up to offset %d, chain %s", place, draft.next_offset, draft.chain.hex())
-        await self._learn(outside, partition, watch)
+        await self._adopt_checkpoints(connection, partition, watch)
 
-    async def _learn(self, outside: Outside, partition: int, watch: Watch) -> None:
+    async def _adopt_checkpoints(self, connection: LogConnection, partition: int, watch: PartitionWatch) -> None:
         """Takes over what was signed since we last looked, by whomever. Raises Contradiction."""
-        async for signed in self._checkpoints(outside, watch.line, partition):
-            if len(watch.ahead) >= MAX_AHEAD:
-                watch.ahead.popleft()  # those after it say the same about more of the log
-            watch.ahead.append(signed)
-        while watch.ahead and watch.ahead[0].checkpoint.next_offset <= watch.ledger.next_offset:
-            watch.ledger.adopt(watch.ahead.popleft())
+        async for signed in self._read_checkpoints(connection, watch.checkpoints, partition):
+            if len(watch.pending) >= PENDING_CHECKPOINTS_MAX:
+                watch.pending.popleft()  # those after it say the same about more of the log
+            watch.pending.append(signed)
+        while watch.pending and watch.pending[0].checkpoint.next_offset <= watch.ledger.next_offset:
+            watch.ledger.adopt(watch.pending.popleft())
 
-    async def _checkpoints(self, outside: Outside, line: CheckpointTail, partition: int) -> AsyncIterator[Signed]:
+    async def _read_checkpoints(
+        self, connection: LogConnection, checkpoint_tail: CheckpointTail, partition: int
+    ) -> AsyncIterator[Signed]:
         """The checkpoints that are new, checked."""
         topic = self._settings.checkpoints_topic
-        end = await outside.ranges.end_offset(topic, partition)
-        start = max(line.next_offset, await outside.ranges.beginning_offset(topic, partition))
+        end = await connection.ranges.end_offset(topic, partition)
+        start = max(checkpoint_tail.next_offset, await connection.ranges.beginning_offset(topic, partition))
         if start >= end:
             return
-        async with await outside.ranges.read(topic, partition, start, end) as chunks:
+        async with await connection.ranges.read(topic, partition, start, end) as chunks:
             async for chunk in chunks:
                 for record in chunk:
-                    yield line.read(record)
+                    yield checkpoint_tail.read(record)
 
-    def _refuse(self, partition: int, contradiction: Contradiction) -> None:
+    def _refuse_partition(self, partition: int, contradiction: Contradiction) -> None:
         self.refused[partition] = str(contradiction)
-        self._refusals_said_at = 0.0
-        self._say_refusals()
+        self._refusals_logged_at = 0.0
+        self._log_refusals()
 
-    def _say_refusals(self) -> None:
+    def _log_refusals(self) -> None:
         now = self._monotonic()
-        if not self.refused or (self._refusals_said_at and now - self._refusals_said_at < SAY_EVERY_S):
+        if not self.refused or (self._refusals_logged_at and now - self._refusals_logged_at < LOG_EVERY_S):
             return
-        self._refusals_said_at = now
+        self._refusals_logged_at = now
         for partition, why in sorted(self.refused.items()):
             log.error(
                 "NOT SIGNING %s/%d: %s. `loomlog audit verify %s` says what was changed; restart the auditor when that "
@@ -262,11 +273,11 @@ class Auditor:
                 self._settings.verify_option.format(partition=partition),
             )
 
-    def _complain(self, what: str) -> None:
+    def _log_failure(self, message: str) -> None:
         now = self._monotonic()
-        if what != self._said or now - self._said_at >= SAY_EVERY_S:
-            self._said, self._said_at = what, now
-            log.warning("%s; trying again", what)
+        if message != self._last_failure or now - self._last_failure_at >= LOG_EVERY_S:
+            self._last_failure, self._last_failure_at = message, now
+            log.warning("%s; trying again", message)
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:

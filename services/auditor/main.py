@@ -29,7 +29,7 @@ from loomlog.connectors.process import logs
 from loomlog.connectors.process.hardening import hide_from_other_programs
 from loomlog.schemas.codec import Codec
 from loomlog.services.auditor.loop import Auditor
-from loomlog.services.auditor.settings import AuditorSettings, auditor_settings, of_the_books
+from loomlog.services.auditor.settings import AuditorSettings, auditor_settings, budget_settings
 
 log = logging.getLogger("loomlog.auditor")
 
@@ -49,8 +49,8 @@ def main() -> int:
         return 1
 
 
-async def _run(settings: Settings, told: AuditorSettings) -> int:
-    return await run([told, of_the_books(told)], await codec_for(settings))
+async def _run(settings: Settings, options: AuditorSettings) -> int:
+    return await run([options, budget_settings(options)], await codec_for(settings))
 
 
 async def run(topics: Sequence[AuditorSettings], codec: Codec) -> int:
@@ -60,12 +60,12 @@ async def run(topics: Sequence[AuditorSettings], codec: Codec) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await asyncio.gather(
-        *(Auditor(told, connect=partial(connected, told.kafka), codec=codec).run(stop) for told in topics)
+        *(Auditor(told, connect=partial(connect_log, told.kafka), codec=codec).run(stop) for told in topics)
     )
     return 0
 
 
-class KafkaOutside:
+class KafkaLogConnection:
     """The log over Kafka (protocol loomlog.services.auditor.loop.Outside)."""
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -73,7 +73,7 @@ class KafkaOutside:
         self.ranges = KafkaRanges(options)
         self.appender = KafkaAppender(options)
 
-    async def tail(self, topic: str, starts: Mapping[int, int]) -> KafkaTail:
+    async def open_tail(self, topic: str, starts: Mapping[int, int]) -> KafkaTail:
         return await open_tail(self._options, topic, starts, fetch_max_wait_ms=FETCH_MAX_WAIT_MS)
 
     async def close(self) -> None:
@@ -81,9 +81,9 @@ class KafkaOutside:
         await self.appender.close()
 
 
-async def connected(options: KafkaOptions) -> KafkaOutside:
+async def connect_log(options: KafkaOptions) -> KafkaLogConnection:
     """Raises Transient when the broker does not answer."""
-    outside = KafkaOutside(options)
+    outside = KafkaLogConnection(options)
     try:
         await outside.ranges.start()
         await outside.appender.start()

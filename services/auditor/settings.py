@@ -19,8 +19,8 @@ from loomlog.connectors.kafka import KafkaOptions
 
 EVENTS_TOPIC = "loom.run.events"
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
-BOOKS_TOPIC = "loom.budget.events"
-BOOKS_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
+BUDGET_TOPIC = "loom.budget.events"
+BUDGET_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
 """A topic of their own: a checkpoint lies in the partition of the number it is about, and both families have a 0."""
 
 
@@ -42,12 +42,12 @@ class AuditorSettings:
     """Longest wait for records: how long a stop takes when nothing happens."""
 
 
-def of_the_books(settings: AuditorSettings) -> AuditorSettings:
+def budget_settings(settings: AuditorSettings) -> AuditorSettings:
     """The same key and the same rhythm for the books."""
     return replace(
         settings,
-        events_topic=BOOKS_TOPIC,
-        checkpoints_topic=BOOKS_CHECKPOINTS_TOPIC,
+        events_topic=BUDGET_TOPIC,
+        checkpoints_topic=BUDGET_CHECKPOINTS_TOPIC,
         verify_option="--books",
     )
 

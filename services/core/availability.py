@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
-from loomlog.services.core.run.turns.fallback import FALLS_BACK, STALE, class_of
+from loomlog.services.core.run.turns.fallback import FALLBACK_CLASSES, STALE_CONNECTION, failure_class
 
 RATE_LIMITED, STALLED, RECOVERED = "rate_limited", "stalled", "recovered"
 """Marks of a model."""
@@ -226,7 +226,7 @@ def mark_of_failure(
         return ModelMarked(
             provider=provider, model=model, mark=RATE_LIMITED, until_ms=until_ms, reason=kind, by=by, at_ms=at_ms
         )
-    if cell.stalled or kind == STALE or class_of(kind) not in FALLS_BACK:
+    if cell.stalled or kind == STALE_CONNECTION or failure_class(kind) not in FALLBACK_CLASSES:
         return None
     return ModelMarked(provider=provider, model=model, mark=STALLED, reason=kind, by=by, at_ms=at_ms)
 

@@ -32,19 +32,19 @@ from faust.types.auth import CredentialsT
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.schemas.codec import Codec, Undecodable, local_codec
 from loomlog.schemas.generated.stream_records import RunTally
-from loomlog.services.insights.dead_letters import letter_for, position_key
-from loomlog.services.insights.faust_adapters import RereadingApp, RereadingConsumer, WindowTable, faust_settings
+from loomlog.services.insights.dead_letters import build_dead_letter, position_key
+from loomlog.services.insights.faust_adapters import ReplayApp, ReplayConsumer, WindowTable, faust_settings
 from loomlog.services.insights.minute_windows import (
     EMPTY,
     MINUTE_MS,
-    Admission,
-    Implausible,
-    Minute,
-    Outcome,
+    InvalidTally,
+    MinuteTotals,
+    TallyFilter,
+    TallyOutcome,
     minute_of,
     minute_start_ms,
 )
-from loomlog.services.insights.report import View
+from loomlog.services.insights.report import ReportData
 from loomlog.services.insights.settings import InsightsSettings
 
 log = logging.getLogger("loomlog.insights")
@@ -56,12 +56,12 @@ BATCH_RECORDS = 200
 BATCH_WAIT_S = 0.25
 """A tally shows up this much later at most."""
 REQUEST_S = 15.0
-PARK_S = 10.0
+DEAD_LETTER_TIMEOUT_S = 10.0
 """Longest wait for the broker to take a letter."""
 START_S = 60.0
 STOP_S = 4.0
 """A stop that takes longer is given up: a restart loses nothing."""
-WATCH_S = 5.0
+HEALTH_CHECK_EVERY_S = 5.0
 STALLED_S = 30.0
 """The broker is there, and for this long Faust has no partition or does not read: it has gone deaf."""
 UNANSWERED_S = 300.0
@@ -90,18 +90,18 @@ class Insights:
         self._settings = settings
         self._codec = codec or local_codec()
         self._now_ms = now_ms
-        self._admission = Admission(history_minutes=settings.history_minutes)
+        self._admission = TallyFilter(history_minutes=settings.history_minutes)
         self._records: Counter[str] = Counter()
         self._parked: Counter[str] = Counter()
         self._ends: dict[int, int] = {}
         self._position = 0
         self._failed = asyncio.Event()
         self._failure: Exception | None = None
-        self.app = RereadingApp(
+        self.app = ReplayApp(
             settings.group,
             source=settings.source_topic,
             since_ms=self._since_ms,
-            on_begin=self._begin,
+            on_begin=self._reset_windows,
             **faust_settings(
                 settings, credentials=credentials, member=member, partitions=PARTITIONS, request_s=REQUEST_S
             ),
@@ -113,7 +113,7 @@ class Insights:
         self._table = cast(WindowTable, table)
         windows = table.tumbling(MINUTE_MS / 1000, expires=(settings.history_minutes + 1) * MINUTE_MS / 1000)
         self._windows = cast(WindowWrapper, windows)
-        self.app.agent(source, name="tallies")(self.read)
+        self.app.agent(source, name="tallies")(self.read_tallies)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -143,10 +143,10 @@ class Insights:
         """Runs until something ends it, and raises what: a failed batch, a crash of Faust, or Stalled."""
         loop = asyncio.get_running_loop()
         well_at = loop.time()
-        while not (await self.app.wait_first(asyncio.sleep(WATCH_S), self._failed.wait())).stopped:
+        while not (await self.app.wait_first(asyncio.sleep(HEALTH_CHECK_EVERY_S), self._failed.wait())).stopped:
             if self._failure is not None:
                 raise self._failure
-            trouble, bearable_s = await self._trouble()
+            trouble, bearable_s = await self._check_health()
             if not trouble:
                 well_at = loop.time()
             elif loop.time() - well_at > bearable_s:
@@ -155,12 +155,12 @@ class Insights:
             raise self.app.crash_reason
         raise Stalled("Faust has stopped by itself")
 
-    async def _trouble(self) -> tuple[str, float]:
+    async def _check_health(self) -> tuple[str, float]:
         """What is wrong now, empty when nothing is, and for how many seconds that is bearable."""
         before = self.app.progress.position
         try:
             async with asyncio.timeout(REQUEST_S):
-                self._ends = await cast(RereadingConsumer, self.app.consumer).ends(PARTITIONS)
+                self._ends = await cast(ReplayConsumer, self.app.consumer).fetch_end_offsets(PARTITIONS)
         except (KafkaError, FaustError, TimeoutError) as error:
             return f"the broker does not answer ({type(error).__name__})", UNANSWERED_S
         if self.app.rebalancing or not self.app.progress.partitions:
@@ -175,39 +175,39 @@ class Insights:
         """Records not dealt with, as of the last look at the broker."""
         return self.app.progress.lag(self._ends)
 
-    def view(self) -> View:
+    def view(self) -> ReportData:
         """What to report now."""
-        return View(
+        return ReportData(
             now_ms=self._now_ms(),
             history_minutes=self._settings.history_minutes,
             cells={
                 (partition, round(start_s * 1000)): minute for (partition, (start_s, _)), minute in self._table.items()
             },
-            records={outcome.value: 0 for outcome in Outcome} | {UNREADABLE: 0} | self._records,
+            records={outcome.value: 0 for outcome in TallyOutcome} | {UNREADABLE: 0} | self._records,
             parked=dict(self._parked),
             lag_records=self.lag_records,
             is_whole=self.app.progress.is_whole and not self.app.rebalancing,
         )
 
-    async def read(self, stream: Any) -> None:
+    async def read_tallies(self, stream: Any) -> None:
         """The agent. Does not return after a failed batch, so that Faust takes nothing more as done."""
         async for events in stream.take_events(BATCH_RECORDS, within=BATCH_WAIT_S):
             try:
-                await self.take([event.message for event in events])
+                await self.process_batch([event.message for event in events])
             except Exception as error:  # noqa: BLE001  # raised, Faust would take the batch as done and go on
                 self._failure = error
                 self._failed.set()
             if self._failure is not None:
                 await asyncio.Event().wait()  # watch has seen it and the whole process stops
 
-    async def take(self, messages: Sequence[Any]) -> None:
+    async def process_batch(self, messages: Sequence[Any]) -> None:
         """Counts or parks a batch of Faust's messages. Raises Transient when a letter could not be written."""
         generation = self.app.consumer_generation_id
         # What was fetched before a rebalance comes again after it, in its place.
         current = [message for message in messages if message.generation_id == generation]
         if lost := {message.partition for message in current} - self.app.progress.partitions:
             raise Stalled(f"Faust reads partitions {sorted(lost)} from a position that is not ours")
-        added: dict[tuple[int, int], Minute] = {}
+        added: dict[tuple[int, int], MinuteTotals] = {}
         unreadable: list[tuple[Any, Exception]] = []
         for message in current:
             try:
@@ -218,14 +218,14 @@ class Insights:
             windows = self._windows.relative_to(start_ms / 1000)
             windows[partition] = windows[partition].value().plus(minute)
         for message, reason in unreadable:
-            await self._park(message, reason)
+            await self._send_dead_letter(message, reason)
         if self.app.consumer_generation_id == generation:
             for message in current:
-                self.app.progress.done(message.partition, message.offset)
+                self.app.progress.mark_done(message.partition, message.offset)
 
     async def _check_topics(self) -> None:
         # Faust itself would wait for ever for a topic that does not exist.
-        counts = await cast(RereadingConsumer, self.app.consumer).partition_counts()
+        counts = await cast(ReplayConsumer, self.app.consumer).partition_counts()
         for topic, expected in ((self._settings.source_topic, PARTITIONS), (self._settings.dead_letter_topic, None)):
             found = counts.get(topic, 0)
             if found != expected if expected else not found:
@@ -238,28 +238,28 @@ class Insights:
     def _since_ms(self) -> int:
         return minute_start_ms(self._now_ms()) - self._settings.history_minutes * MINUTE_MS
 
-    def _begin(self) -> None:
-        self._admission = Admission(history_minutes=self._settings.history_minutes)
-        self._table.empty()
+    def _reset_windows(self) -> None:
+        self._admission = TallyFilter(history_minutes=self._settings.history_minutes)
+        self._table.reset_windows()
 
-    def _count(self, value: bytes | None, added: dict[tuple[int, int], Minute]) -> None:
+    def _count(self, value: bytes | None, added: dict[tuple[int, int], MinuteTotals]) -> None:
         if value is None:
             raise Undecodable("the record has no value; this topic holds no tombstones")
         tally = self._codec.decode(value).record
         if not isinstance(tally, RunTally):
-            raise Implausible(f"the record is a {type(tally).__name__}, expected a RunTally")
+            raise InvalidTally(f"the record is a {type(tally).__name__}, expected a RunTally")
         addition = minute_of(tally)
-        outcome = self._admission.judge(tally, self._now_ms())
+        outcome = self._admission.classify(tally, self._now_ms())
         self._records[outcome] += 1
-        if outcome is Outcome.COUNTED:
+        if outcome is TallyOutcome.COUNTED:
             cell = (tally.partition, minute_start_ms(tally.ended_at_ms))
             added[cell] = added.get(cell, EMPTY).plus(addition)
 
-    async def _park(self, message: Any, error: Exception) -> None:
+    async def _send_dead_letter(self, message: Any, error: Exception) -> None:
         self._records[UNREADABLE] += 1
         if not self.app.progress.is_new(message.partition, message.offset):
             return
-        letter = letter_for(
+        letter = build_dead_letter(
             topic=message.topic,
             partition=message.partition,
             offset=message.offset,
@@ -272,14 +272,14 @@ class Insights:
         )
         key = position_key(message.topic, message.partition, message.offset)
         try:
-            async with asyncio.timeout(PARK_S):
+            async with asyncio.timeout(DEAD_LETTER_TIMEOUT_S):
                 await self.app.producer.send_and_wait(
                     self._settings.dead_letter_topic, key, self._codec.encode(letter), None, None, None
                 )
         except (KafkaError, FaustError, TimeoutError) as problem:
             raise Transient(
-                f"{key.decode()} could not be parked in {self._settings.dead_letter_topic} within {PARK_S:.0f} s "
-                f"({type(problem).__name__}: {problem}); it is not lost, the next start tries again",
+                f"{key.decode()} could not be parked in {self._settings.dead_letter_topic} within "
+                f"{DEAD_LETTER_TIMEOUT_S:.0f} s ({type(problem).__name__}: {problem}); it is not lost, the next start tries again",
                 kind="unavailable",
             ) from problem
         self._parked[letter.kind] += 1

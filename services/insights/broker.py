@@ -15,7 +15,7 @@ def broker_urls(options: KafkaOptions) -> str:
     return ";".join(f"kafka://{server.strip()}" for server in options.bootstrap.split(",") if server.strip())
 
 
-def credentials(options: KafkaOptions) -> CredentialsT | None:
+def build_credentials(options: KafkaOptions) -> CredentialsT | None:
     """None for a plain connection. Reads the certificate files, so not on an event loop. Raises Permanent."""
     try:
         context = options.client_arguments().get("ssl_context")

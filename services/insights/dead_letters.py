@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from loomlog.schemas.codec import Undecodable, UnknownSchema
 from loomlog.schemas.generated.stream_records import DeadLetter, Header
-from loomlog.services.insights.minute_windows import Implausible
+from loomlog.services.insights.minute_windows import InvalidTally
 
 SERVICE = "insights"
 MAX_VALUE_BYTES = 512 * 1024
@@ -21,7 +21,7 @@ MAX_HEADERS_BYTES = 64 * 1024
 MAX_ERROR_CHARACTERS = 2_000
 
 
-def letter_for(
+def build_dead_letter(
     *,
     topic: str,
     partition: int,
@@ -47,7 +47,10 @@ def letter_for(
         service=SERVICE,
         kind=kind_of(error),
         error=f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARACTERS]
-        + "".join(f"; {note}" for note in [*notes, *_cuts("key", key, MAX_KEY_BYTES), *_cuts("value", value)]),
+        + "".join(
+            f"; {note}"
+            for note in [*notes, *_truncation_notes("key", key, MAX_KEY_BYTES), *_truncation_notes("value", value)]
+        ),
         at_ms=at_ms,
         key=None if key is None else key[:MAX_KEY_BYTES],
         value=None if value is None else value[:MAX_VALUE_BYTES],
@@ -62,7 +65,7 @@ def kind_of(error: Exception) -> str:
             return "unknown_schema"
         case Undecodable():
             return "undecodable"
-        case Implausible():
+        case InvalidTally():
             return "refused"
         case _:
             return "fold_bug"
@@ -73,7 +76,7 @@ def position_key(topic: str, partition: int, offset: int) -> bytes:
     return f"{topic}/{partition}/{offset}".encode()
 
 
-def _cuts(what: str, content: bytes | None, limit: int = MAX_VALUE_BYTES) -> list[str]:
+def _truncation_notes(what: str, content: bytes | None, limit: int = MAX_VALUE_BYTES) -> list[str]:
     if content is None or len(content) <= limit:
         return []
     digest = hashlib.sha256(content).hexdigest()

@@ -5,8 +5,8 @@ changelog and commit are not one write, and after a restart its windows never ex
 changelog: so on every assignment, and whenever Faust seeks, the windows start from nothing and the last minutes are
 read again. The table stays in memory; losing it is what every start does anyway.
 
-    RereadingApp        no folder for a store it does not have; crashes are for services/insights/main to see
-    RereadingConsumer   seek: back to the first record of the history or of what is not yet dealt with
+    ReplayApp        no folder for a store it does not have; crashes are for services/insights/main to see
+    ReplayConsumer   seek: back to the first record of the history or of what is not yet dealt with
                         fetch: nothing of the topic before that, and nothing that was under way meanwhile
                         commit: only what Progress says is done
     WindowTable         a windowed table whose writes go nowhere but to memory
@@ -28,15 +28,15 @@ from faust.types import TP, EventT, Message, TopicT
 from faust.types.auth import CredentialsT
 
 from loomlog.services.insights.broker import broker_urls
-from loomlog.services.insights.minute_windows import Minute
-from loomlog.services.insights.progress import Progress, Start, start_offset
+from loomlog.services.insights.minute_windows import MinuteTotals
+from loomlog.services.insights.progress import PartitionStart, ReadProgress, start_offset
 from loomlog.services.insights.settings import InsightsSettings
 
 SESSION_S = 10.0
 """After a kill the next start takes over at once (static membership); this is for a machine that does not return."""
 COMMIT_S = 1.0
 """A crash parks again what it parked in the last second."""
-NOT_YET_S = 0.2
+EMPTY_FETCH_WAIT_S = 0.2
 """Faust asks again so often while no partition may be read."""
 MAX_REQUEST_BYTES = 1_048_576
 """A letter is at most about 640 KiB (parking)."""
@@ -46,7 +46,7 @@ stand.
 """
 
 
-class RereadingApp(faust.App):
+class ReplayApp(faust.App):
     """A Faust app that knows which topic it rereads, from when on, and what is done."""
 
     logger = LOGGER
@@ -56,19 +56,19 @@ class RereadingApp(faust.App):
         self.source = source
         self.since_ms = since_ms
         """Where the history begins now."""
-        self.on_begin = on_begin
+        self.on_rewind = on_begin
         """Called when reading begins anew: the windows have to be emptied."""
-        self.progress = Progress()
+        self.progress = ReadProgress()
 
     def _create_directories(self) -> None:
         # The memory store needs no folder; Faust would make one in the working directory.
         pass
 
     def _new_transport(self) -> Transport:
-        return RereadingTransport(self.conf.broker_consumer, self)
+        return ReplayTransport(self.conf.broker_consumer, self)
 
 
-class RereadingConsumer(Consumer):
+class ReplayConsumer(Consumer):
     """Begins where the history begins, whatever was committed.
 
     After a rebalance Faust lets records through while it still seeks, from a position of aiokafka's choice. They would
@@ -77,52 +77,52 @@ class RereadingConsumer(Consumer):
     """
 
     logger = LOGGER
-    app: RereadingApp
+    app: ReplayApp
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._moving = asyncio.Lock()
+        self._seek_lock = asyncio.Lock()
         """Held by a seek, and by a fetch."""
         self._epoch = 0
         """Grows whenever the positions become void."""
-        self._fetched_in = 0
+        self._fetch_epoch = 0
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         """Nothing is read until the seek that follows; app ends the process when none does."""
-        self._void()
+        self._invalidate_positions()
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Where every partition of the topic begins now."""
-        self._void()
-        async with self._moving:
-            starts: dict[int, Start] = await self._thread.call_thread(self._rewind)
+        self._invalidate_positions()
+        async with self._seek_lock:
+            starts: dict[int, PartitionStart] = await self._thread.call_thread(self._rewind)
             self.app.progress.begin(starts)
-            self.app.on_begin()
+            self.app.on_rewind()
         return {TP(self.app.source, partition): start.offset for partition, start in starts.items()}
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Message]]:
         """What a fetch brought, one by one; nothing of the topic once the positions it was fetched from are void."""
         async for tp, message in super().getmany(timeout):
-            if tp.topic != self.app.source or self._fetched_in == self._epoch:
+            if tp.topic != self.app.source or self._fetch_epoch == self._epoch:
                 yield tp, message
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Any:
-        async with self._moving:
-            self._fetched_in = self._epoch
+        async with self._seek_lock:
+            self._fetch_epoch = self._epoch
             known = self.app.progress.partitions
             wanted = {tp for tp in active_partitions or () if tp.topic != self.app.source or tp.partition in known}
             # No partition at all would mean every one.
             if wanted:
                 return await super()._getmany(wanted, timeout)
-        await self.sleep(NOT_YET_S)
+        await self.sleep(EMPTY_FETCH_WAIT_S)
         return {}
 
-    def _void(self) -> None:
+    def _invalidate_positions(self) -> None:
         self._epoch += 1
         self.app.progress.begin({})
 
-    async def _rewind(self) -> dict[int, Start]:
+    async def _rewind(self) -> dict[int, PartitionStart]:
         # Runs in the consumer's thread, where the aiokafka consumer lives.
         consumer = self._thread._ensure_consumer()
         mine = [tp for tp in consumer.assignment() if tp.topic == self.app.source]
@@ -135,7 +135,7 @@ class RereadingConsumer(Consumer):
             consumer.end_offsets(mine),
             *(consumer.committed(tp) for tp in mine),
         )
-        starts: dict[int, Start] = {}
+        starts: dict[int, PartitionStart] = {}
         for tp, committed in zip(mine, commits, strict=True):
             offset = start_offset(
                 since=None if young[tp] is None else young[tp].offset,
@@ -144,16 +144,16 @@ class RereadingConsumer(Consumer):
                 end=ends[tp],
             )
             consumer.seek(tp, offset)
-            starts[tp.partition] = Start(offset=offset, committed=committed, end=ends[tp])
+            starts[tp.partition] = PartitionStart(offset=offset, committed=committed, end=ends[tp])
         return starts
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
-        done = self.app.progress.to_commit()
+        done = self.app.progress.offsets_to_commit()
         if not done:
             return True
         if not await super()._commit({TP(self.app.source, partition): offset for partition, offset in done.items()}):
             return False
-        self.app.progress.committed(done)
+        self.app.progress.mark_committed(done)
         return True
 
     async def partition_counts(self) -> dict[str, int]:
@@ -161,17 +161,17 @@ class RereadingConsumer(Consumer):
         cluster = await self._thread.call_thread(self._thread._ensure_consumer()._client.fetch_all_metadata)
         return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in cluster.topics()}
 
-    async def ends(self, partitions: int) -> dict[int, int]:
+    async def fetch_end_offsets(self, partitions: int) -> dict[int, int]:
         """Offset after the last record of each partition of the topic, asked of the broker."""
         found = await self.highwaters(*(TP(self.app.source, partition) for partition in range(partitions)))
         return {tp.partition: offset for tp, offset in found.items()}
 
 
-class RereadingTransport(Transport):
-    Consumer = RereadingConsumer
+class ReplayTransport(Transport):
+    Consumer = ReplayConsumer
 
 
-class WindowTable(faust.Table[int, Minute]):
+class WindowTable(faust.Table[int, MinuteTotals]):
     """A windowed table in memory only."""
 
     logger = LOGGER
@@ -196,7 +196,7 @@ class WindowTable(faust.Table[int, Minute]):
     def apply_changelog_batch(self, batch: Iterable[EventT[Any]]) -> None:
         """Nothing: see above."""
 
-    def empty(self) -> None:
+    def reset_windows(self) -> None:
         """Forget everything, without an event to do it for."""
         self.data.clear()
         self._partition_timestamp_keys.clear()

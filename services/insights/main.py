@@ -25,9 +25,9 @@ from loomlog.connectors.errors import OutsideError, Permanent
 from loomlog.connectors.kafka.schema_registry import codec_for
 from loomlog.connectors.process import logs
 from loomlog.services.insights.app import Insights, Stalled, member_name
-from loomlog.services.insights.broker import credentials
+from loomlog.services.insights.broker import build_credentials
 from loomlog.services.insights.settings import InsightsSettings, insights_settings
-from loomlog.services.insights.web import bound_socket, serve, web_app
+from loomlog.services.insights.web import bind_socket, create_app, serve
 
 log = logging.getLogger("loomlog.insights")
 
@@ -46,10 +46,10 @@ def main() -> int:
     return run_process(settings, told)
 
 
-def run_process(settings: Settings, told: InsightsSettings) -> int:
+def run_process(settings: Settings, options: InsightsSettings) -> int:
     """Runs until a signal (0) or a failure (1), whatever it was."""
     try:
-        uvloop.run(run(settings, told))
+        uvloop.run(run(settings, options))
     except Exception as error:  # the end of the process: the supervisor starts it again
         for failure in error.exceptions if isinstance(error, ExceptionGroup) else (error,):
             # What is outside explains itself; where it was noticed helps nobody.
@@ -59,24 +59,24 @@ def run_process(settings: Settings, told: InsightsSettings) -> int:
     return 0
 
 
-async def run(settings: Settings, told: InsightsSettings) -> None:
+async def run(settings: Settings, options: InsightsSettings) -> None:
     """Runs until SIGTERM or SIGINT. Raises Transient or Permanent when the broker or the registry is not as it must."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    listening = bound_socket(told.port)
+    listening = bind_socket(options.port)
     with listening:
         port = listening.getsockname()[1]
-        secrets = await asyncio.to_thread(credentials, told.kafka)
+        secrets = await asyncio.to_thread(build_credentials, options.kafka)
         codec = await codec_for(settings)
-        insights = Insights(told, member=member_name(port), credentials=secrets, codec=codec)
+        insights = Insights(options, member=member_name(port), credentials=secrets, codec=codec)
         async with insights.running(), asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(insights.watch()),
-                tasks.create_task(serve(web_app(insights.view), listening)),
+                tasks.create_task(serve(create_app(insights.view), listening)),
             ]
-            log.info("reads %s, reports on 127.0.0.1:%d", told.source_topic, port)
+            log.info("reads %s, reports on 127.0.0.1:%d", options.source_topic, port)
             await stop.wait()
             for task in running:
                 task.cancel()

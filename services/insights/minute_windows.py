@@ -1,12 +1,12 @@
 """The fold of run tallies into minutes: pure, so that it can be tested without Faust, a broker or a clock.
 
-A tally says what a few runs add up to that ended in one minute, as their owner saw it. `Admission` decides whether it
-counts, all or nothing, `minute_of` is what it adds, `Minute.plus` adds it up (associative and commutative, EMPTY is its
-zero). Reading the same tallies again, in another order or twice, gives the same minutes; that lets a restart rebuild
-the windows from the topic. One exception: a stale tally that is read before the first one of the newer owner is
+A tally says what a few runs add up to that ended in one minute, as their owner saw it. `TallyFilter` decides whether it
+counts, all or nothing, `minute_of` is what it adds, `MinuteTotals.plus` adds it up (associative and commutative, EMPTY
+is its zero). Reading the same tallies again, in another order or twice, gives the same minutes; that lets a restart
+rebuild the windows from the topic. One exception: a stale tally that is read before the first one of the newer owner is
 counted, because nothing yet says that it is stale.
 
-What does not count, each with its own counter (`Outcome`):
+What does not count, each with its own counter (`TallyOutcome`):
   stale      written by an owner who had lost its partition. A term IS the offset of the Claim it began with, so a
              tally is stale exactly when a Claim we know of lies between its term and its offset. Comparing terms
              alone would drop what a former owner wrote in time and we happen to read later, as in every rebuild. The
@@ -54,11 +54,11 @@ Name = tuple[str, ...]
 """What a row is about: (tenant, agent), (provider, model), (tool,), (status,) or (currency,)."""
 
 
-class Implausible(ValueError):
+class InvalidTally(ValueError):
     """The tally is readable and cannot be true; the message says which field."""
 
 
-class Outcome(StrEnum):
+class TallyOutcome(StrEnum):
     COUNTED = "counted"
     STALE = "stale"
     DUPLICATE = "duplicate"
@@ -87,7 +87,7 @@ Sums = Mapping[Name, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Minute:
+class MinuteTotals:
     """What the runs that ended in some span of time add up to."""
 
     runs: int = 0
@@ -105,17 +105,17 @@ class Minute:
     durations: tuple[int, ...] = (0,) * (len(DURATION_BOUNDS_MS) + 1)
     """Runs by bucket of their duration."""
 
-    def plus(self, other: "Minute") -> "Minute":
+    def plus(self, other: "MinuteTotals") -> "MinuteTotals":
         """Both together. Exact, except that names beyond MAX_NAMES are added up as OTHER."""
-        return Minute(
+        return MinuteTotals(
             runs=self.runs + other.runs,
-            statuses=_joined(self.statuses, other.statuses),
+            statuses=_merge_sums(self.statuses, other.statuses),
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
-            cost_micros=_joined(self.cost_micros, other.cost_micros),
-            agents=_joined(self.agents, other.agents),
-            models=_joined(self.models, other.models),
-            tools=_joined(self.tools, other.tools),
+            cost_micros=_merge_sums(self.cost_micros, other.cost_micros),
+            agents=_merge_sums(self.agents, other.agents),
+            models=_merge_sums(self.models, other.models),
+            tools=_merge_sums(self.tools, other.tools),
             durations=tuple(a + b for a, b in zip(self.durations, other.durations, strict=True)),
         )
 
@@ -136,15 +136,15 @@ class Minute:
         return float(DURATION_BOUNDS_MS[-1]) if self.durations[-1] else None
 
 
-EMPTY = Minute()
+EMPTY = MinuteTotals()
 
 
-def minute_of(tally: RunTally) -> Minute:
+def minute_of(tally: RunTally) -> MinuteTotals:
     """What one tally adds."""
     durations = [0] * (len(DURATION_BOUNDS_MS) + 1)
     for took_ms in tally.durations_ms:
         durations[bisect_left(DURATION_BOUNDS_MS, took_ms)] += 1
-    return Minute(
+    return MinuteTotals(
         runs=len(tally.durations_ms),
         statuses=_summed((_name(one.status), one.runs) for one in tally.statuses),
         input_tokens=tally.input_tokens,
@@ -162,7 +162,7 @@ def minute_start_ms(at_ms: int) -> int:
     return at_ms - at_ms % MINUTE_MS
 
 
-class Admission:
+class TallyFilter:
     """Decides which tallies count, given in any order. Holds 8 bytes for each tally of the history."""
 
     __slots__ = ("_history_ms", "_newest_minute", "_seen", "_terms")
@@ -173,28 +173,28 @@ class Admission:
         self._seen: dict[int, dict[int, array[int]]] = {}
         self._terms: dict[int, list[int]] = {}
 
-    def judge(self, tally: RunTally, now_ms: int) -> Outcome:
+    def classify(self, tally: RunTally, now_ms: int) -> TallyOutcome:
         """Whether the tally counts; when it does, the same one will not count again. Raises Implausible."""
         _check(tally)
         self._advance(now_ms)
-        terms = self._learn(tally.partition, tally.term)
+        terms = self._record_term(tally.partition, tally.term)
         following = bisect_right(terms, tally.term)
         if following < len(terms) and terms[following] < tally.offset:
-            return Outcome.STALE
+            return TallyOutcome.STALE
         if tally.ended_at_ms > now_ms + CLOCK_SKEW_MS:
-            return Outcome.EARLY
+            return TallyOutcome.EARLY
         minute = minute_start_ms(tally.ended_at_ms)
         if minute < self._newest_minute - self._history_ms:
-            return Outcome.LATE
+            return TallyOutcome.LATE
         partitions = self._seen.setdefault(minute, {})
         offsets = partitions.setdefault(tally.partition, array("q"))
         at = bisect_left(offsets, tally.offset)
         if at < len(offsets) and offsets[at] == tally.offset:
-            return Outcome.DUPLICATE
+            return TallyOutcome.DUPLICATE
         if sum(map(len, partitions.values())) >= MAX_TALLIES_PER_MINUTE:
-            return Outcome.OVERFLOW
+            return TallyOutcome.OVERFLOW
         offsets.insert(at, tally.offset)
-        return Outcome.COUNTED
+        return TallyOutcome.COUNTED
 
     def _advance(self, now_ms: int) -> None:
         # A clock that is set back must not bring a forgotten minute back: its runs would count twice.
@@ -204,7 +204,7 @@ class Admission:
             for old in [known for known in self._seen if known < minute - self._history_ms]:
                 del self._seen[old]
 
-    def _learn(self, partition: int, term: int) -> list[int]:
+    def _record_term(self, partition: int, term: int) -> list[int]:
         terms = self._terms.setdefault(partition, [])
         at = bisect_left(terms, term)
         if at == len(terms) or terms[at] != term:
@@ -215,19 +215,19 @@ class Admission:
 
 def _check(tally: RunTally) -> None:
     if not 0 <= tally.partition < MAX_PARTITIONS:
-        raise Implausible(f"partition is {tally.partition}, expected 0 to {MAX_PARTITIONS - 1}")
+        raise InvalidTally(f"partition is {tally.partition}, expected 0 to {MAX_PARTITIONS - 1}")
     if not 0 <= tally.term < tally.offset:
-        raise Implausible(
+        raise InvalidTally(
             f"term is {tally.term} and offset {tally.offset}; a term is the offset of the Claim before the record"
         )
     if tally.ended_at_ms < 0:
-        raise Implausible(f"ended_at_ms is {tally.ended_at_ms}, expected milliseconds since 1970")
+        raise InvalidTally(f"ended_at_ms is {tally.ended_at_ms}, expected milliseconds since 1970")
     if min(_numbers(tally)) < 0:
-        raise Implausible("a count is negative: durations, runs, calls, errors, tokens and cost start at 0")
+        raise InvalidTally("a count is negative: durations, runs, calls, errors, tokens and cost start at 0")
     runs = len(tally.durations_ms)
     by_status, by_agent = sum(one.runs for one in tally.statuses), sum(one.runs for one in tally.agents)
     if not runs == by_status == by_agent > 0:
-        raise Implausible(
+        raise InvalidTally(
             f"it tells of {runs} durations, {by_status} runs by status and {by_agent} by agent; expected the same "
             "number, at least 1"
         )
@@ -256,7 +256,7 @@ def _name(*parts: str) -> Name:
 Addable = TypeVar("Addable", int, Rate)
 
 
-def _joined(left: Mapping[Name, Addable], right: Mapping[Name, Addable]) -> dict[Name, Addable]:
+def _merge_sums(left: Mapping[Name, Addable], right: Mapping[Name, Addable]) -> dict[Name, Addable]:
     return _summed(right.items(), dict(left))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class PartitionStart:
     """Where reading of one partition begins. `committed` is None when the group never committed there."""
 
     offset: int
@@ -31,7 +31,7 @@ def start_offset(*, since: int | None, committed: int | None, beginning: int, en
     return undone if since is None else max(beginning, min(since, undone))
 
 
-class Progress:
+class ReadProgress:
     """Positions by partition of the thin topic; empty until reading begins."""
 
     __slots__ = ("_committed", "_next", "_whole_at")
@@ -41,7 +41,7 @@ class Progress:
         self._committed: dict[int, int] = {}
         self._whole_at: dict[int, int] = {}
 
-    def begin(self, starts: Mapping[int, Start]) -> None:
+    def begin(self, starts: Mapping[int, PartitionStart]) -> None:
         """Reading begins anew at these positions; what was known is void."""
         self._next = {partition: start.offset for partition, start in starts.items()}
         self._committed = {partition: start.committed or 0 for partition, start in starts.items()}
@@ -51,16 +51,16 @@ class Progress:
         """Nobody has dealt with that record before, so it has to be parked when it cannot be read."""
         return offset >= self._committed.get(partition, 0)
 
-    def done(self, partition: int, offset: int) -> None:
+    def mark_done(self, partition: int, offset: int) -> None:
         """The record was counted or parked, and all before it. A partition that was taken away is ignored."""
         if partition in self._next:
             self._next[partition] = max(self._next[partition], offset + 1)
 
-    def to_commit(self) -> dict[int, int]:
+    def offsets_to_commit(self) -> dict[int, int]:
         """Offsets to commit for the group; empty when there is nothing new."""
         return {partition: offset for partition, offset in self._next.items() if offset > self._committed[partition]}
 
-    def committed(self, offsets: Mapping[int, int]) -> None:
+    def mark_committed(self, offsets: Mapping[int, int]) -> None:
         """The broker has these."""
         self._committed.update((p, offset) for p, offset in offsets.items() if p in self._next)
 

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, Minute, Rates, minute_start_ms
+from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, MinuteTotals, Rates, minute_start_ms
 
 WINDOW_MINUTES = (1, 5, 15)
 BREAKDOWN_MINUTES = 5
@@ -27,12 +27,12 @@ PREFIX = "loomlog_insights"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ReportData:
     """Everything a report is made of, at one moment."""
 
     now_ms: int
     history_minutes: int
-    cells: Mapping[tuple[int, int], Minute]
+    cells: Mapping[tuple[int, int], MinuteTotals]
     """By events partition and start of the minute in milliseconds."""
     records: Mapping[str, int]
     """Records read since the process began, by outcome."""
@@ -43,7 +43,7 @@ class View:
     """False while the history is being read again: the windows are still too small."""
 
 
-def as_json(view: View) -> dict[str, Any]:
+def render_json(view: ReportData) -> dict[str, Any]:
     """The report for `loomlog status`: windows, the minutes one by one, and what was read."""
     by_minute = _by_minute(view)
     return {
@@ -67,14 +67,14 @@ def as_json(view: View) -> dict[str, Any]:
     }
 
 
-def as_metrics(view: View) -> bytes:
+def render_metrics(view: ReportData) -> bytes:
     """The report as Prometheus text."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(view))
+    registry.register(_ReportCollector(view))
     return generate_latest(registry)
 
 
-def window(view: View, minutes: int) -> tuple[Minute, float]:
+def sum_window(view: ReportData, minutes: int) -> tuple[MinuteTotals, float]:
     """What the window holds, and the seconds it covers."""
     running = minute_start_ms(view.now_ms)
     first = running - minutes * MINUTE_MS
@@ -82,8 +82,8 @@ def window(view: View, minutes: int) -> tuple[Minute, float]:
     return found, minutes * 60 + (view.now_ms - running) / 1000
 
 
-def _window_json(view: View, minutes: int) -> dict[str, Any]:
-    found, covered_s = window(view, minutes)
+def _window_json(view: ReportData, minutes: int) -> dict[str, Any]:
+    found, covered_s = sum_window(view, minutes)
     per_minute = 60 / covered_s
     first = minute_start_ms(view.now_ms) - minutes * MINUTE_MS
     partitions: dict[int, int] = {}
@@ -119,10 +119,10 @@ def _rows(rates: Rates, columns: tuple[str, ...], what: str) -> list[dict[str, A
     ]
 
 
-class _Families(Collector):
+class _ReportCollector(Collector):
     """The metrics of one view, for generate_latest."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: ReportData) -> None:
         self._view = view
 
     def collect(self) -> Iterator[Metric]:
@@ -137,7 +137,7 @@ class _Families(Collector):
         took = _gauge("run_duration_seconds", "Duration of runs.", ["window", "quantile"])
         errors = _gauge("run_error_ratio", "Share of the runs that failed.", ["window"])
         for minutes in _windows(self._view):
-            found, covered_s = window(self._view, minutes)
+            found, covered_s = sum_window(self._view, minutes)
             label, per_minute = f"{minutes}m", 60 / covered_s
             for status in sorted({("completed",), ("failed",), ("cancelled",), *found.statuses}):
                 runs.add_metric([label, *status], found.statuses.get(status, 0) * per_minute)
@@ -153,7 +153,7 @@ class _Families(Collector):
 
     def _breakdowns(self) -> Iterator[Metric]:
         minutes = min(BREAKDOWN_MINUTES, self._view.history_minutes)
-        found, _ = window(self._view, minutes)
+        found, _ = sum_window(self._view, minutes)
         about = f"in the last {minutes} minutes"
         yield from _rate_gauges("agent", "runs", f"Runs of an agent {about}", ["tenant", "agent"], found.agents)
         yield from _rate_gauges("model", "calls", f"Calls of a model {about}", ["provider", "model"], found.models)
@@ -186,22 +186,22 @@ def _rate_gauges(what: str, unit: str, about: str, labels: list[str], rates: Rat
     yield from (totals, errors)
 
 
-def _windows(view: View) -> list[int]:
+def _windows(view: ReportData) -> list[int]:
     return [minutes for minutes in WINDOW_MINUTES if minutes <= view.history_minutes]
 
 
-def _failed_ratio(minute: Minute) -> float:
+def _failed_ratio(minute: MinuteTotals) -> float:
     return minute.statuses.get(("failed",), 0) / minute.runs if minute.runs else 0.0
 
 
-def _by_minute(view: View) -> dict[int, Minute]:
-    found: dict[int, Minute] = {}
+def _by_minute(view: ReportData) -> dict[int, MinuteTotals]:
+    found: dict[int, MinuteTotals] = {}
     for (_, start_ms), minute in view.cells.items():
         found[start_ms] = found.get(start_ms, EMPTY).plus(minute)
     return found
 
 
-def _sum(minutes: Iterable[Minute]) -> Minute:
+def _sum(minutes: Iterable[MinuteTotals]) -> MinuteTotals:
     found = EMPTY
     for minute in minutes:
         found = found.plus(minute)

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from loomlog.services.insights.report import View, as_json, as_metrics
+from loomlog.services.insights.report import ReportData, render_json, render_metrics
 
 ADDRESS = "127.0.0.1"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,14 +31,14 @@ GRACE_S = 1
 """How long a stop waits for an answer under way."""
 
 
-def web_app(view: Callable[[], View]) -> Starlette:
+def create_app(view: Callable[[], ReportData]) -> Starlette:
     """The three routes over whatever `view` gives at that moment."""
 
     async def insights(request: Request) -> Response:
-        return JSONResponse(as_json(view()))
+        return JSONResponse(render_json(view()))
 
     async def metrics(request: Request) -> Response:
-        return Response(as_metrics(view()), media_type=METRICS_TYPE)
+        return Response(render_metrics(view()), media_type=METRICS_TYPE)
 
     async def healthz(request: Request) -> Response:
         now = view()
@@ -50,7 +50,7 @@ def web_app(view: Callable[[], View]) -> Starlette:
     )
 
 
-def bound_socket(port: int) -> socket.socket:
+def bind_socket(port: int) -> socket.socket:
     """A listening socket; OSError names the port when it is taken."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:

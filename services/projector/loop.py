@@ -26,9 +26,9 @@ from typing import Any
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.postgres import translated
 from loomlog.projections.engine.builds import VERSION, Build, Builds, StatusRow
-from loomlog.projections.engine.cursors import Dropped, Fenced
-from loomlog.projections.engine.rebuild import Connect, Fill, OpenTail, PausableTail, RebuildReport, rebuild
-from loomlog.projections.engine.run_projection import Applied, RunProjection
+from loomlog.projections.engine.cursors import BuildNotFound, Fenced
+from loomlog.projections.engine.rebuild import Connect, Fill, OpenTail, ProjectionTail, RebuildReport, rebuild
+from loomlog.projections.engine.run_projection import ApplyResult, RunProjection
 from loomlog.schemas.codec import Codec
 from loomlog.services.projector.pace import Pace
 from loomlog.services.projector.settings import ProjectorSettings
@@ -37,14 +37,14 @@ log = logging.getLogger("loomlog.projector")
 
 STATUS_EVERY_S = 2.0
 """How old the status gets, how long a switch of builds goes unnoticed; and the end offsets are asked for this often."""
-STAND_BY_S = 0.5
+STANDBY_POLL_S = 0.5
 """How often a projector that stands by looks whether it is its turn: how long a take-over takes."""
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 5.0
 """Pauses between sessions that failed, doubled each time; back to the first once records were projected."""
-PROBLEMS_SAID = 5
+PROBLEMS_LOGGED = 5
 """Of a poll, each with its place; the others are in the table."""
-SAY_EVERY_S = 30.0
+LOG_EVERY_S = 30.0
 """The same trouble is logged this often."""
 
 
@@ -72,8 +72,8 @@ class Projector:
         self._events = self._stale = self._problems = self._sessions = self._fenced = 0
         self._behind = 0
         self._lag_ms = self._worst_lag_ms = 0
-        self._said = ""
-        self._said_at = -SAY_EVERY_S
+        self._last_failure = ""
+        self._last_failure_at = -LOG_EVERY_S
 
     @property
     def metrics(self) -> dict[str, int | str]:
@@ -100,11 +100,11 @@ class Projector:
                 continue
             except Transient as error:
                 self._state = "waiting for the outside"
-                self._complain(str(error))
+                self._log_failure(str(error))
             except Fenced as error:
                 self._state = "fenced"
                 self._fenced += 1
-                self._complain(str(error))
+                self._log_failure(str(error))
             pause_s = RETRY_FIRST_S if self._events > before else min(pause_s * 2, RETRY_MAX_S)
             await _pause(stop, pause_s)
         self._state = "stopped"
@@ -113,17 +113,17 @@ class Projector:
         """From connecting to losing something, to a switch of builds, or to the stop."""
         self._sessions += 1
         settings = self._settings
-        async with await self._connect() as connection, _translated(settings):
+        async with await self._connect() as connection, _translate_errors(settings):
             builds = Builds(connection, settings.prefix)
             await builds.prepare()
-            if not await self._my_turn(builds, stop):
+            if not await self._wait_for_turn(builds, stop):
                 return
             partitions = await self._count_partitions()
             if partitions == 0:
                 raise Transient(f"topic {settings.topic} does not exist yet", kind="unavailable")
             live = await builds.live()
             if live.version != VERSION:
-                await self._make_current(live.version, partitions, stop)
+                await self._upgrade_build(live.version, partitions, stop)
                 return
             build = builds.build(live.number)
             projection = RunProjection(connection, build, settings.topic, owner=settings.owner, codec=self._codec)
@@ -134,16 +134,16 @@ class Projector:
             finally:
                 await tail.close()
 
-    async def _my_turn(self, builds: Builds, stop: asyncio.Event) -> bool:
+    async def _wait_for_turn(self, builds: Builds, stop: asyncio.Event) -> bool:
         self._state = "standing by"
         while not stop.is_set():
             if await builds.reserve_projecting(self._settings.topic):
                 return True
-            await _pause(stop, STAND_BY_S)
+            await _pause(stop, STANDBY_POLL_S)
         return False
 
     async def _follow(
-        self, projection: RunProjection, tail: PausableTail, builds: Builds, build: Build, stop: asyncio.Event
+        self, projection: RunProjection, tail: ProjectionTail, builds: Builds, build: Build, stop: asyncio.Event
     ) -> None:
         settings = self._settings
         self._state, self._build = "projecting", build.number
@@ -155,7 +155,7 @@ class Projector:
                 began = time.monotonic()
                 try:
                     self._count(await projection.apply(polled))
-                except Dropped as error:
+                except BuildNotFound as error:
                     if (await builds.live()).number == build.number:
                         raise Permanent(f"{error}, and it is the live one: rebuild", kind="invalid") from error
                     log.info("%s is gone, moving to the live build", build.schema)
@@ -165,20 +165,20 @@ class Projector:
                 if records < settings.max_records:
                     await asyncio.sleep(rest_s)
             if time.monotonic() >= status_due:
-                await self._tell(projection, tail, builds)
+                await self._write_status(projection, tail, builds)
                 status_due = time.monotonic() + STATUS_EVERY_S
                 if (await builds.live()).number != build.number:
                     log.info("another build is live now, moving to it")
                     return
 
-    def _count(self, applied: Applied) -> None:
+    def _count(self, applied: ApplyResult) -> None:
         self._events += applied.events
         self._stale += applied.stale
         self._problems += len(applied.problems)
         if applied.oldest_ms:
             self._lag_ms = max(0, int(time.time() * 1000) - applied.oldest_ms)
             self._worst_lag_ms = max(self._worst_lag_ms, self._lag_ms)
-        for problem in applied.problems[:PROBLEMS_SAID]:
+        for problem in applied.problems[:PROBLEMS_LOGGED]:
             place = f"{problem.topic} partition {problem.partition} offset {problem.offset}"
             log.warning("%s could not be projected: %s: %s", place, problem.kind, problem.error)
         if applied.problems:
@@ -187,17 +187,17 @@ class Projector:
                 len(applied.problems),
             )
 
-    async def _tell(self, projection: RunProjection, tail: PausableTail, builds: Builds) -> None:
+    async def _write_status(self, projection: RunProjection, tail: ProjectionTail, builds: Builds) -> None:
         try:
             ends = await tail.end_offsets()
         except Transient:
             self._state = "waiting for the broker"
-            await builds.say(self._status())
+            await builds.write_status(self._status())
             raise
         reached = projection.positions
         self._behind = sum(max(0, end - reached.get(partition, 0)) for partition, end in ends.items())
         self._state = "projecting"
-        await builds.say(self._status())
+        await builds.write_status(self._status())
         self._worst_lag_ms = 0
 
     def _status(self) -> StatusRow:
@@ -214,7 +214,7 @@ class Projector:
             at=None,
         )
 
-    async def _make_current(self, version: int, partitions: int, stop: asyncio.Event) -> None:
+    async def _upgrade_build(self, version: int, partitions: int, stop: asyncio.Event) -> None:
         if version > VERSION:
             raise Transient(
                 f"the live projections are of version {version}, this projector writes version {VERSION}: it is older "
@@ -249,14 +249,14 @@ class Projector:
             **more,
         )
 
-    def _complain(self, what: str) -> None:
+    def _log_failure(self, message: str) -> None:
         now = time.monotonic()
-        if what != self._said or now - self._said_at >= SAY_EVERY_S:
-            self._said, self._said_at = what, now
-            log.warning("%s; trying again", what)
+        if message != self._last_failure or now - self._last_failure_at >= LOG_EVERY_S:
+            self._last_failure, self._last_failure_at = message, now
+            log.warning("%s; trying again", message)
 
 
-def _translated(settings: ProjectorSettings) -> AbstractAsyncContextManager[None]:
+def _translate_errors(settings: ProjectorSettings) -> AbstractAsyncContextManager[None]:
     return translated(f"project {settings.topic} into Postgres at {settings.postgres.place}")
 
 

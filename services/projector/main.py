@@ -29,8 +29,8 @@ from loomlog.connectors.kafka.schema_registry import codec_for
 from loomlog.connectors.process import logs
 from loomlog.connectors.process.gc_tuning import collect_rarely
 from loomlog.connectors.storage.postgres import connect
-from loomlog.projections.engine.parallel_rebuild import Filling
-from loomlog.projections.engine.rebuild import Progress
+from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
+from loomlog.projections.engine.rebuild import RebuildProgress
 from loomlog.schemas.codec import Codec
 from loomlog.services.projector.loop import Projector
 from loomlog.services.projector.settings import ProjectorSettings, projector_settings
@@ -61,10 +61,10 @@ def main(arguments: Sequence[str] = ()) -> int:
         return 1
 
 
-async def _run(settings: Settings, told: ProjectorSettings, *, rebuild: bool) -> int:
+async def _run(settings: Settings, options: ProjectorSettings, *, rebuild: bool) -> int:
     make_codec = partial(codec_for, settings)
-    projector = wired(told, await make_codec(), make_codec=make_codec)
-    return await (run_rebuild(told, projector) if rebuild else run(projector))
+    projector = build_projector(options, await make_codec(), make_codec=make_codec)
+    return await (run_rebuild(options, projector) if rebuild else run(projector))
 
 
 async def run(projector: Projector) -> int:
@@ -81,7 +81,7 @@ async def run(projector: Projector) -> int:
 async def run_rebuild(settings: ProjectorSettings, projector: Projector) -> int:
     """Rebuilds once, and tells what was compared."""
     partitions = await topic_partitions(settings.kafka, settings.topic)
-    report = await projector.rebuild(partitions, on_progress=_tell)
+    report = await projector.rebuild(partitions, on_progress=_log_progress)
     for name, (live, new) in report.tables.items():
         log.info(
             "%s: %d rows live, %d rows new, %s", name, live.rows, new.rows, "equal" if live == new else "DIFFERENT"
@@ -94,7 +94,9 @@ async def run_rebuild(settings: ProjectorSettings, projector: Projector) -> int:
     return 0
 
 
-def wired(settings: ProjectorSettings, codec: Codec | None = None, *, make_codec: MakeCodec | None = None) -> Projector:
+def build_projector(
+    settings: ProjectorSettings, codec: Codec | None = None, *, make_codec: MakeCodec | None = None
+) -> Projector:
     """The projector over Kafka and Postgres; without a codec, the one over the committed schema ids.
 
     With `make_codec` rebuilds of a long log are filled by several processes, each of which makes its own.
@@ -103,7 +105,7 @@ def wired(settings: ProjectorSettings, codec: Codec | None = None, *, make_codec
     opening = partial(open_tail, settings.kafka, settings.topic, fetch_max_wait_ms=FETCH_WAIT_MS)
     fill = None
     if make_codec is not None:
-        fill = Filling(
+        fill = ParallelRebuild(
             connect=connecting, open_tail=opening, make_codec=make_codec, topic=settings.topic, owner=settings.owner
         )
     return Projector(
@@ -116,7 +118,7 @@ def wired(settings: ProjectorSettings, codec: Codec | None = None, *, make_codec
     )
 
 
-def _tell(progress: Progress) -> None:
+def _log_progress(progress: RebuildProgress) -> None:
     log.info(
         "%d events, %d to go, %.0f events/s, about %.0f s left",
         progress.events,

@@ -18,7 +18,7 @@ a tenth less than with 5, and the lag's p99 at 100 runs/s is 7 ms more),"""
 REST_MAX_BUSY_S = 0.1
 """or so long when more records come in a second than"""
 BUSY_PER_S = 2_500
-OVER_S = 1.0
+AVERAGING_S = 1.0
 """What came so long ago weighs 1/e of what comes now."""
 
 
@@ -31,7 +31,7 @@ class Pace:
 
     def rest_s(self, records: int, began_s: float, ended_s: float) -> float:
         """After a transaction of so many records that took from `began_s` to `ended_s`."""
-        self._weight = self._weight * math.exp((self._at_s - ended_s) / OVER_S) + records
+        self._weight = self._weight * math.exp((self._at_s - ended_s) / AVERAGING_S) + records
         self._at_s = ended_s
-        is_busy = self._weight > BUSY_PER_S * OVER_S
+        is_busy = self._weight > BUSY_PER_S * AVERAGING_S
         return min(REST_MAX_BUSY_S if is_busy else REST_MAX_S, REST * (ended_s - began_s))

@@ -15,7 +15,7 @@ from loomlog.connectors.kafka import KafkaOptions, KafkaRanges
 from loomlog.projections.engine.builds import Builds
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.reader import TermReader
-from loomlog.services.core.run.history.replay import Folding
+from loomlog.services.core.run.history.replay import RunFold
 from tests.benchmarks import projections, takeover
 from tests.benchmarks.curves import Row, Sizes, stack_of
 from tests.benchmarks.filling import EVENTS, events_in, fill
@@ -107,7 +107,7 @@ async def replayed(stack: Stack, most: int, *, through_bytes: bool) -> float:
     codec = local_codec()
     ranges = KafkaRanges(KafkaOptions(bootstrap=stack.kafka, client_id="replay-bench"))
     await ranges.start()
-    folds: dict[str, Folding] = {}
+    folds: dict[str, RunFold] = {}
     began, events = time.perf_counter(), 0
     try:
         for number in await projections.ends(stack):
@@ -122,9 +122,9 @@ async def replayed(stack: Stack, most: int, *, through_bytes: bool) -> float:
                             continue
                         fold = folds.get(event.aggregate)
                         if fold is None:
-                            fold = Folding(event.aggregate, codec=codec, through_bytes=through_bytes)
+                            fold = RunFold(event.aggregate, codec=codec, checks_roundtrip=through_bytes)
                             folds[event.aggregate] = fold
-                        fold.take(event)
+                        fold.apply(event)
                         events += 1
                     if events >= most:
                         break

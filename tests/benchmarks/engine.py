@@ -81,7 +81,7 @@ class Wire(MemoryLog):
 
 
 class Clients:
-    """The commands topic (protocol PausableTail): the next StartRun lies there as soon as a run has ended."""
+    """The commands topic (protocol ProjectionTail): the next StartRun lies there as soon as a run has ended."""
 
     topic = TOPICS.commands
 

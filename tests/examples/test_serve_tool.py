@@ -26,7 +26,7 @@ from loomlog.schemas.generated.stream_records import RemoteToolRequest
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
-from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.family import Topics
@@ -51,7 +51,7 @@ TURNS = (
 
 
 class Definitions(OneAgent):
-    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | CommandRefusal:
         return replace(AGENT, tools=(TOOL,))
 
 

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from loomlog.projections.frames.frame import Frame, FrameMemory
-from loomlog.projections.frames.frames import frames
+from loomlog.projections.frames.frames import build_frames
 from loomlog.schemas.generated.run_events import (
     ChildRequested,
     ChildReturned,
@@ -108,7 +108,7 @@ def shown() -> list[Frame]:
     memory = FrameMemory()
     for seq, event in enumerate((*EVERY, *MORE), start=1):
         envelope = Envelope(term=0, seq=seq, aggregate="r_1", tenant="t", at_ms=1_780_000_000_000, prev=bytes(16))
-        made, memory = frames(memory, envelope, event)
+        made, memory = build_frames(memory, envelope, event)
         found += made
     return found
 

@@ -2,7 +2,7 @@ import orjson
 import pytest
 
 from loomlog.projections.interrupts import InterruptFilter, InterruptRow, interrupt_by_id, interrupts, list_interrupts
-from loomlog.projections.tables import EVERY_TENANT, BadPlace
+from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken
 from tests.projections.engine.test_fold import records_of
 from tests.projections.stories import START_MS, Partition, asking, call, closed, opened, replied, requested, started
 from tests.projections.twin import cut, projected
@@ -106,7 +106,7 @@ async def test_pages_follow_each_other_without_a_repetition(reader, asked):
         if not place:
             break
     assert sorted(seen) == ["intr_0", "intr_1", "intr_2", "intr_w0", "intr_w1", "intr_w2"]
-    with pytest.raises(BadPlace):
+    with pytest.raises(InvalidPageToken):
         await list_interrupts(reader, EVERY_TENANT, InterruptFilter(), after="nonsense")
 
 

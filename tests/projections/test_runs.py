@@ -1,9 +1,9 @@
 import orjson
 import pytest
 
-from loomlog.projections.run_queries import RunFilter, count_at_work, list_runs, run_by_handle, run_by_id
+from loomlog.projections.run_queries import RunFilter, count_active_runs, list_runs, run_by_handle, run_by_id
 from loomlog.projections.runs import RunRow, apply, runs
-from loomlog.projections.tables import EVERY_TENANT, BadPlace
+from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken
 from loomlog.schemas.generated.run_events import (
     ChildrenPlanned,
     CommandRefused,
@@ -302,8 +302,8 @@ async def test_runs_at_work_are_counted_and_those_that_rest_are_not(reader, proj
         partition.add(run_id, started(run_id, **more), *events)
     partition.add("r_elsewhere", started("r_elsewhere"), requested(1), tenant="acme")
     await project(partition)
-    assert await count_at_work(reader, "default") == [("bob", "mock", 3), ("ada", "mock", 2)]
-    assert await count_at_work(reader, EVERY_TENANT) == [("ada", "mock", 3), ("bob", "mock", 3)]
+    assert await count_active_runs(reader, "default") == [("bob", "mock", 3), ("ada", "mock", 2)]
+    assert await count_active_runs(reader, EVERY_TENANT) == [("ada", "mock", 3), ("bob", "mock", 3)]
 
 
 async def test_a_list_is_newest_first_and_narrowed_by_every_filter(reader, some_runs):
@@ -340,5 +340,5 @@ async def test_pages_join_to_the_whole_list_without_a_run_twice(reader, some_run
 
 @pytest.mark.parametrize("after", ["nonsense", "a", "####", "MTIz", "eAp5"])
 async def test_a_place_nobody_gave_out_is_refused(reader, after):
-    with pytest.raises(BadPlace, match="earlier answer"):
+    with pytest.raises(InvalidPageToken, match="earlier answer"):
         await list_runs(reader, "default", RunFilter(), after=after)

@@ -1,4 +1,4 @@
-from loomlog.projections.steps import FIRST_WINS, PREVIEW_CHARACTERS, StepRow, merged, steps, steps_of_run
+from loomlog.projections.steps import FIRST_WINS, PREVIEW_CHARACTERS, StepRow, merge_rows, steps, steps_of_run
 from loomlog.schemas.generated.run_events import RunCancelled, ToolOutcomeAsked
 from loomlog.schemas.generated.values import Usage
 from tests.projections.engine.test_fold import records_of
@@ -105,8 +105,8 @@ def test_laying_changes_over_each_other_does_not_depend_on_how_they_are_grouped(
     a = base._replace(name="Lookup", requested_at_ms=10)
     b = base._replace(seq=6, attempt=2, requested_at_ms=20)
     c = base._replace(seq=7, attempt=2, ended_at_ms=30, outcome="ok")
-    assert merged(merged(a, b), c) == merged(a, merged(b, c))
-    whole = merged(merged(a, b), c)
+    assert merge_rows(merge_rows(a, b), c) == merge_rows(a, merge_rows(b, c))
+    whole = merge_rows(merge_rows(a, b), c)
     assert (whole.seq, whole.requested_at_ms, whole.attempt, whole.outcome) == (5, 10, 2, "ok")
     assert set(StepRow._fields) > FIRST_WINS
 

@@ -3,13 +3,13 @@ from sqlalchemy import Column, Text
 
 from loomlog.projections.tables import (
     EVERY_TENANT,
-    BadPlace,
+    InvalidPageToken,
     Json,
-    place_number,
-    place_parts,
-    place_token,
-    table_of,
-    within,
+    define_table,
+    in_scope,
+    page_token,
+    parse_page_token,
+    parse_token_number,
 )
 
 
@@ -24,7 +24,7 @@ class Thing:
 
 
 def test_a_table_has_the_fields_of_its_row():
-    table = table_of("things_for_a_test", Thing, key=["name"])
+    table = define_table("things_for_a_test", Thing, key=["name"])
     try:
         assert [(c.name, str(c.type), c.nullable) for c in table.columns] == [
             ("name", "TEXT", False),
@@ -39,23 +39,23 @@ def test_a_table_has_the_fields_of_its_row():
 
 def test_a_tenant_is_a_condition_and_every_tenant_has_to_be_said():
     column = Column("tenant", Text)
-    assert str(within(column, "acme")) == "tenant = :tenant_1"
-    assert str(within(column, EVERY_TENANT)) == "true"
-    assert str(within(column, "")) == "tenant = :tenant_1"
+    assert str(in_scope(column, "acme")) == "tenant = :tenant_1"
+    assert str(in_scope(column, EVERY_TENANT)) == "true"
+    assert str(in_scope(column, "")) == "tenant = :tenant_1"
 
 
 def test_a_place_comes_back_in_its_parts():
-    token = place_token(1_780_000_000_000, "r_01-a", 256)
-    assert place_parts(token, 3) == ["1780000000000", "r_01-a", "256"]
-    assert place_number("12") == 12
+    token = page_token(1_780_000_000_000, "r_01-a", 256)
+    assert parse_page_token(token, 3) == ["1780000000000", "r_01-a", "256"]
+    assert parse_token_number("12") == 12
 
 
-@pytest.mark.parametrize("token", ["", "###", "YQ", place_token(1), place_token(1, 2, 3)])
+@pytest.mark.parametrize("token", ["", "###", "YQ", page_token(1), page_token(1, 2, 3)])
 def test_a_foreign_place_is_refused(token):
-    with pytest.raises(BadPlace):
-        place_parts(token, 2)
+    with pytest.raises(InvalidPageToken):
+        parse_page_token(token, 2)
 
 
 def test_a_number_that_is_none_is_refused():
-    with pytest.raises(BadPlace):
-        place_number("1e5")
+    with pytest.raises(InvalidPageToken):
+        parse_token_number("1e5")

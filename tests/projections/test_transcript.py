@@ -2,14 +2,14 @@ import orjson
 import pytest
 
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT
-from loomlog.projections.frames.frames import frames
+from loomlog.projections.frames.frames import build_frames
 from loomlog.projections.frames.output import replay_frames
-from loomlog.projections.tables import EVERY_TENANT, BadPlace
+from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken
 from loomlog.projections.transcript import (
     TranscriptRow,
     final_text,
-    follow_from,
     frames_of_run,
+    read_stream_start,
     transcript,
     transcript_of_session,
 )
@@ -80,7 +80,7 @@ async def test_only_the_tenant_of_a_run_reads_its_frames(reader, told):
     assert await frames_of_run(reader, "acme", "r_tools") == []
     assert (await transcript_of_session(reader, "acme", "s_tools")).rows == ()
     assert await final_text(reader, "acme", "r_tools") is None
-    assert await follow_from(reader, "acme", "r_tools") is None
+    assert await read_stream_start(reader, "acme", "r_tools") is None
     assert len(await frames_of_run(reader, EVERY_TENANT, "r_tools")) > 5
 
 
@@ -114,7 +114,7 @@ async def test_a_session_of_several_runs_is_read_run_by_run_and_in_pages(project
         if not (after := page.next):
             break
     assert tuple(seen) == whole.rows
-    with pytest.raises(BadPlace):
+    with pytest.raises(InvalidPageToken):
         await transcript_of_session(reader, "default", "s_1", after="x")
 
 
@@ -135,7 +135,7 @@ async def test_somebody_who_joins_in_the_middle_sees_the_frames_of_one_who_was_t
     partition.claim()
     partition.add("r_1", *events[:known])
     await project(partition)
-    run, memory = await follow_from(reader, "default", "r_1")
+    run, memory = await read_stream_start(reader, "default", "r_1")
     assert run.last_seq == known
     partition.add("r_1", *events[known:])
     was_there, late = [], []
@@ -144,9 +144,9 @@ async def test_somebody_who_joins_in_the_middle_sees_the_frames_of_one_who_was_t
     whole = FrameMemory()
     for value in partition.records[1:]:
         decoded = local_codec().decode(value)
-        found, whole = frames(whole, decoded.envelope, decoded.record)
+        found, whole = build_frames(whole, decoded.envelope, decoded.record)
         was_there += found
         if decoded.envelope.seq > known:
-            found, memory = frames(memory, decoded.envelope, decoded.record)
+            found, memory = build_frames(memory, decoded.envelope, decoded.record)
             late += found
     assert late == [frame for frame in was_there if frame.seq >= (known + 1) * FRAMES_PER_EVENT]

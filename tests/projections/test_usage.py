@@ -5,7 +5,7 @@ from sqlalchemy import func, select
 
 from loomlog.projections import usage as usage_module
 from loomlog.projections.tables import EVERY_TENANT
-from loomlog.projections.usage import SUMS, UsageRow, added, spent_since, usage, usage_report
+from loomlog.projections.usage import SUMS, UsageRow, spent_since, sum_rows, usage, usage_report
 from loomlog.schemas.generated.values import ImportOrigin, Usage
 from tests.projections.engine.test_fold import records_of
 from tests.projections.stories import COMPACTED, NOT_COMPACTED, Partition, a3x2, completed, failed, replied, started
@@ -107,7 +107,7 @@ def test_what_was_spent_elsewhere_counts_here_only_when_it_moved_here(is_restore
 
 def test_sums_do_not_depend_on_grouping():
     (row,) = rows_of(started(), replied(1, "a"))
-    assert added([row, row, row]) == added([*added([row, row]), row])
+    assert sum_rows([row, row, row]) == sum_rows([*sum_rows([row, row]), row])
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 from loomlog.connectors.protocols import Incoming
 from loomlog.projections import interrupts, runs, steps, transcript, usage
 from loomlog.projections.engine.batch import Cursor, read_records
-from loomlog.projections.engine.fold import Changes, Known, fold
+from loomlog.projections.engine.fold import Changes, RunProjectionState, fold
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT
 from tests.projections.stories import TOPIC
 
@@ -24,7 +24,7 @@ class Twin:
         self.tables: dict[str, dict[Any, tuple[Any, ...]]] = {
             name: {} for name in ("runs", "audit", "steps", "transcript", "usage", "interrupts", "problems")
         }
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, RunProjectionState] = {}
         self.cursors: dict[int, Cursor] = {}
 
     def apply(self, records: Sequence[Incoming]) -> Changes:
@@ -38,26 +38,28 @@ class Twin:
         known = {run_id: self.known.get(run_id) or self._read(run_id) for run_id in batch.runs}
         changes = fold(TOPIC, batch, known)
         self._write(changes)
-        self.cursors |= {cursor.partition: cursor for cursor in batch.moved}
-        self.known |= changes.known
+        self.cursors |= {cursor.partition: cursor for cursor in batch.new_cursors}
+        self.known |= changes.run_states
         return changes
 
     def restart(self) -> None:
         """Forgets what is not in the tables."""
         self.known.clear()
 
-    def _read(self, run_id: str) -> Known:
+    def _read(self, run_id: str) -> RunProjectionState:
         place = self.tables["audit"].get(run_id)
         row = self.tables["runs"].get(run_id)
         if row is None:
-            return Known(audit=place)
+            return RunProjectionState(audit=place)
         first = row.memory_reply_seq * FRAMES_PER_EVENT
         calls = [
             frame.event
             for (_, seq), frame in sorted(self.tables["transcript"].items())
             if frame.run_id == run_id and frame.type == "tool_call" and first <= seq < first + FRAMES_PER_EVENT
         ]
-        return Known(audit=place, run=row, frames=replace(runs.frame_memory(row), calls=transcript.open_calls(calls)))
+        return RunProjectionState(
+            audit=place, run=row, frames=replace(runs.frame_memory(row), calls=transcript.open_calls(calls))
+        )
 
     def _write(self, changes: Changes) -> None:
         for row in changes.runs:
@@ -67,18 +69,18 @@ class Twin:
         for row in changes.steps:
             key = (row.run_id, row.turn, row.kind, row.number)
             old = self.tables["steps"].get(key)
-            self.tables["steps"][key] = row if old is None else steps.merged(old, row)
+            self.tables["steps"][key] = row if old is None else steps.merge_rows(old, row)
         for row in changes.transcript:
             assert (row.run_id, row.seq) not in self.tables["transcript"], f"{row.run_id} {row.seq} twice"
             self.tables["transcript"][row.run_id, row.seq] = row
         for row in changes.usage:
             key = row[: len(usage.KEY)]
             old = self.tables["usage"].get(key)
-            self.tables["usage"][key] = row if old is None else usage.added([old, row])[0]
+            self.tables["usage"][key] = row if old is None else usage.sum_rows([old, row])[0]
         for row in changes.interrupts:
             asked = (row.run_id, row.interrupt_id)
             before = self.tables["interrupts"].get(asked)
-            self.tables["interrupts"][asked] = row if before is None else interrupts.merged(before, row)
+            self.tables["interrupts"][asked] = row if before is None else interrupts.merge_rows(before, row)
         for row in changes.problems:
             key = (row.partition, row.offset, row.kind)
             assert key not in self.tables["problems"], f"{key} twice"

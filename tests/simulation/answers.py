@@ -19,12 +19,12 @@ from loomlog.schemas.generated.values import (
 from loomlog.services.core.run.commands import (
     Alternative,
     ModelAnswered,
-    ModelErred,
-    Summarised,
+    ModelFailed,
+    SummaryCompleted,
     SummaryFailed,
-    ToolDone,
+    ToolCompleted,
 )
-from loomlog.services.core.run.interrupts.interruptions import TOOL, wish_of
+from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME, parse_request
 from loomlog.services.core.run.react import CallModel, Summarise
 from tests.services.stream.families import family_script
 from tests.services.stream.script import answer
@@ -35,7 +35,7 @@ AGENT = AgentDefinition(
     name="helper",
     provider="acme",
     model="large",
-    tools=("T", TOOL),
+    tools=("T", TOOL_NAME),
     retry_attempts=1,
     candidates=CANDIDATES,
     fallback_on_error=True,
@@ -72,7 +72,7 @@ def answered(effect: Any, state: Any, at_ms: int) -> Any:
     if isinstance(effect, Summarise):
         return summary(effect, at_ms)
     if isinstance(effect, CallModel) and is_busy(effect, state.facts.definition):
-        return ModelErred(
+        return ModelFailed(
             at_ms=at_ms,
             turn=effect.turn,
             attempt=effect.attempt,
@@ -99,24 +99,24 @@ def asking(said: ModelAnswered, run_id: str) -> ModelAnswered:
     """The answer with a question to a person beside the tools it asks for."""
     timeout = {"timeout_ms": int(QUESTION_S * 1000)} if expires(run_id) else {}
     asked = {"op": "ask", "question": "Shall I?", "options": ["yes", "no"], **timeout}
-    call = ToolCall(id="ask", name=TOOL, input=json.dumps(asked))
+    call = ToolCall(id="ask", name=TOOL_NAME, input=json.dumps(asked))
     return replace(
         said,
         tool_calls=(*said.tool_calls, call),
         effect_classes=(*said.effect_classes, "pure"),
-        wishes=(wish_of(len(said.tool_calls), call.input),),
+        interruption_requests=(parse_request(len(said.tool_calls), call.input),),
         stop_reason="tool_use",
     )
 
 
-def compacted(said: ModelAnswered | ToolDone, run_id: str) -> ModelAnswered | ToolDone:
+def compacted(said: ModelAnswered | ToolCompleted, run_id: str) -> ModelAnswered | ToolCompleted:
     """The answer in a run that is compacted; the tools of one that wishes it ask for it."""
-    if isinstance(said, ToolDone):
+    if isinstance(said, ToolCompleted):
         return replace(said, asks_compaction=run_id.startswith("r_wish"))
     return replace(said, text=said.text * REPEATS, max_context_tokens=WINDOW_TOKENS)
 
 
-def summary(effect: Summarise, at_ms: int) -> Summarised | SummaryFailed:
+def summary(effect: Summarise, at_ms: int) -> SummaryCompleted | SummaryFailed:
     """What a summary call gives. One of a seed does not fail, because the seed would."""
     drawn = crc32(f"{effect.run_id}/{effect.number}".encode()) % NO_SUMMARY_SHARE
     if drawn == 0 and not effect.run_id.startswith("r_seed"):
@@ -129,7 +129,7 @@ def summary(effect: Summarise, at_ms: int) -> Summarised | SummaryFailed:
             duration_ms=1,
         )
     text = f"summary {effect.number} of {effect.run_id}"
-    return Summarised(
+    return SummaryCompleted(
         at_ms=at_ms,
         number=effect.number,
         attempt=effect.attempt,

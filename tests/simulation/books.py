@@ -16,7 +16,13 @@ from loomlog.connectors.errors import Transient
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.budget_commands import SetLimit
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.core.run.commands import ModelAnswered, ModelErred, OverBudget, Summarised, SummaryFailed
+from loomlog.services.core.run.commands import (
+    BudgetExceeded,
+    ModelAnswered,
+    ModelFailed,
+    SummaryCompleted,
+    SummaryFailed,
+)
 from loomlog.services.core.run.react import Summarise
 from loomlog.services.families.budget.client import BudgetClerk
 from loomlog.services.families.budget.family import PARTITION
@@ -124,7 +130,7 @@ class Books:
             if refused is not None:
                 if isinstance(effect, Summarise):
                     return self._unpaid(effect, "refused", f"token_limit_exceeded: {refused.message}")
-                return OverBudget(at_ms=self._clock_ms(), turn=effect.turn, attempt=effect.attempt, notice=refused)
+                return BudgetExceeded(at_ms=self._clock_ms(), turn=effect.turn, attempt=effect.attempt, notice=refused)
             hold.begun = True
             return await _settled(hold, await make(place.id))
         except BooksAway as error:
@@ -132,7 +138,7 @@ class Books:
         finally:
             hold.close()
 
-    def _unpaid(self, effect: Any, kind: str, message: str) -> ModelErred | SummaryFailed:
+    def _unpaid(self, effect: Any, kind: str, message: str) -> ModelFailed | SummaryFailed:
         if isinstance(effect, Summarise):
             return SummaryFailed(
                 at_ms=self._clock_ms(),
@@ -142,7 +148,7 @@ class Books:
                 message=message,
                 duration_ms=0,
             )
-        return ModelErred(
+        return ModelFailed(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             attempt=effect.attempt,
@@ -160,8 +166,8 @@ async def _settled(hold: Hold, said: Any) -> Any:
         case ModelAnswered():
             notices = await hold.settle(tokens_of(said.usage), said.cost_micros)
             return replace(said, notices=notices) if notices else said
-        case Summarised():
+        case SummaryCompleted():
             await hold.settle(tokens_of(said.usage), said.cost_micros)
-        case ModelErred() | SummaryFailed():
+        case ModelFailed() | SummaryFailed():
             hold.failed(Transient(said.message, kind="overloaded", status=529))
     return said

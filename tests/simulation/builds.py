@@ -97,7 +97,7 @@ class SimulatedBuilds:
             self._drop(number)
         return previous[:-1]
 
-    async def say(self, status: StatusRow) -> None:
+    async def write_status(self, status: StatusRow) -> None:
         await self._connection.reach("tables")
 
     def _drop(self, number: int) -> None:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine import fold as engine_fold
-from loomlog.projections.engine.batch import EventAt
+from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.schemas.codec import peek
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.services.core.run.conversation import compaction
@@ -67,7 +67,7 @@ def dense_seq_at_a_take_over() -> AbstractContextManager[Any]:
 def dense_seq_in_the_rows() -> AbstractContextManager[Any]:
     """The projections fold over a gap."""
     return patch.object(
-        engine_fold, "_legal", lambda before, items: ([i for i in items if isinstance(i, EventAt)], None)
+        engine_fold, "_legal_prefix", lambda before, items: ([i for i in items if isinstance(i, PositionedEvent)], None)
     )
 
 
@@ -122,7 +122,7 @@ def unsafe_calls_repeated() -> AbstractContextManager[Any]:
 
 def lost_summaries_forgotten() -> AbstractContextManager[Any]:
     """A summary call that was lost with its owner is not made again, and nobody says that it was lost."""
-    return patch.object(compaction, "lost", lambda state, order: None)
+    return patch.object(compaction, "recover_compaction", lambda state, order: None)
 
 
 def limit_ignored() -> AbstractContextManager[Any]:

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from loomlog.projections.engine import rebuild as rebuilding
 from loomlog.projections.engine import run_projection
-from loomlog.projections.engine.writer import writer
+from loomlog.projections.engine.writer import make_writer
 from loomlog.services.projector import loop as projecting
 from tests.simulation.books import limit_of
 from tests.simulation.builds import SimulatedBuilds
@@ -71,9 +71,9 @@ def simulated() -> Iterator[None]:
         ordered_groups(),
         read_once(),
         patch.object(projecting, "Builds", SimulatedBuilds),
-        patch.object(projecting, "STAND_BY_S", STAND_BY_S),
+        patch.object(projecting, "STANDBY_POLL_S", STAND_BY_S),
         patch.object(rebuilding, "Builds", SimulatedBuilds),
-        patch.object(run_projection, "writer", cache(writer)),
+        patch.object(run_projection, "writer", cache(make_writer)),
         warnings.catch_warnings(),
     ):
         # A crash leaves coroutines behind that were made and never begun.

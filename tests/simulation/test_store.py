@@ -11,7 +11,7 @@ import pytest
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine.batch import Cursor
 from loomlog.projections.engine.cursors import Fenced, claim
-from loomlog.projections.engine.writer import COPY_FROM_ROWS, write_all, writer
+from loomlog.projections.engine.writer import COPY_FROM_ROWS, make_writer, write_all
 from loomlog.projections.usage import UsageRow, usage
 from tests.simulation.faults import Faults
 from tests.simulation.loop import VirtualLoop
@@ -122,7 +122,7 @@ def test_a_transaction_whose_process_dies_leaves_nothing_and_frees_its_rows(benc
 
 def test_sums_are_added_and_a_key_twice_is_refused(bench: Bench) -> None:
     connection = bench.connection("one")
-    adds, inserts = writer(SCHEMA, usage, "add"), writer(SCHEMA, usage, "insert")
+    adds, inserts = make_writer(SCHEMA, usage, "add"), make_writer(SCHEMA, usage, "insert")
 
     async def work() -> None:
         await write_all(connection, [(adds, [SPENT])])  # type: ignore[arg-type]  # the part that is used
@@ -143,9 +143,9 @@ def test_many_rows_are_copied_and_mean_the_same(bench: Bench) -> None:
     async def work() -> None:
         for policy in ("add", "add"):
             async with connection.transaction():
-                await write_all(connection, [(writer(SCHEMA, usage, policy), many)])  # type: ignore[arg-type]
+                await write_all(connection, [(make_writer(SCHEMA, usage, policy), many)])  # type: ignore[arg-type]
         with pytest.raises(psycopg.errors.UniqueViolation):
-            await write_all(connection, [(writer(SCHEMA, usage, "insert"), many)])  # type: ignore[arg-type]
+            await write_all(connection, [(make_writer(SCHEMA, usage, "insert"), many)])  # type: ignore[arg-type]
 
     bench.begin(connection, work())
     bench.run()
@@ -158,7 +158,7 @@ def test_an_error_inside_takes_the_whole_transaction_back(bench: Bench) -> None:
     async def work() -> None:
         try:
             async with connection.transaction():
-                await write_all(connection, [(writer(SCHEMA, usage, "add"), [SPENT])])  # type: ignore[arg-type]
+                await write_all(connection, [(make_writer(SCHEMA, usage, "add"), [SPENT])])  # type: ignore[arg-type]
                 raise KeyError
         except KeyError:
             return

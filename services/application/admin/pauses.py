@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from loomlog.connectors.protocols import LogAppender
 from loomlog.projections.run_queries import RunFilter
-from loomlog.projections.runs import RunRow, is_paused, pause_scopes, stands_still
+from loomlog.projections.runs import RunRow, is_idle, is_paused, pause_scopes
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import PauseSet
@@ -96,7 +96,7 @@ class Pausing:
         position = await self._append(caller, target, paused=True, reason=checked_reason(reason))
         while True:
             rows = await self._live(target)
-            moving = tuple(row.run_id for row in rows if not stands_still(row))
+            moving = tuple(row.run_id for row in rows if not is_idle(row))
             if not moving or clock() - began >= timeout_s:
                 break
             await asyncio.sleep(LOOK_S)
@@ -124,7 +124,7 @@ class Pausing:
         rows = await self._live(Target())
         state = "running"
         if self._has(Target()):
-            state = "paused" if all(map(stands_still, rows)) else "pausing"
+            state = "paused" if all(map(is_idle, rows)) else "pausing"
         return Still(state=state, paused=_count(rows)), tuple(self._board.table.entries.values())
 
     async def restore(self, caller: Caller, pause: PauseSet, *, dry_run: bool) -> str | None:

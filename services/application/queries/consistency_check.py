@@ -5,11 +5,11 @@ Before: services/core/run/history/replay.py folded the run. After: the replay of
 
 from loomlog.projections.audit import AuditRow
 from loomlog.projections.runs import RunRow
-from loomlog.services.core.run.history.replay import Replayed
+from loomlog.services.core.run.history.replay import ReplayResult
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused
 
 
-def differences(replayed: Replayed, place: AuditRow | None, row: RunRow | None) -> list[str]:
+def differences(replayed: ReplayResult, place: AuditRow | None, row: RunRow | None) -> list[str]:
     """What the read models say otherwise than the fold, a sentence each."""
     if place is None:
         return ["the read models do not know the run"]

@@ -5,15 +5,15 @@ Before: histories.py. After: a transport writes it.
 
 from typing import Any, assert_never
 
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.services.application.queries.run_history import Moment, Proof, TwoRuns
-from loomlog.services.core.run.conversation.conversation import conversation
-from loomlog.services.core.run.history.comparison import CallStep, Difference, Step, facts_of
-from loomlog.services.core.run.history.replay import Entry, Replayed
-from loomlog.services.core.run.lifecycle.fork import needs_text, problem_at
+from loomlog.services.core.run.conversation.conversation import build_conversation
+from loomlog.services.core.run.history.comparison import CallStep, ConversationStep, Difference, accepted_facts
+from loomlog.services.core.run.history.replay import ReplayResult, TimelineEntry
+from loomlog.services.core.run.lifecycle.fork import fork_point_error, needs_text
 from loomlog.services.core.run.state import (
     Absent,
     AwaitingModel,
@@ -32,8 +32,8 @@ def moment_json(moment: Moment) -> dict[str, Any]:
     replayed, row = moment.replayed, moment.row
     state = replayed.state
     last = replayed.entries[-1] if replayed.entries else None
-    shared = conversation(state)
-    unfit = problem_at(state)
+    shared = build_conversation(state)
+    unfit = fork_point_error(state)
     return {
         "run_id": replayed.run_id,
         "session_id": row.session_id,
@@ -79,27 +79,27 @@ def proof_json(proof: Proof) -> dict[str, Any]:
 def comparison_json(two: TwoRuns) -> dict[str, Any]:
     """Two runs side by side; `first` is the first step that differs."""
     found = two.comparison
-    first = None if found.first is None else found.steps[found.first]
+    first = None if found.first_difference is None else found.steps[found.first_difference]
     return {
         "a": _side(two.a),
         "b": _side(two.b),
-        "same": found.same,
-        "shared_steps": len(found.steps) if found.first is None else found.first,
-        "first": None if first is None else _pair(first.place, first.a, first.b, first.differs),
+        "same": found.is_same,
+        "shared_steps": len(found.steps) if found.first_difference is None else found.first_difference,
+        "first": None if first is None else _pair(first.place, first.a, first.b, first.differing_fields),
         "definition": [_difference(one) for one in found.definition],
         "system": [_difference(one) for one in found.system],
         "outcome": [_difference(one) for one in found.outcome],
-        "steps": [_pair(pair.place, pair.a, pair.b, pair.differs) for pair in found.steps],
+        "steps": [_pair(pair.place, pair.a, pair.b, pair.differing_fields) for pair in found.steps],
     }
 
 
-def entry_json(entry: Entry) -> dict[str, Any]:
+def entry_json(entry: TimelineEntry) -> dict[str, Any]:
     """An event on the timeline."""
     return {
         "seq": entry.seq,
         "offset": entry.offset,
         "term": entry.term,
-        "at": rfc3339(entry.at_ms),
+        "at": format_rfc3339(entry.at_ms),
         "type": entry.type,
         "cause_id": entry.cause_id or None,
         "payload": entry.payload,
@@ -167,7 +167,7 @@ def _phase(state: State) -> dict[str, Any]:
 
 
 def _figures(state: State) -> dict[str, Any]:
-    facts = facts_of(state)
+    facts = accepted_facts(state)
     if facts is None:
         return {}
     return {
@@ -182,11 +182,11 @@ def _figures(state: State) -> dict[str, Any]:
         "inherited_messages": facts.inherited_messages,
         "waiting_inputs": [said if isinstance(said, str) else _blob(said) for said in facts.waiting_inputs],
         "interactive": facts.interactive,
-        "quarantined": facts.quarantined or None,
+        "quarantined": facts.quarantine_error or None,
     }
 
 
-def _forked_from(replayed: Replayed) -> dict[str, Any] | None:
+def _forked_from(replayed: ReplayResult) -> dict[str, Any] | None:
     first = replayed.entries[0].event if replayed.entries else None
     if not isinstance(first, RunStarted) or first.forked_from is None:
         return None
@@ -194,7 +194,7 @@ def _forked_from(replayed: Replayed) -> dict[str, Any] | None:
 
 
 def _side(moment: Moment) -> dict[str, Any]:
-    facts = facts_of(moment.replayed.state)
+    facts = accepted_facts(moment.replayed.state)
     definition: AgentDefinition | None = None if facts is None else facts.definition
     return {
         "run_id": moment.replayed.run_id,
@@ -212,11 +212,13 @@ def _side(moment: Moment) -> dict[str, Any]:
     }
 
 
-def _pair(place: int, a: Step | None, b: Step | None, differs: tuple[str, ...]) -> dict[str, Any]:
+def _pair(
+    place: int, a: ConversationStep | None, b: ConversationStep | None, differs: tuple[str, ...]
+) -> dict[str, Any]:
     return {"place": place, "differs": list(differs), "a": _step_json(a), "b": _step_json(b)}
 
 
-def _step_json(step: Step | None) -> dict[str, Any] | None:
+def _step_json(step: ConversationStep | None) -> dict[str, Any] | None:
     if step is None:
         return None
     return {

@@ -16,10 +16,10 @@ from loomlog.projections import audit, interrupts, run_queries, transcript, usag
 from loomlog.projections.audit import AuditRow
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine.cursors import CursorRow, Position
-from loomlog.projections.engine.positions import Arrival
+from loomlog.projections.engine.positions import WaitResult
 from loomlog.projections.frames.frame import FrameMemory
 from loomlog.projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
-from loomlog.projections.run_queries import AtWork, RunFilter, RunPage
+from loomlog.projections.run_queries import ActiveRuns, RunFilter, RunPage
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow
@@ -38,7 +38,7 @@ class Projection(Protocol):
         self, scope: Scope, agent_id: str, *, user_id: str = "", home: str = ""
     ) -> RunRow | None: ...
     async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage: ...
-    async def at_work(self, scope: Scope) -> list[AtWork]: ...
+    async def at_work(self, scope: Scope) -> list[ActiveRuns]: ...
     async def place(self, scope: Scope, run_id: str) -> AuditRow | None: ...
     async def last_of_session(self, scope: Scope, session_id: str) -> AuditRow | None: ...
     async def transcript(self, scope: Scope, session_id: str, *, limit: int, after: str = "") -> TranscriptPage: ...
@@ -60,7 +60,7 @@ class Projection(Protocol):
 class Positions(Protocol):
     """How far the read models are; loomlog.projections.engine.positions.PositionWatch."""
 
-    async def wait(self, position: Position, *, timeout_s: float) -> Arrival: ...
+    async def wait(self, position: Position, *, timeout_s: float) -> WaitResult: ...
 
 
 def scope_of(reach: Reach) -> Scope:
@@ -87,14 +87,14 @@ class SqlProjection:
         return await self._ask("a run", run_queries.run_by_id(self._reader, scope, run_id))
 
     async def run_of_handle(self, scope: Scope, agent_id: str, *, user_id: str = "", home: str = "") -> RunRow | None:
-        asked = run_queries.run_by_handle(self._reader, scope, agent_id, user_id=user_id, home=home)
+        asked = run_queries.run_by_handle(self._reader, scope, agent_id, user_id=user_id, preferred_tenant=home)
         return await self._ask("a run by its handle", asked)
 
     async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage:
         return await self._ask("runs", run_queries.list_runs(self._reader, scope, wanted, limit=limit, after=after))
 
-    async def at_work(self, scope: Scope) -> list[AtWork]:
-        return await self._ask("the runs at work", run_queries.count_at_work(self._reader, scope))
+    async def at_work(self, scope: Scope) -> list[ActiveRuns]:
+        return await self._ask("the runs at work", run_queries.count_active_runs(self._reader, scope))
 
     async def place(self, scope: Scope, run_id: str) -> AuditRow | None:
         return await self._ask("the place of a run", audit.find_run(self._reader, scope, run_id))
@@ -111,7 +111,7 @@ class SqlProjection:
         return await self._ask("the frames of a run", asked)
 
     async def follow_from(self, scope: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
-        return await self._ask("a run to follow", transcript.follow_from(self._reader, scope, run_id))
+        return await self._ask("a run to follow", transcript.read_stream_start(self._reader, scope, run_id))
 
     async def interrupt(self, scope: Scope, run_id: str, interrupt_id: str) -> InterruptRow | None:
         asked = interrupts.interrupt_by_id(self._reader, scope, run_id, interrupt_id)

@@ -76,7 +76,7 @@ class Barrier:
             return 0
         position = Position(topic=self._topic, partition=partition, offset=offset)
         arrival = await self._positions.wait(position, timeout_s=timeout_s)
-        return 0 if arrival.reached else max(1, arrival.lag)
+        return 0 if arrival.is_reached else max(1, arrival.lag)
 
 
 def not_yet(what: str, lag: int) -> Declined:

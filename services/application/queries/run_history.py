@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from loomlog.connectors.errors import OutsideError
 from loomlog.connectors.protocols import LogRanges
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.runs import RunRow
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.values import BlobRef
@@ -25,8 +25,8 @@ from loomlog.services.application.streaming.run_stream import Sources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.run.evolve import REDUCER_VERSION
-from loomlog.services.core.run.history.comparison import Comparison, compared
-from loomlog.services.core.run.history.replay import Folding, Replayed
+from loomlog.services.core.run.history.comparison import Comparison, compare_runs
+from loomlog.services.core.run.history.replay import ReplayResult, RunFold
 from loomlog.services.stream.archive.bundle import BundledRun, BundleWriter, Folded, Header, blob_refs
 from loomlog.services.stream.archive.run_log import Link, RunLog, Tally, folded
 from loomlog.services.stream.partition.fold import BrokenHistory
@@ -39,7 +39,7 @@ class Proof:
     """
 
     row: RunRow
-    replayed: Replayed
+    replayed: ReplayResult
     drift: tuple[str, ...]
     chain: int
     """Earlier runs it goes on with."""
@@ -52,7 +52,7 @@ class Moment:
     """A run as it was after one of its events."""
 
     row: RunRow
-    replayed: Replayed
+    replayed: ReplayResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class Histories:
         async with self._reading():
             one = await self._moment(caller, a, a_seq)
             other = await self._moment(caller, b, b_seq)
-            return TwoRuns(a=one, b=other, comparison=compared(one.replayed, other.replayed))
+            return TwoRuns(a=one, b=other, comparison=compare_runs(one.replayed, other.replayed))
 
     async def export(self, caller: Caller, run_id: str) -> AsyncGenerator[bytes, None]:
         """The run as a bundle, piece by piece. Everything that can be declined is declined before the first piece."""
@@ -145,17 +145,17 @@ class Histories:
             writer = BundleWriter(self._codec)
             yield writer.begin(self._header(history))
             refs: dict[str, BlobRef] = {}
-            before: Replayed | None = None
+            before: ReplayResult | None = None
             for link in history.links:
-                folding = Folding(
+                folding = RunFold(
                     link.run_id,
                     history=() if before is None else before.history,
                     codec=self._codec,
-                    through_bytes=False,
+                    checks_roundtrip=False,
                 )
                 async with aclosing(history.log.accepted(link)) as records:
                     async for recorded in records:
-                        entry = folding.take(recorded.event)
+                        entry = folding.apply(recorded.event)
                         if entry is not None:
                             refs |= {ref.sha256: ref for ref in blob_refs(entry.event)}
                         if piece := writer.event(link.run_id, recorded.record):
@@ -187,7 +187,7 @@ class Histories:
             topic=self._topic,
             partition=row.partition,
             reducer_version=REDUCER_VERSION,
-            exported_at=rfc3339(self._clock_ms()),
+            exported_at=format_rfc3339(self._clock_ms()),
             runs=tuple(
                 BundledRun(
                     run_id=link.run_id,
@@ -225,7 +225,7 @@ class Histories:
             raise BrokenHistory(f"{run_id} is not at offset {row.first_offset} of partition {row.partition}")
         return _History(row=row, log=log, links=await log.lineage(link, first))
 
-    async def _folded(self, history: _History, seq: int, tally: Tally | None) -> Replayed:
+    async def _folded(self, history: _History, seq: int, tally: Tally | None) -> ReplayResult:
         replayed = await folded(
             history.log, history.links, codec=self._codec, to_seq=seq, through_bytes=False, tally=tally
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.interrupts import InterruptRow
 from loomlog.projections.runs import RunRow, is_paused
 from loomlog.projections.transcript import TranscriptRow
@@ -29,9 +29,9 @@ def run_json(row: RunRow) -> dict[str, Any]:
         "user_tier": row.user_tier or None,
         "parent_agent_id": row.parent_agent_id or None,
         "status": row.status,
-        "started_at": rfc3339(row.started_at_ms),
-        "completed_at": None if row.ended_at_ms is None else rfc3339(row.ended_at_ms),
-        "last_event_at": rfc3339(row.last_event_at_ms),
+        "started_at": format_rfc3339(row.started_at_ms),
+        "completed_at": None if row.ended_at_ms is None else format_rfc3339(row.ended_at_ms),
+        "last_event_at": format_rfc3339(row.last_event_at_ms),
         "stop_reason": row.stop_reason or None,
         "error": row.error or None,
         "error_code": row.error_code or None,
@@ -89,7 +89,7 @@ def resident_json(row: RunRow) -> dict[str, Any]:
         "tenant_id": row.tenant,
         "state": resident_state(row),
         "idle_ttl_seconds": row.idle_ttl_s,
-        "last_used_at": rfc3339(row.last_event_at_ms),
+        "last_used_at": format_rfc3339(row.last_event_at_ms),
     }
 
 
@@ -161,7 +161,7 @@ def interrupt_json(row: InterruptRow) -> dict[str, Any]:
 
 
 def _time(at_ms: int | None) -> str | None:
-    return None if at_ms is None else rfc3339(at_ms)
+    return None if at_ms is None else format_rfc3339(at_ms)
 
 
 def session_json(session_id: str, newest: RunRow) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def session_json(session_id: str, newest: RunRow) -> dict[str, Any]:
         "last_run_id": newest.run_id,
         "last_agent_id": newest.agent_id,
         "status": newest.status,
-        "last_event_at": rfc3339(newest.last_event_at_ms),
+        "last_event_at": format_rfc3339(newest.last_event_at_ms),
     }
 
 
@@ -192,7 +192,7 @@ def event_json(view: EventView) -> dict[str, Any]:
         "run_id": view.run_id,
         "tenant_id": view.tenant,
         "type": view.type,
-        "at": rfc3339(view.at_ms),
+        "at": format_rfc3339(view.at_ms),
         "cause_id": view.cause_id or None,
         "cause_offset": None if view.cause_offset < 0 else view.cause_offset,
         "stale": view.stale,

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import orjson
 
 from loomlog.connectors.crypto.content_encryption import key_ids_in
-from loomlog.projections.run_queries import AtWork, RunFilter
+from loomlog.projections.run_queries import ActiveRuns, RunFilter
 from loomlog.projections.runs import RunRow
-from loomlog.projections.tables import EVERY_TENANT, BadPlace, Scope
+from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken, Scope
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.ids import ID_PATTERN
@@ -31,7 +31,7 @@ from loomlog.services.application.streaming.items import Piece
 from loomlog.services.application.streaming.run_stream import RunStream, Sources, resumed_stream
 from loomlog.services.core.access.decide import Caller, Owner, reach, sees
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ
-from loomlog.services.core.run.lifecycle.fork import is_hearsay
+from loomlog.services.core.run.lifecycle.fork import is_foreign_event
 from loomlog.services.core.subjects import Erasure
 
 CURSOR = re.compile(r"[A-Za-z0-9_-]*\Z")
@@ -175,11 +175,11 @@ class Reads:
             page = await self._projection.runs(
                 scope_of(allowed), wanted, limit=max(1, min(limit, limits.LIST_MAX)), after=after
             )
-        except BadPlace as error:
+        except InvalidPageToken as error:
             raise bad_request(f"cursor: {error}") from error
         return RunList(rows=await self._sources.content.rows(page.rows), next=page.next)
 
-    async def at_work(self, caller: Caller) -> list[AtWork]:
+    async def at_work(self, caller: Caller) -> list[ActiveRuns]:
         """How many runs are at work, for an administrator."""
         demand(caller, ADMIN)
         await self._barrier.own_writes(None)
@@ -205,7 +205,7 @@ class Reads:
             page = await self._projection.transcript(
                 newest.tenant, session_id, limit=max(1, min(limit, limits.TRANSCRIPT_MAX)), after=after
             )
-        except BadPlace as error:
+        except InvalidPageToken as error:
             raise bad_request(f"cursor: {error}") from error
         rows = await self._sources.content.transcript(page.rows)
         return Transcript(session_id=session_id, newest=newest, rows=rows, next=page.next)
@@ -229,7 +229,7 @@ class Reads:
         newest = await self._newest_of(caller, session_id)
         if newest is None and (started := self._started(caller, f"r_{session_id[2:]}")) is not None:
             tenant, event = started
-            owner = Owner(tenant=tenant, user_id=event.user_id, is_hearsay=is_hearsay(event))
+            owner = Owner(tenant=tenant, user_id=event.user_id, is_hearsay=is_foreign_event(event))
             return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.user_tier, newest=None)
         row = _seen(caller, newest, lag, "not_found", f"there is no session {session_id}")
         await self._check_not_erased(row)

@@ -35,7 +35,7 @@ from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller, identity
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from loomlog.services.core.run.conversation.compaction import BUSY, COMPACT, COPY, NO_GAIN, NOTHING
+from loomlog.services.core.run.conversation.compaction import BUSY, COMPACT, COPY, NO_GAIN, NOTHING_TO_COMPACT
 
 LIVE, MARKER, NOOP = "live", "marker", "noop"
 """What a compaction was applied to."""
@@ -154,7 +154,7 @@ class Compactions:
         )
         position, event = self._control.position(item), item.record
         match event:
-            case CommandRefused(code=code) if code == NOTHING:
+            case CommandRefused(code=code) if code == NOTHING_TO_COMPACT:
                 return Compacted(run_id=row.run_id, applied=NOOP, position=position)
             case CommandRefused():
                 raise refused(event.code, event.message)
@@ -211,7 +211,7 @@ class Compactions:
         try:
             accepted, told = await self._seeded(launch)
         except Declined as declined:
-            if declined.code == NOTHING:
+            if declined.code == NOTHING_TO_COMPACT:
                 return Compacted(run_id=row.run_id, applied=NOOP)
             if declined.code == "session_busy":
                 raise Declined(BUSY, f"{BUSY}: {declined.message}") from declined

@@ -12,7 +12,7 @@ from functools import partial
 
 from loomlog.projections.interrupts import PENDING, STATUSES, InterruptFilter, InterruptRow
 from loomlog.projections.runs import RunRow
-from loomlog.projections.tables import BadPlace
+from loomlog.projections.tables import InvalidPageToken
 from loomlog.schemas.generated.run_commands import CancelTurn, ResolveInterruption
 from loomlog.schemas.generated.run_events import (
     CommandRefused,
@@ -119,7 +119,7 @@ class Interrupts:
             page = await self._sources.projection.interrupts(
                 scope_of(allowed), wanted, limit=max(1, min(limit, limits.LIST_MAX)), after=after
             )
-        except BadPlace as error:
+        except InvalidPageToken as error:
             raise bad_request(f"cursor: {error}") from error
         rows = await self._sources.content.interrupts(page.rows)
         return InterruptList(rows=rows, next=page.next, total=page.total)

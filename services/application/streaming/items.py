@@ -17,7 +17,7 @@ import orjson
 
 from loomlog.connectors.crypto.content_encryption import MARK
 from loomlog.projections.frames.frame import Frame, FrameMemory
-from loomlog.projections.frames.frames import frames
+from loomlog.projections.frames.frames import build_frames
 from loomlog.projections.frames.output import stream_frame
 from loomlog.schemas.codec import Codec, local_codec, read_envelope
 from loomlog.schemas.generated.run_events import Event
@@ -79,7 +79,7 @@ class EventItem:
         """The live frames, the same as they go out, and the memory for the next event. Raises Undecodable."""
         if self._pieces is None or self._memory is None:
             envelope, record = self._decoded()
-            found, self._memory = frames(memory, envelope, record)
+            found, self._memory = build_frames(memory, envelope, record)
             self._frames = [frame for frame in found if frame.live]
             self._pieces = [piece_of(frame) for frame in self._frames]
         return self._frames, self._pieces, self._memory

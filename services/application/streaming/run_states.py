@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.run_queries import PAGE_MAX, RunFilter
 from loomlog.projections.runs import CANCELLED, RunRow
 from loomlog.projections.tables import Scope
@@ -204,7 +204,7 @@ class StateStream:
             "status": status,
             "stop_reason": stop_reason or None,
             "error": error or None,
-            "ts": rfc3339(item.envelope.at_ms),
+            "ts": format_rfc3339(item.envelope.at_ms),
             "parent_context": dict(run.parent_context) or None,
         }
         return [Piece(None, "run_state", orjson.dumps(await self._sources.content.shown(said, item.envelope.tenant)))]

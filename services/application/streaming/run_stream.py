@@ -22,7 +22,7 @@ import orjson
 from loomlog.connectors.errors import OutsideError
 from loomlog.connectors.protocols import Blobs
 from loomlog.projections.frames.frame import FrameMemory
-from loomlog.projections.frames.output import replay_frames, text_place
+from loomlog.projections.frames.output import replay_frames, text_holder
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import Scope
 from loomlog.projections.transcript import TranscriptRow
@@ -222,7 +222,7 @@ class RunStream:
         try:
             text = (await self._sources.blobs.get(piece.blob)).decode()
             await self._sources.content.know(text)
-            text_place(event)["text"] = self._sources.content.text(text, self._tenant)[piece.skip :]
+            text_holder(event)["text"] = self._sources.content.text(text, self._tenant)[piece.skip :]
         except OutsideError as error:
             event["text_unavailable"] = error.kind
         else:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from loomlog.connectors.errors import OutsideError
-from loomlog.projections.runs import RunRow, place_of
+from loomlog.projections.runs import RunRow, import_source
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec, local_codec
 from loomlog.schemas.generated.run_commands import ImportRun
@@ -140,7 +140,7 @@ class Telling:
 def _is_from(row: RunRow, origin: ImportOrigin) -> bool:
     """As far as its row tells; the owner also compares how it ended."""
     told = (row.told_events, row.imported_from, row.restored)
-    return told == (origin.events, place_of(origin), origin.restored)
+    return told == (origin.events, import_source(origin), origin.restored)
 
 
 def written_here(codec: Codec, value: bytes) -> bytes:

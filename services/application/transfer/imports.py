@@ -38,7 +38,7 @@ from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.application.transfer.event_import import Part, Telling, in_clear_refused, written_here
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.run.lifecycle.import_validation import wrong_value
+from loomlog.services.core.run.lifecycle.import_validation import value_error
 from loomlog.services.stream.archive.bundle import BlobPart, BrokenBundle, BundledEvent, BundleReader, Header, blob_refs
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
 from loomlog.services.stream.encryption.content_fields import is_in_clear, payloads_told
@@ -278,7 +278,7 @@ class _FirstLook:
         record, envelope = decoded.record, decoded.envelope
         if envelope is None:
             raise BrokenBundle(f"event {item.event.seq} of {item.run_id} has no envelope")
-        wrong = wrong_value(record, envelope.at_ms, self._now_ms)
+        wrong = value_error(record, envelope.at_ms, self._now_ms)
         if wrong:
             raise BrokenBundle(f"event {item.event.seq} of {item.run_id} cannot be: {wrong}")
         if len(item.event.value) > limits.IMPORT_EVENT_BYTES_MAX:

@@ -38,7 +38,7 @@ from loomlog.services.application.streaming.run_stream import Sources
 from loomlog.services.application.transfer.event_import import Part, Telling, in_clear_refused, written_here
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.run.lifecycle.fork import origin_of
+from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.stream.archive.bundle import BlobPart, BrokenBundle
 from loomlog.services.stream.archive.state_file import (
     BrokenState,
@@ -318,7 +318,7 @@ class _Work:
 
     async def _has_its_origin(self, first: object) -> bool:
         """Whether what a run with this first event goes on with was not given up; waits until that is known."""
-        before = origin_of(first) if isinstance(first, RunStarted) else None
+        before = conversation_origin(first) if isinstance(first, RunStarted) else None
         if before is None:
             return True
         parent = self._parents.pop(before.run_id, None)

@@ -23,7 +23,7 @@ from typing import IO, Any
 from loomlog.connectors.errors import OutsideError, Permanent
 from loomlog.connectors.protocols import LogRanges
 from loomlog.connectors.storage.state_files import StateFiles
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import demand
@@ -137,7 +137,7 @@ class Snapshots:
         except OutsideError as error:
             raise away("log", error) from error
         header = StateHeader(
-            created_at=rfc3339(now_ms),
+            created_at=format_rfc3339(now_ms),
             label=wanted.label,
             tenant=wanted.tenant,
             topic=self._topic,

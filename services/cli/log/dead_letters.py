@@ -31,7 +31,7 @@ from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, t
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.kafka.schema_registry import codec_for
 from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import DeadLetter, DeadLetterReplayed
 from loomlog.services.cli.commands import run
@@ -102,7 +102,7 @@ def list_letters(
         out.print(Text(f"There are no dead letters{f' of the kind {kind}' if kind else ''}.", style=GOOD))
         return
     rows = [
-        [str(one.offset), rfc3339(one.letter.at_ms), one.letter.kind, one.letter.service, one.origin,
+        [str(one.offset), format_rfc3339(one.letter.at_ms), one.letter.kind, one.letter.service, one.origin,
          "put back" if one.replayed else "", one_line(one.letter.error, ERROR_CHARACTERS)]
         for one in letters
     ]  # fmt: skip
@@ -249,7 +249,7 @@ def letter_json(found: Letter) -> dict[str, Any]:
     letter = found.letter
     return {
         "offset": found.offset,
-        "at": rfc3339(letter.at_ms),
+        "at": format_rfc3339(letter.at_ms),
         "kind": letter.kind,
         "service": letter.service,
         "error": letter.error,
@@ -264,7 +264,7 @@ def original_json(found: Letter, codec: Codec) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "key": plain(letter.key or b""),
         "headers": {header.key: plain(header.value) for header in letter.headers},
-        "timestamp": rfc3339(letter.timestamp_ms),
+        "timestamp": format_rfc3339(letter.timestamp_ms),
         "value_hex": None if letter.value is None else letter.value.hex(),
     }
     if letter.value is None:

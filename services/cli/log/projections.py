@@ -28,9 +28,9 @@ from loomlog.connectors.storage.postgres import Reader, connect, open_reader
 from loomlog.projections.engine.builds import PREFIX as SCHEMA
 from loomlog.projections.engine.builds import StatusRow, read_status
 from loomlog.projections.engine.cursors import CursorRow, list_cursors
-from loomlog.projections.engine.parallel_rebuild import Filling
-from loomlog.projections.engine.rebuild import Progress, RebuildReport, rebuild
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
+from loomlog.projections.engine.rebuild import RebuildProgress, RebuildReport, rebuild
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.problems import PAGE_MAX, ProblemRow, count_problems, list_problems
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.failures import FAILED, Failure
@@ -261,7 +261,7 @@ async def _rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is
         require_equal=False if allow_difference else None,
         codec=await codec_for(cli.settings),
         on_progress=told.progress,
-        fill=Filling(
+        fill=ParallelRebuild(
             connect=connecting,
             open_tail=opening,
             make_codec=partial(codec_for, cli.settings),
@@ -279,7 +279,7 @@ class _Told:
         self._is_quiet = is_quiet
         self._said_at = time.monotonic()
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: RebuildProgress) -> None:
         now = time.monotonic()
         if self._is_quiet or now - self._said_at < SAY_EVERY_S:
             return
@@ -351,7 +351,7 @@ def _problem_json(row: ProblemRow) -> dict[str, Any]:
         "topic": row.topic,
         "partition": row.partition,
         "offset": row.offset,
-        "at": rfc3339(row.timestamp_ms),
+        "at": format_rfc3339(row.timestamp_ms),
         "run_id": row.run_id or None,
         "kind": row.kind,
         "error": row.error,

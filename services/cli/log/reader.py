@@ -16,7 +16,7 @@ from typing import Any
 
 from loomlog.connectors.kafka import KafkaOptions, KafkaRanges
 from loomlog.connectors.protocols import LogRanges, LogRecord
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable, local_codec, peek
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.reader import TermReader
@@ -137,7 +137,7 @@ def record_json(view: RecordView) -> dict[str, Any]:
         "run_id": view.run_id or None,
         "tenant_id": view.tenant or None,
         "type": view.type or None,
-        "at": rfc3339(view.at_ms),
+        "at": format_rfc3339(view.at_ms),
         "cause_id": view.cause_id or None,
         "cause_offset": _known(view.cause_offset),
         "key": view.key or None,

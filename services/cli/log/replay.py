@@ -26,7 +26,7 @@ from loomlog.connectors.protocols import LogRanges
 from loomlog.connectors.storage.postgres import Reader, open_reader
 from loomlog.projections.audit import ENDED, AuditRow, find_run
 from loomlog.projections.engine.builds import PREFIX as SCHEMA
-from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.run_queries import run_by_id
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT
@@ -40,7 +40,7 @@ from loomlog.services.cli.settings import CLIENT, CliSettings, cli_settings
 from loomlog.services.cli.terminal.event_text import IN_THE_ID, fields_of, fitted
 from loomlog.services.cli.terminal.formatting import counted, duration
 from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
-from loomlog.services.core.run.history.replay import Replayed
+from loomlog.services.core.run.history.replay import ReplayResult
 from loomlog.services.stream.archive.bundle import BrokenBundle
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
 from loomlog.services.stream.archive.run_log import Link, RunLog, Tally, folded
@@ -55,7 +55,7 @@ LOOK_EVERY_S = 0.1
 class Report:
     """A replay, and how it compares. `not_compared` says why the read models were not looked at."""
 
-    replayed: Replayed
+    replayed: ReplayResult
     partition: int
     stale: int
     """Records of the run that nobody heeds, because their writer had been replaced."""
@@ -165,7 +165,7 @@ async def _replayed(
     place: AuditRow | None,
     to_seq: int = 0,
     codec: Codec | None = None,
-) -> tuple[Replayed, int, int]:
+) -> tuple[ReplayResult, int, int]:
     """(the run folded from the log, how many earlier runs it goes on with, how many stale records it has)."""
     codec = codec or local_codec()
     log = RunLog(ranges, codec, EVENTS_TOPIC, partition)
@@ -190,12 +190,12 @@ async def _replayed(
     return replayed, len(links) - 1, tally.stale
 
 
-def _check_reached(replayed: Replayed, to_seq: int) -> None:
+def _check_reached(replayed: ReplayResult, to_seq: int) -> None:
     if to_seq > replayed.seq and not replayed.drift:
         raise Failure(f"{replayed.run_id} has {counted(replayed.seq, 'event')}; there is no seq {to_seq} yet.")
 
 
-async def _compared(reader: Reader, replayed: Replayed) -> tuple[list[str], str]:
+async def _compared(reader: Reader, replayed: ReplayResult) -> tuple[list[str], str]:
     """(what differs, why nothing was compared); waits shortly for read models that are behind."""
     deadline = asyncio.get_running_loop().time() + PROJECTION_WAIT_S
     while True:
@@ -238,7 +238,7 @@ def _json(report: Report) -> dict[str, Any]:
                 "seq": entry.seq,
                 "offset": entry.offset,
                 "term": entry.term,
-                "at": rfc3339(entry.at_ms),
+                "at": format_rfc3339(entry.at_ms),
                 "type": entry.type,
                 "cause_id": entry.cause_id or None,
                 "payload": plain(entry.payload),
@@ -274,7 +274,7 @@ def _print(out: Console, report: Report, *, timeline: bool) -> None:
         _print_line(out, "replay", said, None, style=ODD if report.not_compared else GOOD)
 
 
-def _print_timeline(out: Console, replayed: Replayed) -> None:
+def _print_timeline(out: Console, replayed: ReplayResult) -> None:
     began = replayed.entries[0].at_ms if replayed.entries else 0
     width = len(str(replayed.last_offset))
     for entry in replayed.entries:

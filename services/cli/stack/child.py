@@ -1,4 +1,4 @@
-"""One child: what it is (`Child`), and one life of it from start to exit (`Kept.live`).
+"""One child: what it is (`DelegatedChild`), and one life of it from start to exit (`Kept.live`).
 
 A life: what has to be done first, the process in a session of its own, asking until it is ready, waiting until it
 ends. The session means that Ctrl-C in the terminal reaches only the supervisor; the launcher, that the kernel signals

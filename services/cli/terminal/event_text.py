@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.projections.frames.frame_json import moment
+from loomlog.projections.frames.frame_json import to_datetime
 from loomlog.services.cli.log.reader import CLAIM, STALE, UNREADABLE, RecordView, plain
 from loomlog.services.cli.terminal.formatting import counted, one_line
 from loomlog.services.cli.terminal.output import BAD, DIM, NAME, ODD
@@ -27,7 +27,7 @@ IN_THE_ID = ("run_id", "session_id", "agent_id", "request_sha256")
 
 def line_of(view: RecordView) -> Text:
     """A record on one line."""
-    time_of_day = moment(view.at_ms).strftime("%H:%M:%S.%f")[:-3] if view.at_ms else " " * 12
+    time_of_day = to_datetime(view.at_ms).strftime("%H:%M:%S.%f")[:-3] if view.at_ms else " " * 12
     line = Text.assemble((time_of_day, DIM), "  ", (view.position, NAME))
     if view.kind == CLAIM:
         line.append(f"  Claim  term is {view.offset} now", style=ODD)

@@ -1,9 +1,9 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Those of FromTopic come from the commands topic; the shell adds the time and what only it can look up (the definition,
-what else is live, what is paused, what a model has said so far). Obey, NotBegun, Recover, Woken and ChildTold come from
-the owner, the others from effects inside it. None is stored: a command that had an effect is named by the event it
-caused.
+Those of TopicCommand come from the commands topic; the shell adds the time and what only it can look up (the
+definition, what else is live, what is paused, what a model has said so far). Obey, CallsUnstarted, Recover, Woken and
+ChildReported come from the owner, the others from effects inside it. None is stored: a command that had an effect is
+named by the event it caused.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ from loomlog.schemas.generated.values import (
 )
 from loomlog.schemas.quick import frozen_on_paper
 from loomlog.services.core.run.limits import RESIDENTS_MAX
-from loomlog.services.core.run.run_facts import Facts, Pause
+from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.core.run.state import State
 
 CallKey = tuple[str, int, int, int]
@@ -54,7 +54,7 @@ HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED = "happened", "did_not_happen", "c
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class CommandRefusal:
     """Why something was refused: a stable code and a sentence that says what to do."""
 
     code: str
@@ -68,7 +68,7 @@ class Refusal:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartCommand:
     """StartRun with what the owner found out. Exactly one of definition and unresolved is set.
 
     session_live_run / handle_live_run: the live run of the partition that has the session or handle, empty when none.
@@ -80,19 +80,19 @@ class Start:
     session_id: str
     agent_id: str
     definition: AgentDefinition | None
-    unresolved: Refusal | None = None
-    session_found: bool = True
+    definition_refusal: CommandRefusal | None = None
+    session_exists: bool = True
     session_live_run: str = ""
     handle_live_run: str = ""
     continues: RunPosition | None = None
-    before: Facts | None = None
+    previous_facts: RunFacts | None = None
     """Of the run it goes on with."""
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """What holds runs like this one now: it begins paused."""
-    turned_away: Refusal | None = None
+    admission_refusal: CommandRefusal | None = None
     """Why it may not begin now, although nothing is wrong with it: too much is under way."""
-    exhausted: LimitNotice | None = None
+    exhausted_limit: LimitNotice | None = None
     """A hard limit under which nothing is left for this run."""
     parent: ParentCall | None = None
     """The call that starts it; None when it comes from the commands topic."""
@@ -100,7 +100,7 @@ class Start:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class ForkOrigin:
     """A run that is forked, read up to the point: its first event, its state there, and where that lies."""
 
     started: RunStarted
@@ -110,7 +110,7 @@ class Origin:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fork:
+class ForkCommand:
     """ForkRun with what the owner found out.
 
     origin: None when there is no such event of such a run of this tenant. `unreadable`: why it could not be read
@@ -121,10 +121,10 @@ class Fork:
     command: ForkRun
     session_id: str
     agent_id: str
-    origin: Origin | None
+    origin: ForkOrigin | None
     definition: AgentDefinition | None
-    unreadable: Refusal | None = None
-    unresolved: Refusal | None = None
+    origin_refusal: CommandRefusal | None = None
+    definition_refusal: CommandRefusal | None = None
     handle_live_run: str = ""
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
@@ -133,7 +133,7 @@ class Fork:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Import:
+class ImportCommand:
     """ImportRun with its events decoded: `times` are when they were decided, UTC milliseconds, one for each.
 
     Where the first event goes on with another run it names that one's place in this log. `next_seq` is the seq the
@@ -146,13 +146,13 @@ class Import:
     events: tuple[Event, ...]
     times: tuple[int, ...]
     next_seq: int
-    obey: "Obey | None" = None
-    occupied: str = ""
+    wide_pauses: "ApplyWidePauses | None" = None
+    conflicting_run_id: str = ""
 
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cancel:
+class CancelCommand:
     at_ms: int
     command: CancelRun
     cascaded: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ class Cancel:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Close:
+class CloseCommand:
     """CloseResident, or the parent of a resident child wants it closed."""
 
     at_ms: int
@@ -170,21 +170,21 @@ class Close:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class InputCommand:
     at_ms: int
     command: PostInput
 
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolve:
+class ResolveCallCommand:
     at_ms: int
     command: ResolveCall
 
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Respond:
+class AnswerInterruptionCommand:
     """ResolveInterruption with the answer as the log may hold it, as text and as JSON.
 
     `problem`: why the answer cannot be taken (interrupting.problem_of_answer); empty when it can.
@@ -199,7 +199,7 @@ class Respond:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopTurn:
+class CancelTurnCommand:
     """CancelTurn with what the model had said by then, as far as this owner knows, in that turn and attempt."""
 
     at_ms: int
@@ -212,14 +212,14 @@ class StopTurn:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compact:
+class CompactCommand:
     at_ms: int
     command: CompactRun
 
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PauseIt:
+class PauseCommand:
     """PauseRun: the width of one run."""
 
     at_ms: int
@@ -228,8 +228,8 @@ class PauseIt:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeIt:
-    """ResumeRun: lifts what PauseIt asked for, nothing wider."""
+class ResumeCommand:
+    """ResumeRun: lifts what PauseCommand asked for, nothing wider."""
 
     at_ms: int
     command: ResumeRun
@@ -237,11 +237,11 @@ class ResumeIt:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Obey:
+class ApplyWidePauses:
     """The pauses wider than a run have changed: `wanted` are those that hold this run now, `by` who changed them."""
 
     at_ms: int
-    wanted: tuple[Pause, ...]
+    pauses: tuple[Pause, ...]
     by: str = ""
 
 
@@ -270,7 +270,7 @@ class ModelAnswered:
     traceparent: str = ""
     reconcilable: tuple[bool, ...] = ()
     """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
-    wishes: tuple[InterruptionWish, ...] = ()
+    interruption_requests: tuple[InterruptionWish, ...] = ()
     """What its calls of the tool Interruption ask for; such a call is decided and never carried out."""
     notices: tuple[LimitNotice, ...] = ()
     """Soft limits that are reached now that the call is counted."""
@@ -298,7 +298,7 @@ class Alternative:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelErred:
+class ModelFailed:
     """A model call failed. `kind` is a kind of loomlog.connectors.errors; `transient` says which of the two it was.
 
     retries_rate_limits: this driver's 429s are waited for (the mock's are not, runtime parity 2.9).
@@ -326,7 +326,7 @@ class ModelErred:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverBudget:
+class BudgetExceeded:
     """A model call may not be made: a hard limit forbids it."""
 
     at_ms: int
@@ -341,7 +341,7 @@ class OverBudget:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDone:
+class ToolCompleted:
     """A tool call returned; outcome is ok, error, timeout, cancelled, denied (by a hook) or outcome_unknown."""
 
     at_ms: int
@@ -365,8 +365,10 @@ class ToolDone:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildrenAsked:
-    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned. `hook_acts` as in ToolDone."""
+class ChildrenRequested:
+    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned. `hook_acts` as in
+    ToolCompleted.
+    """
 
     at_ms: int
     turn: int
@@ -391,7 +393,7 @@ class ChildrenAsked:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildTold:
+class ChildReported:
     """How a child of the run stands; `status` as in ChildReturned. `heard` are the ids of texts that it was sent."""
 
     at_ms: int
@@ -401,12 +403,12 @@ class ChildTold:
     agent: str = ""
     text: str = ""
     text_blob: BlobRef | None = None
-    heard: tuple[str, ...] = ()
+    received_input_ids: tuple[str, ...] = ()
 
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled:
+class ToolReconciled:
     """A tool was asked about a lost call. `text`: the result when it has happened, otherwise why not or what failed."""
 
     at_ms: int
@@ -420,7 +422,7 @@ class Reconciled:
     is_error: bool = False
     duration_ms: int = 0
     hook_acts: tuple[HookAct, ...] = ()
-    """As in ToolDone; only with a result."""
+    """As in ToolCompleted; only with a result."""
 
     @property
     def key(self) -> CallKey:
@@ -429,7 +431,7 @@ class Reconciled:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summarised:
+class SummaryCompleted:
     """A summary call returned; `summary` is empty when the model gave none, and without its end when it `is_cut`."""
 
     at_ms: int
@@ -442,7 +444,7 @@ class Summarised:
     cost_micros: int
     currency: str
     duration_ms: int
-    is_cut: bool = False
+    is_truncated: bool = False
     credential_source: str = ""
     credential_scope: str = ""
     """As in ModelAnswered."""
@@ -471,7 +473,7 @@ class SummaryFailed:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Woken:
+class RunTimerFired:
     """The time has come that alarms.wakes_at named for the state."""
 
     at_ms: int
@@ -479,7 +481,7 @@ class Woken:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotBegun:
+class CallsUnstarted:
     """The owner stops as planned; these calls are due and it has not begun them."""
 
     at_ms: int
@@ -488,7 +490,7 @@ class NotBegun:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recover:
+class RecoverCommand:
     """A new owner has folded the run; calls under way with the old owner are lost, except those in `still_running`.
 
     `still_running` names open calls that this very process has in flight, by the `key` of their effect.
@@ -496,23 +498,23 @@ class Recover:
 
     at_ms: int
     still_running: frozenset[CallKey] = frozenset()
-    obey: Obey | None = None
+    wide_pauses: ApplyWidePauses | None = None
     """Pauses wider than the run, obeyed before anything is made again; None = they are as they were."""
 
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantine:
+class QuarantineCommand:
     """QuarantineRun. `was`: why the run stands still already although its state does not say so; empty otherwise."""
 
     at_ms: int
     command: QuarantineRun
-    was: str = ""
+    existing_reason: str = ""
 
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class ReleaseCommand:
     """ReleaseRun after the run was folded again from the log; the state is the one that came out.
 
     `was` as in Quarantine. `error`: why the run cannot be folded; then the state is the last one that could be.
@@ -520,29 +522,38 @@ class Release:
 
     at_ms: int
     command: ReleaseRun
-    was: str = ""
+    existing_reason: str = ""
     error: str = ""
-    obey: Obey | None = None
+    wide_pauses: ApplyWidePauses | None = None
     """As in Recover."""
 
 
-FromTopic = (
-    Start
-    | Fork
-    | Import
-    | Cancel
-    | StopTurn
-    | Close
-    | Input
-    | Resolve
-    | Respond
-    | Compact
-    | PauseIt
-    | ResumeIt
-    | Quarantine
-    | Release
+TopicCommand = (
+    StartCommand
+    | ForkCommand
+    | ImportCommand
+    | CancelCommand
+    | CancelTurnCommand
+    | CloseCommand
+    | InputCommand
+    | ResolveCallCommand
+    | AnswerInterruptionCommand
+    | CompactCommand
+    | PauseCommand
+    | ResumeCommand
+    | QuarantineCommand
+    | ReleaseCommand
 )
 EffectResult = (
-    ModelAnswered | ModelErred | OverBudget | ToolDone | ChildrenAsked | Reconciled | Summarised | SummaryFailed
+    ModelAnswered
+    | ModelFailed
+    | BudgetExceeded
+    | ToolCompleted
+    | ChildrenRequested
+    | ToolReconciled
+    | SummaryCompleted
+    | SummaryFailed
 )
-Order = FromTopic | EffectResult | ChildTold | NotBegun | Obey | Recover | Woken
+RunCommand = (
+    TopicCommand | EffectResult | ChildReported | CallsUnstarted | ApplyWidePauses | RecoverCommand | RunTimerFired
+)

@@ -20,41 +20,41 @@ from loomlog.schemas.making import maker
 from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
-    Cancel,
-    ChildrenAsked,
-    ChildTold,
-    Close,
-    Compact,
-    Fork,
-    Import,
-    Input,
+    AnswerInterruptionCommand,
+    ApplyWidePauses,
+    BudgetExceeded,
+    CallsUnstarted,
+    CancelCommand,
+    CancelTurnCommand,
+    ChildrenRequested,
+    ChildReported,
+    CloseCommand,
+    CompactCommand,
+    ForkCommand,
+    ImportCommand,
+    InputCommand,
     ModelAnswered,
-    ModelErred,
-    NotBegun,
-    Obey,
-    Order,
-    OverBudget,
-    PauseIt,
-    Quarantine,
-    Reconciled,
-    Recover,
-    Release,
-    Resolve,
-    Respond,
-    ResumeIt,
-    Start,
-    StopTurn,
-    Summarised,
+    ModelFailed,
+    PauseCommand,
+    QuarantineCommand,
+    RecoverCommand,
+    ReleaseCommand,
+    ResolveCallCommand,
+    ResumeCommand,
+    RunCommand,
+    RunTimerFired,
+    StartCommand,
+    SummaryCompleted,
     SummaryFailed,
-    ToolDone,
-    Woken,
+    ToolCompleted,
+    ToolReconciled,
 )
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.interrupts import interruptions
 from loomlog.services.core.run.lifecycle import budget_limits, pause, quarantine, timers
-from loomlog.services.core.run.lifecycle.event_import import is_import, take_in
-from loomlog.services.core.run.lifecycle.fork import fork
-from loomlog.services.core.run.lifecycle.start import start
+from loomlog.services.core.run.lifecycle.event_import import import_events, is_importing
+from loomlog.services.core.run.lifecycle.fork import fork_run
+from loomlog.services.core.run.lifecycle.start import start_run
 from loomlog.services.core.run.state import (
     OUTCOME_UNKNOWN,
     Absent,
@@ -62,109 +62,113 @@ from loomlog.services.core.run.state import (
     AwaitingTools,
     Compacting,
     Ended,
-    Live,
+    LiveState,
     Parked,
     Paused,
     Refused,
     State,
-    open_at,
+    find_open_call,
 )
 from loomlog.services.core.run.subagents import children
 from loomlog.services.core.run.tools import hook_events, unknown_outcome
-from loomlog.services.core.run.tools.recovery import reconciled, recover, release
+from loomlog.services.core.run.tools.recovery import handle_reconciled, recover_run, release_run
 from loomlog.services.core.run.turns import cancel_turn, code_agents
 from loomlog.services.core.run.turns.completion import has_iterations, run_cancelled, run_completed, run_failed
-from loomlog.services.core.run.turns.model_result import answered, erred
-from loomlog.services.core.run.turns.next_step import after_compaction, after_tools, next_step, with_what_follows
+from loomlog.services.core.run.turns.model_result import handle_model_answered, handle_model_failed
+from loomlog.services.core.run.turns.next_step import after_compaction, after_tools, next_step, with_next_step
 
 _returned = maker(ToolReturned)  # at each call; see schemas/making.py
 
 
-def decide(state: State, order: Order) -> list[Event]:
+def decide(state: State, command: RunCommand) -> list[Event]:
     """The events that follow; none when the order has no place in this state (late, repeated, already over)."""
-    return interruptions.with_closings(state, _decided(state, order))
+    return interruptions.close_questions_at_end(state, _decide(state, command))
 
 
-def _decided(state: State, order: Order) -> list[Event]:
-    if is_import(state) and not isinstance(order, (Import, Cancel)):
+def _decide(state: State, command: RunCommand) -> list[Event]:
+    if is_importing(state) and not isinstance(command, (ImportCommand, CancelCommand)):
         return []  # it is told here and done elsewhere
-    if quarantine.is_quarantined(state) and not isinstance(order, quarantine.HEARD):
+    if quarantine.is_quarantined(state) and not isinstance(command, quarantine.ACCEPTED_COMMANDS):
         return []  # it stands still, whatever comes back or is asked for
-    match order:  # the usual orders first, as in evolve
+    match command:  # the usual orders first, as in evolve
         case ModelAnswered():
-            return budget_limits.with_notices(state, order.notices, answered(state, order))
-        case ToolDone():
-            return _tool_done(state, order)
-        case Start():
-            return start(state, order)
-        case Import():
-            return take_in(state, order, lambda told: recover(told, Recover(at_ms=order.at_ms, obey=order.obey)))
-        case Fork():
-            return fork(state, order)
-        case Cancel():
-            return _cancel(state, order)
-        case Close():
-            return _close(state, order)
-        case Input():
-            return _input(state, order)
-        case StopTurn():
-            return _stop_turn(state, order)
-        case Resolve():
-            return _resolve(state, order)
-        case Respond():
-            events = interruptions.responded(state, order)
-            return with_what_follows(state, events, order.at_ms) if isinstance(state, AwaitingTools) else events
-        case Compact():
-            return compaction.compact(state, order)
-        case PauseIt():
-            return pause.pause(state, order)
-        case ResumeIt():
-            return pause.resume(state, order)
-        case Obey():
-            return pause.obey(state, order)
-        case Quarantine():
-            return quarantine.quarantine(state, order)
-        case Release():
-            return release(state, order)
-        case ModelErred():
-            return erred(state, order)
-        case OverBudget():
-            return budget_limits.over_budget(state, order)
-        case ChildrenAsked():
+            return budget_limits.with_notices(state, command.notices, handle_model_answered(state, command))
+        case ToolCompleted():
+            return _complete_tool_call(state, command)
+        case StartCommand():
+            return start_run(state, command)
+        case ImportCommand():
+            return import_events(
+                state,
+                command,
+                lambda told: recover_run(told, RecoverCommand(at_ms=command.at_ms, wide_pauses=command.wide_pauses)),
+            )
+        case ForkCommand():
+            return fork_run(state, command)
+        case CancelCommand():
+            return _cancel(state, command)
+        case CloseCommand():
+            return _close(state, command)
+        case InputCommand():
+            return _receive_input(state, command)
+        case CancelTurnCommand():
+            return _cancel_turn(state, command)
+        case ResolveCallCommand():
+            return _resolve(state, command)
+        case AnswerInterruptionCommand():
+            events = interruptions.answer_interruption(state, command)
+            return with_next_step(state, events, command.at_ms) if isinstance(state, AwaitingTools) else events
+        case CompactCommand():
+            return compaction.compact_run(state, command)
+        case PauseCommand():
+            return pause.pause_run(state, command)
+        case ResumeCommand():
+            return pause.resume_run(state, command)
+        case ApplyWidePauses():
+            return pause.apply_wide_pauses(state, command)
+        case QuarantineCommand():
+            return quarantine.quarantine_run(state, command)
+        case ReleaseCommand():
+            return release_run(state, command)
+        case ModelFailed():
+            return handle_model_failed(state, command)
+        case BudgetExceeded():
+            return budget_limits.handle_budget_exceeded(state, command)
+        case ChildrenRequested():
             if not isinstance(state, AwaitingTools):
                 return []
-            return with_what_follows(state, children.planned(state, order), order.at_ms)
-        case ChildTold():
-            events = children.told(state, order)
-            return with_what_follows(state, events, order.at_ms) if isinstance(state, AwaitingTools) else events
-        case Reconciled():
-            return reconciled(state, order)
-        case Summarised():
-            return after_compaction(state, compaction.summarised(state, order), order.at_ms)
+            return with_next_step(state, children.plan_children(state, command), command.at_ms)
+        case ChildReported():
+            events = children.handle_child_report(state, command)
+            return with_next_step(state, events, command.at_ms) if isinstance(state, AwaitingTools) else events
+        case ToolReconciled():
+            return handle_reconciled(state, command)
+        case SummaryCompleted():
+            return after_compaction(state, compaction.complete_compaction(state, command), command.at_ms)
         case SummaryFailed():
-            return after_compaction(state, compaction.not_summarised(state, order), order.at_ms)
-        case NotBegun():
-            return unknown_outcome.not_begun(state, order)
-        case Recover():
-            return recover(state, order)
-        case Woken():
-            return _woken(state, order)
+            return after_compaction(state, compaction.fail_compaction(state, command), command.at_ms)
+        case CallsUnstarted():
+            return unknown_outcome.record_unstarted_calls(state, command)
+        case RecoverCommand():
+            return recover_run(state, command)
+        case RunTimerFired():
+            return _fire_timer(state, command)
         case _:
-            assert_never(order)
+            assert_never(command)
 
 
-def _cancel(state: State, order: Cancel) -> list[Event]:
+def _cancel(state: State, request: CancelCommand) -> list[Event]:
     match state:
         case Absent() | Refused() | Ended():
             return []
         case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting():
-            return [run_cancelled(state.facts, order.command.reason, order.cascaded)]
+            return [run_cancelled(state.facts, request.command.reason, request.cascaded)]
         case _:
             assert_never(state)
 
 
-def _stop_turn(state: State, order: StopTurn) -> list[Event]:
-    events = cancel_turn.stop(state, order)
+def _cancel_turn(state: State, request: CancelTurnCommand) -> list[Event]:
+    events = cancel_turn.cancel_turn(state, request)
     if not events or not isinstance(events[-1], TurnCancelled):
         return events
     assert isinstance(state, AwaitingModel | AwaitingTools)
@@ -172,13 +176,13 @@ def _stop_turn(state: State, order: StopTurn) -> list[Event]:
     if not has_iterations(facts, state.turn):
         return [*events, run_completed(facts, "max_iterations", None)]
     if facts.waiting_inputs:
-        return [*events, next_step(state, events, state.turn, order.at_ms)]
+        return [*events, next_step(state, events, state.turn, request.at_ms)]
     return [*events, RunParked(since_turn=state.turn)]
 
 
-def _close(state: State, order: Close) -> list[Event]:
+def _close(state: State, request: CloseCommand) -> list[Event]:
     """A resident child that stands still is completed; one in the middle of a turn is cancelled."""
-    if not isinstance(state, Live):
+    if not isinstance(state, LiveState):
         return []
     facts = state.facts
     if facts.parent is None or not facts.parent.is_resident:
@@ -190,8 +194,8 @@ def _close(state: State, order: Close) -> list[Event]:
     ]
 
 
-def _input(state: State, order: Input) -> list[Event]:
-    command = order.command
+def _receive_input(state: State, request: InputCommand) -> list[Event]:
+    command = request.command
     received = InputReceived(
         text=command.text,
         source=command.source,
@@ -204,7 +208,7 @@ def _input(state: State, order: Input) -> list[Event]:
         case _ if received.input_id in state.facts.input_ids:
             return []  # its sender did not hear of the first one
         case Parked(facts=facts):
-            return [received, next_step(state, [received], facts.turns, order.at_ms)]
+            return [received, next_step(state, [received], facts.turns, request.at_ms)]
         case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):
             if len(facts.waiting_inputs) >= limits.MAX_WAITING_INPUTS:
                 return [
@@ -219,12 +223,16 @@ def _input(state: State, order: Input) -> list[Event]:
             assert_never(state)
 
 
-def _resolve(state: State, order: Resolve) -> list[Event]:
-    command = order.command
+def _resolve(state: State, request: ResolveCallCommand) -> list[Event]:
+    command = request.command
     if isinstance(state, Absent | Refused | Ended):
         return []
-    opened = unknown_outcome.open_call(state, command.turn, command.index) if isinstance(state, AwaitingTools) else None
-    if opened is None or not opened.is_waiting:
+    opened = (
+        unknown_outcome.find_call_of_turn(state, command.turn, command.index)
+        if isinstance(state, AwaitingTools)
+        else None
+    )
+    if opened is None or not opened.awaits_person:
         return [
             CommandRefused(
                 code="nothing_to_resolve",
@@ -241,44 +249,46 @@ def _resolve(state: State, order: Resolve) -> list[Event]:
                 "again: resume it first",
             )
         ]
-    return with_what_follows(state, [unknown_outcome.resolved(command.turn, opened, command)], order.at_ms)
+    return with_next_step(state, [unknown_outcome.resolve_by_operator(command.turn, opened, command)], request.at_ms)
 
 
-def _tool_done(state: State, order: ToolDone) -> list[Event]:
-    if not isinstance(state, AwaitingTools) or state.turn != order.turn:
+def _complete_tool_call(state: State, result: ToolCompleted) -> list[Event]:
+    if not isinstance(state, AwaitingTools) or state.turn != result.turn:
         return []
-    opened = open_at(state, order.index)
-    if opened is None or opened.attempt != order.attempt or unknown_outcome.waits_for_children(opened):
+    opened = find_open_call(state, result.index)
+    if opened is None or opened.attempt != result.attempt or unknown_outcome.waits_for_children(opened):
         return []
-    acts = hook_events.acted(order.turn, opened, order.hook_acts)
-    if order.outcome == OUTCOME_UNKNOWN:
-        if opened.is_waiting:
+    acts = hook_events.hook_events(result.turn, opened, result.hook_acts)
+    if result.outcome == OUTCOME_UNKNOWN:
+        if opened.awaits_person:
             return []  # a person is asked already
-        return with_what_follows(state, [*acts, unknown_outcome.told_by_the_tool(state, opened, order)], order.at_ms)
+        return with_next_step(
+            state, [*acts, unknown_outcome.report_unknown_outcome(state, opened, result)], result.at_ms
+        )
     returned = _returned(
-        turn=order.turn,
-        index=order.index,
+        turn=result.turn,
+        index=result.index,
         call_id=opened.call.id,
-        attempt=order.attempt,
-        text=order.text,
-        text_blob=order.text_blob,
-        is_error=order.is_error,
-        outcome=order.outcome,
-        duration_ms=order.duration_ms,
-        asks_compaction=order.asks_compaction,
+        attempt=result.attempt,
+        text=result.text,
+        text_blob=result.text_blob,
+        is_error=result.is_error,
+        outcome=result.outcome,
+        duration_ms=result.duration_ms,
+        asks_compaction=result.asks_compaction,
     )
-    return [*acts, returned, *after_tools(state, [returned], order.at_ms)]
+    return [*acts, returned, *after_tools(state, [returned], result.at_ms)]
 
 
-def _woken(state: State, order: Woken) -> list[Event]:
+def _fire_timer(state: State, command: RunTimerFired) -> list[Event]:
     """Nothing when the clock of the owner went back, or what the alarm was for is done with."""
-    if isinstance(state, Parked) and 0 < timers.wakes_at(state) <= order.at_ms:
+    if isinstance(state, Parked) and 0 < timers.next_timer_at(state) <= command.at_ms:
         return [run_completed(state.facts, children.CLOSED, None)]
-    if isinstance(state, AwaitingModel | AwaitingTools | Compacting) and timers.is_late(state, order.at_ms):
+    if isinstance(state, AwaitingModel | AwaitingTools | Compacting) and timers.is_past_deadline(state, command.at_ms):
         facts = state.facts
         code = code_agents.timeout_code(facts.definition)
         return [run_failed(facts, code, f"the run took longer than its {facts.run_timeout_s} s")]
     if not isinstance(state, AwaitingTools):
         return []
-    late = children.late(state, order.at_ms)
-    return late or with_what_follows(state, interruptions.expired(state, order.at_ms), order.at_ms)
+    late = children.poll_overdue_children(state, command.at_ms)
+    return late or with_next_step(state, interruptions.expire_questions(state, command.at_ms), command.at_ms)

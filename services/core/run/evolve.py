@@ -55,15 +55,19 @@ from loomlog.schemas.making import maker
 from loomlog.services.core.changing import changed
 from loomlog.services.core.run.conversation.conversation import without_reasoning
 from loomlog.services.core.run.conversation.prompt import cache_marks, first_message
-from loomlog.services.core.run.interrupts.evolve_questions import person_notified, question_closed, question_opened
+from loomlog.services.core.run.interrupts.evolve_questions import (
+    apply_person_notified,
+    apply_question_closed,
+    apply_question_opened,
+)
 from loomlog.services.core.run.run_facts import (
+    EMPTY_GAUGE,
     NO_LOSSES,
-    NOTHING_KNOWN,
     ContextGauge,
-    Facts,
     Pause,
+    RunFacts,
     deadline,
-    told_as,
+    import_identity,
     with_input,
     without_resident,
 )
@@ -77,39 +81,39 @@ from loomlog.services.core.run.state import (
     Parked,
     Refused,
     State,
-    facts_of,
+    require_facts,
     with_facts,
 )
 from loomlog.services.core.run.tools.evolve_tool_calls import (
-    delegated,
-    hook_acted,
-    outcome_asked,
-    reconcile_requested,
-    replaced,
-    tool_requested,
-    tool_returned,
+    apply_child_event,
+    apply_hook_acted,
+    apply_outcome_asked,
+    apply_reconcile_requested,
+    apply_tool_requested,
+    apply_tool_returned,
+    with_open_call,
 )
 from loomlog.services.core.run.turns.evolve_boundaries import (
+    apply_compaction_ended,
+    apply_compaction_requested,
+    apply_pause_requested,
+    apply_paused,
+    apply_resumed,
     check_not_compacting,
-    compaction_over,
-    compaction_requested,
-    pause_requested,
-    paused,
-    resumed,
 )
 from loomlog.services.core.run.turns.evolve_model_calls import (
-    failing,
-    model_failed,
-    model_requested,
-    replied,
-    switched,
-    turn_cancelled,
+    apply_model_failed,
+    apply_model_replied,
+    apply_model_requested,
+    apply_model_switched,
+    apply_turn_cancelled,
+    require_failed_attempt,
 )
 
 REDUCER_VERSION = 11
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
-_facts, _awaiting_model, _over = maker(Facts), maker(AwaitingModel), maker(Ended)  # see schemas/making.py
+_facts, _awaiting_model, _over = maker(RunFacts), maker(AwaitingModel), maker(Ended)  # see schemas/making.py
 _gauge = maker(ContextGauge)
 
 
@@ -117,83 +121,83 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
     """The state after the event, which was decided at `at_ms`. Raises IllegalEvent when it cannot follow."""
     match event:  # the usual events first, because each case before the right one costs 0.04 us
         case ModelCallRequested():
-            return model_requested(state, event, at_ms)
+            return apply_model_requested(state, event, at_ms)
         case ModelReplied():
-            return replied(state, event)
+            return apply_model_replied(state, event)
         case ToolCallRequested():
-            return tool_requested(state, event, at_ms)
+            return apply_tool_requested(state, event, at_ms)
         case ToolReturned():
-            return tool_returned(state, event, at_ms)
+            return apply_tool_returned(state, event, at_ms)
         case RunStarted():
-            return _started(state, event, at_ms)
+            return _apply_run_started(state, event, at_ms)
         case RunCompleted(stop_reason=reason):
-            return _ended(state, event, "completed", reason)
+            return _apply_run_ended(state, event, "completed", reason)
         case RunRefused(code=code, message=message):
             if not isinstance(state, Absent):
                 raise IllegalEvent(f"RunRefused on a run that is {type(state).__name__}")
             return Refused(code=code, message=message)
         case ModelCallFailed():
-            return model_failed(state, event)
+            return apply_model_failed(state, event)
         case ModelSwitched():
-            return switched(state, event)
+            return apply_model_switched(state, event)
         case FallbackSuppressed():
-            return failing(state, event)
+            return require_failed_attempt(state, event)
         case ToolReconcileRequested():
-            return reconcile_requested(state, event, at_ms)
+            return apply_reconcile_requested(state, event, at_ms)
         case ToolOutcomeAsked():
-            return outcome_asked(state, event, at_ms)
+            return apply_outcome_asked(state, event, at_ms)
         case CallNotBegun():
-            return not_begun(state, event)
+            return apply_call_not_begun(state, event)
         case HookActed():
-            return hook_acted(state, event)
+            return apply_hook_acted(state, event)
         case InterruptionOpened():
-            return question_opened(state, event, at_ms)
+            return apply_question_opened(state, event, at_ms)
         case InterruptionClosed():
-            return question_closed(state, event, at_ms)
+            return apply_question_closed(state, event, at_ms)
         case TurnCancelled():
-            return turn_cancelled(state, event)
+            return apply_turn_cancelled(state, event)
         case ChildrenPlanned() | ChildRequested() | ChildReturned():
-            return delegated(state, event, at_ms)
+            return apply_child_event(state, event, at_ms)
         case ResidentLeft():
-            return with_facts(state, without_resident(facts_of(state, event), event.child_run_id))
+            return with_facts(state, without_resident(require_facts(state, event), event.child_run_id))
         case RunParked():
             check_not_compacting(state, event)
-            return Parked(facts=facts_of(state, event), since_ms=at_ms)
+            return Parked(facts=require_facts(state, event), since_ms=at_ms)
         case RunPauseRequested(scope=scope, reason=reason, by=by):
-            return pause_requested(state, event, Pause(scope=scope, reason=reason, by=by))
+            return apply_pause_requested(state, event, Pause(scope=scope, reason=reason, by=by))
         case RunPaused():
-            return paused(state, event, at_ms)
+            return apply_paused(state, event, at_ms)
         case RunResumed():
-            return resumed(state, event)
+            return apply_resumed(state, event)
         case CompactionRequested():
-            return compaction_requested(state, event, at_ms)
+            return apply_compaction_requested(state, event, at_ms)
         case ContextCompacted() | CompactionFailed():
-            return compaction_over(state, event)
+            return apply_compaction_ended(state, event)
         case InputReceived():
-            return with_facts(state, with_input(facts_of(state, event), event))
+            return with_facts(state, with_input(require_facts(state, event), event))
         case RunFailed(error=error):
-            return _ended(state, event, "failed", error)
+            return _apply_run_ended(state, event, "failed", error)
         case RunCancelled(reason=reason):
-            return _ended(state, event, "cancelled", reason)
+            return _apply_run_ended(state, event, "cancelled", reason)
         case RunRestored():
-            return _restored(state, event, at_ms)
+            return _apply_run_restored(state, event, at_ms)
         case RunQuarantined(error=error):
-            return with_facts(state, changed(facts_of(state, event), quarantined=error))
+            return with_facts(state, changed(require_facts(state, event), quarantine_error=error))
         case RunReleased():
-            return with_facts(state, changed(facts_of(state, event), quarantined="", losses=NO_LOSSES))
+            return with_facts(state, changed(require_facts(state, event), quarantine_error="", losses=NO_LOSSES))
         case PersonNotified():
-            return person_notified(state, event)
+            return apply_person_notified(state, event)
         case LimitReached(notice=notice):
-            facts = facts_of(state, event)
+            facts = require_facts(state, event)
             told = f"{notice.scope}/{notice.severity}"
-            return with_facts(state, changed(facts, limits_told=(*facts.limits_told, told)))
+            return with_facts(state, changed(facts, reported_limits=(*facts.reported_limits, told)))
         case CommandRefused():
             return state
         case _:
             assert_never(event)
 
 
-def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
+def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
     if not isinstance(state, Absent):
         raise IllegalEvent(f"RunStarted on a run that is {type(state).__name__}")
     system, first = first_message(event.definition, event.segments, event.metadata, event.payload_metadata)
@@ -222,7 +226,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         credentials=event.credentials,
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
-        imported_as="" if event.imported_from is None else told_as(event.imported_from),
+        imported_as="" if event.imported_from is None else import_identity(event.imported_from),
         run_timeout_s=event.run_timeout_s,
         deadline_ms=deadline(event.run_timeout_s, at_ms),
         parent=event.parent,
@@ -230,7 +234,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         web_search_filter=event.web_search_filter,
         seed=event.seed,
         operator_key_restricted=event.operator_key_restricted,
-        context=_gauge(tokens=event.context_tokens, messages=len(history)) if event.context_tokens else NOTHING_KNOWN,
+        context=_gauge(tokens=event.context_tokens, messages=len(history)) if event.context_tokens else EMPTY_GAUGE,
         max_context_tokens=event.max_context_tokens,
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
@@ -244,21 +248,21 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
     )
 
 
-def not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingTools | Compacting:
+def apply_call_not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingTools | Compacting:
     match state:
         case Compacting(number=event.turn, attempt=event.attempt) if event.kind == "compact":
-            return changed(state, not_begun=True)
+            return changed(state, is_unstarted=True)
         case AwaitingModel(turn=event.turn, attempt=event.attempt) if event.kind == "model":
-            return changed(state, not_begun=True)
+            return changed(state, is_unstarted=True)
         case AwaitingTools(turn=event.turn) if event.kind == "tool":
             for opened in state.open:
                 if (opened.index, opened.attempt) == (event.index, event.attempt):
-                    return replaced(state, changed(opened, not_begun=True))
+                    return with_open_call(state, changed(opened, is_unstarted=True))
     raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
 
 
-def _restored(state: State, event: RunRestored, at_ms: int) -> State:
-    facts = facts_of(state, event)
+def _apply_run_restored(state: State, event: RunRestored, at_ms: int) -> State:
+    facts = require_facts(state, event)
     if facts.imported_events != event.events:
         return state  # it went on somewhere before, and that is told again here
     # Its time begins anew: how long the file lay somewhere was no work.
@@ -266,9 +270,9 @@ def _restored(state: State, event: RunRestored, at_ms: int) -> State:
     return with_facts(state, changed(facts, imported_events=0, imported_as="", deadline_ms=begins_anew))
 
 
-def _ended(state: State, event: Event, status: str, reason: str) -> Ended:
-    facts = facts_of(state, event)
+def _apply_run_ended(state: State, event: Event, status: str, reason: str) -> Ended:
+    facts = require_facts(state, event)
     # Once all results of a turn are in they are in the conversation, and nothing is left to be kept.
-    if isinstance(state, AwaitingTools) and len(state.answers) < len(state.asked):
-        return Ended(facts=facts, status=status, reason=reason, answers=state.answers)
+    if isinstance(state, AwaitingTools) and len(state.results) < len(state.requested_calls):
+        return Ended(facts=facts, status=status, reason=reason, results=state.results)
     return _over(facts=facts, status=status, reason=reason)

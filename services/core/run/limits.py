@@ -8,7 +8,7 @@ MAX_TOOL_CALLS_PER_TURN = 128
 """Calls of one turn that are carried out; the rest get an error result. A turn must fit one append and 256 frames."""
 MAX_WAITING_INPUTS = 16
 """User texts that wait for the next turn boundary; more are refused, so that a client cannot fill memory."""
-SETTLED_KEPT = 64
+CLOSED_QUESTIONS_KEPT = 64
 """Questions to people that a run remembers once they have ended, for whoever answers too late; others are in the read
 models. About 5 KB of state."""
 INPUT_IDS_KEPT = 128
@@ -29,7 +29,7 @@ RATE_LIMIT_BACKOFF_MS = (10_000, 20_000, 40_000, 60_000, 120_000)
 RETRY_WAIT_MAX_MS = 5 * 60_000
 """All waits of one turn together, for rate limits and for whatever else a provider asks to be waited for; a longer one
 fails the turn, because the caller has better uses for five minutes."""
-INTERRUPTIONS_MAX = 20
+LOST_ATTEMPTS_MAX = 20
 """Attempts of one call lost to dying owners before it fails: a call that kills its process must not do so for ever."""
 LOSSES_MAX = 10
 """Owners that may be lost while a tool call of one run is under way, until the run is quarantined: a tool that ends its

@@ -50,8 +50,8 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.making import maker
 from loomlog.schemas.quick import frozen_on_paper
 from loomlog.services.core.run.commands import CallKey
-from loomlog.services.core.run.lifecycle.event_import import is_import
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.lifecycle.event_import import is_importing
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import (
     AwaitingModel,
     AwaitingTools,
@@ -60,11 +60,11 @@ from loomlog.services.core.run.state import (
     Parked,
     Paused,
     State,
-    open_at,
+    find_open_call,
 )
-from loomlog.services.core.run.subagents.delegation import is_complete, needs_gathering, running
+from loomlog.services.core.run.subagents.delegation import is_complete, needs_gathering, running_children
 
-LIVE = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
+LIVE_STATES = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
 """A tuple, because a union is made anew at every look."""
 
 
@@ -150,7 +150,7 @@ class StopCalls:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeeToChild:
+class EnsureChild:
     """A child is awaited: it is to be started, or asked, unless that has happened. `is_new`: it surely has not."""
 
     run_id: str
@@ -162,7 +162,7 @@ class SeeToChild:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TellParent:
+class NotifyParent:
     """The call that started the run, or that asked it, may wait for how it stands now."""
 
     run_id: str
@@ -170,7 +170,7 @@ class TellParent:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndChildren:
+class CancelChildren:
     """The run is over, and so are its children; or its turn was stopped, and so are those that its calls started."""
 
     run_id: str
@@ -178,21 +178,21 @@ class EndChildren:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeeToParent:
+class EnsureParent:
     """A new owner has found the run: it goes on only if its parent does."""
 
     run_id: str
 
 
 _model, _tool = maker(CallModel), maker(CallTool)
-Kin = SeeToChild | TellParent | EndChildren | SeeToParent
+RelatedRunEffect = EnsureChild | NotifyParent | CancelChildren | EnsureParent
 """Effects that are orders to other runs of the same partition: no calls, so they need no keys and are never stopped."""
-Effect = CallModel | CallTool | ReconcileTool | Summarise | StopCalls | Kin
+Effect = CallModel | CallTool | ReconcileTool | Summarise | StopCalls | RelatedRunEffect
 
 
 def react(state: State, event: Event) -> tuple[Effect, ...]:
     """The effects of an event; `state` is the state after it. What is only told again has none."""
-    if is_import(state):
+    if is_importing(state):
         return ()
     match event:  # the usual events first, as in evolve
         case ModelCallRequested():
@@ -205,7 +205,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             return ()
         case RunCompleted():
             assert isinstance(state, Ended)
-            return _ends(state.facts)
+            return _end_related_runs(state.facts)
         case ToolReconcileRequested():
             assert isinstance(state, AwaitingTools)
             return (_reconcile(state, event),)
@@ -236,26 +236,26 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
         ):
             return ()
         case ChildRequested():
-            return (_see_to(event, state),)
+            return (_ensure_child(event, state),)
         case ChildReturned(index=index):
             assert isinstance(state, AwaitingTools)
-            return _gathers(state, index)
+            return _gather_results(state, index)
         case RunParked():
             assert isinstance(state, Parked)
             parent = state.facts.parent
-            return (TellParent(run_id=state.facts.run_id),) if parent is not None and parent.is_resident else ()
+            return (NotifyParent(run_id=state.facts.run_id),) if parent is not None and parent.is_resident else ()
         case RunRestored():
             # Its parent is restored after it.
-            return tuple([kin for kin in unsettled(state) if not isinstance(kin, SeeToParent)])
+            return tuple([kin for kin in pending_related_effects(state) if not isinstance(kin, EnsureParent)])
         case RunReleased():
-            return unsettled(state)
+            return pending_related_effects(state)
         case RunCancelled() | RunFailed():
             assert isinstance(state, Ended)
-            return (StopCalls(run_id=state.facts.run_id), *_ends(state.facts))
+            return (StopCalls(run_id=state.facts.run_id), *_end_related_runs(state.facts))
         case TurnCancelled():
             assert isinstance(state, AwaitingTools)
             stopped = StopCalls(run_id=state.facts.run_id)
-            return (stopped, EndChildren(run_id=stopped.run_id)) if state.facts.spawned else (stopped,)
+            return (stopped, CancelChildren(run_id=stopped.run_id)) if state.facts.spawned else (stopped,)
         case RunQuarantined():
             assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended)
             return (StopCalls(run_id=state.facts.run_id),)
@@ -263,34 +263,34 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             assert_never(event)
 
 
-def unsettled(state: State) -> tuple[Kin, ...]:
+def pending_related_effects(state: State) -> tuple[RelatedRunEffect, ...]:
     """What has to be seen to between this run and its kin when nobody knows what was done: after a take-over, and
     after a time in which the run heard nothing.
     """
-    if not isinstance(state, LIVE) or is_import(state):
+    if not isinstance(state, LIVE_STATES) or is_importing(state):
         return ()
     facts = state.facts
-    found: list[Kin] = [SeeToParent(run_id=facts.run_id)] if facts.parent is not None else []
+    found: list[RelatedRunEffect] = [EnsureParent(run_id=facts.run_id)] if facts.parent is not None else []
     if isinstance(state, AwaitingTools):
         for opened in state.open:
             if opened.delegation is not None:
                 found += (
-                    SeeToChild(
+                    EnsureChild(
                         run_id=facts.run_id, turn=state.turn, index=opened.index, number=child.number, is_new=False
                     )
-                    for child in running(opened.delegation)
+                    for child in running_children(opened.delegation)
                 )
     return tuple(found)
 
 
-def _see_to(event: ChildRequested, state: State) -> SeeToChild:
+def _ensure_child(event: ChildRequested, state: State) -> EnsureChild:
     assert isinstance(state, AwaitingTools)
-    return SeeToChild(
+    return EnsureChild(
         run_id=state.facts.run_id, turn=event.turn, index=event.index, number=event.number, is_new=not event.only_look
     )
 
 
-def _gathers(state: AwaitingTools, index: int) -> tuple[CallTool, ...]:
+def _gather_results(state: AwaitingTools, index: int) -> tuple[CallTool, ...]:
     """The call goes on outside when its children are done and their results have to be fetched."""
     opened = next(call for call in state.open if call.index == index)
     wanted = opened.delegation
@@ -298,10 +298,10 @@ def _gathers(state: AwaitingTools, index: int) -> tuple[CallTool, ...]:
     return (_call_tool(state, index),) if is_complete(wanted) and needs_gathering(wanted) else ()
 
 
-def _ends(facts: Facts) -> tuple[Kin, ...]:
+def _end_related_runs(facts: RunFacts) -> tuple[RelatedRunEffect, ...]:
     """Its parent waits for it; its own children are of no use any more."""
-    children = (EndChildren(run_id=facts.run_id),) if facts.spawned else ()
-    return (*children, TellParent(run_id=facts.run_id)) if facts.parent is not None else children
+    children = (CancelChildren(run_id=facts.run_id),) if facts.spawned else ()
+    return (*children, NotifyParent(run_id=facts.run_id)) if facts.parent is not None else children
 
 
 def _call_model(state: AwaitingModel) -> CallModel:
@@ -327,7 +327,7 @@ def _summarise(state: Compacting) -> Summarise:
 
 
 def _call_tool(state: AwaitingTools, index: int) -> CallTool:
-    opened = open_at(state, index)
+    opened = find_open_call(state, index)
     assert opened is not None
     return _tool(
         run_id=state.facts.run_id,

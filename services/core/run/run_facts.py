@@ -15,7 +15,7 @@ from loomlog.schemas.making import maker
 from loomlog.schemas.quick import quick
 from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.interrupts.questions import Settled
+from loomlog.services.core.run.interrupts.questions import ClosedQuestion
 
 NO_USAGE = Usage()
 _usage, _choice = maker(Usage), maker(ModelChoice)
@@ -59,26 +59,26 @@ class ContextGauge:
     messages: int = 0
 
 
-NOTHING_KNOWN = ContextGauge()
+EMPTY_GAUGE = ContextGauge()
 
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compactions:
+class CompactionState:
     """Compactions of the run, failed ones included. `last_turn` is the turn before which the last one was asked for."""
 
     count: int = 0
     last_turn: int = -1
-    is_wished: bool = False
+    is_requested: bool = False
     """The run itself asked for one before its next turn."""
 
 
-NO_COMPACTIONS = Compactions()
+NO_COMPACTIONS = CompactionState()
 
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class RunFacts:
     """What every accepted run has. Times in UTC milliseconds, cost in millionths of `currency`."""
 
     run_id: str
@@ -117,20 +117,22 @@ class Facts:
     """User texts that join the conversation at the next turn boundary."""
     input_ids: tuple[str, ...] = ()
     """Command ids of the latest texts, newest last, to recognise one that is sent again."""
-    quarantined: str = ""
+    quarantine_error: str = ""
     imported_events: int = 0
     """How many of its events happened elsewhere; 0 for a run of this log, and for one that was restored and goes on."""
     imported_as: str = ""
-    """While there are such events: `told_as` of where they come from. Parts of anything else are not of this run."""
+    """While there are such events: `import_identity` of where they come from. Parts of anything else are not of this
+    run.
+    """
     pauses: tuple[Pause, ...] = ()
     """What holds the run, in the order it was asked for."""
     losses: Losses = NO_LOSSES
-    context: ContextGauge = NOTHING_KNOWN
-    compactions: Compactions = NO_COMPACTIONS
+    context: ContextGauge = EMPTY_GAUGE
+    compactions: CompactionState = NO_COMPACTIONS
     web_search_filter: str = ""
     seed: str = ""
     """Not empty: the run only holds a conversation for those that go on with it."""
-    limits_told: tuple[str, ...] = ()
+    reported_limits: tuple[str, ...] = ()
     """Limits on spending that were told, each scope/severity once."""
     choice: ModelChoice | None = None
     """The model it has switched to; None while it is with that of its definition."""
@@ -142,7 +144,7 @@ class Facts:
     """Seconds of work the run may take; 0 = no bound."""
     deadline_ms: int = 0
     """When its time is over, if it neither pauses nor waits for people until then; 0 = never."""
-    settled: tuple[Settled, ...] = ()
+    closed_questions: tuple[ClosedQuestion, ...] = ()
     """Its latest questions to people that have ended, newest last."""
     parent: ParentCall | None = None
     """The call it was started by; None for a run of its own."""
@@ -157,7 +159,7 @@ class Facts:
     """It may not spend the operator's provider keys."""
 
     @property
-    def current(self) -> ModelChoice:
+    def current_model(self) -> ModelChoice:
         """The model the run is with now."""
         if self.choice is not None:
             return self.choice
@@ -165,7 +167,7 @@ class Facts:
         return _choice(provider=definition.provider, model=definition.model, effort=definition.effort)
 
 
-def without_resident(facts: Facts, run_id: str) -> Facts:
+def without_resident(facts: RunFacts, run_id: str) -> RunFacts:
     if run_id not in facts.residents:
         return facts
     return changed(facts, residents=tuple(name for name in facts.residents if name != run_id))
@@ -181,7 +183,7 @@ def add_usage(one: Usage, other: Usage) -> Usage:
     )
 
 
-def told_as(origin: ImportOrigin) -> str:
+def import_identity(origin: ImportOrigin) -> str:
     """What parts of one and the same run have in common, in whichever file they came: by whom it is told, how long it
     was and how it ended."""
     return f"{'restored' if origin.restored else 'imported'} {origin.events} {origin.tail_digest}"
@@ -191,18 +193,18 @@ def deadline(run_timeout_s: int, at_ms: int) -> int:
     return at_ms + 1000 * run_timeout_s if run_timeout_s else 0
 
 
-def time_went_on(facts: Facts, since_ms: int, at_ms: int) -> Facts:
+def extend_deadline(facts: RunFacts, since_ms: int, at_ms: int) -> RunFacts:
     """The time of the run stood still since then."""
     if not facts.deadline_ms:
         return facts
     return changed(facts, deadline_ms=facts.deadline_ms + max(0, at_ms - since_ms))
 
 
-def with_input(facts: Facts, event: InputReceived) -> Facts:
+def with_input(facts: RunFacts, event: InputReceived) -> RunFacts:
     ids = (*facts.input_ids, event.input_id)[-limits.INPUT_IDS_KEPT :] if event.input_id else facts.input_ids
     said = event.text if event.text_blob is None else event.text_blob
     return changed(facts, waiting_inputs=(*facts.waiting_inputs, said), input_ids=ids)
 
 
-def wishing(facts: Facts, *, is_wished: bool) -> Facts:
-    return changed(facts, compactions=changed(facts.compactions, is_wished=is_wished))
+def with_compaction_requested(facts: RunFacts, *, is_requested: bool) -> RunFacts:
+    return changed(facts, compactions=changed(facts.compactions, is_requested=is_requested))

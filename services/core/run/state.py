@@ -7,10 +7,10 @@
 
 At a turn boundary a run may be Compacting: a summary of its conversation is made, and then it goes on as it would have.
 
-A pause stands in `Facts.pauses` from the moment it is asked for. Wherever a model call would be due next the run
+A pause stands in `RunFacts.pauses` from the moment it is asked for. Wherever a model call would be due next the run
 becomes Paused instead, and the call is made when the last pause is lifted.
 
-Each state carries only what makes sense in it; what every live run has is its `Facts` (facts.py). Nothing in here is
+Each state carries only what makes sense in it; what every live run has is its `RunFacts` (facts.py). Nothing in here is
 stored: it is made from events every time, and cached in verified snapshots.
 
 Before: evolve.py makes these values. After: decide and react look at them.
@@ -24,16 +24,16 @@ from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.values import BlobRef, ToolCall
 from loomlog.schemas.quick import quick
 from loomlog.services.core.changing import changed
-from loomlog.services.core.run.conversation.compaction_split import Split
+from loomlog.services.core.run.conversation.compaction_split import CompactionSplit
 from loomlog.services.core.run.interrupts.questions import Question
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.delegation import Delegation
 
 OUTCOME_UNKNOWN = "outcome_unknown"
 """Outcome of a call of which nobody can say what became of it."""
-STOPPED = "cancelled"
+CALL_CANCELLED = "cancelled"
 """Outcome of a call that was stopped with its turn."""
-TOLD_BY_TOOL = "tool"
+REPORTED_BY_TOOL = "tool"
 """ToolReturned.settled_by of an unknown outcome that the tool tells itself: no owner was lost with that call."""
 
 
@@ -64,7 +64,7 @@ class Refused:
 class AwaitingModel:
     """A model call is due or under way."""
 
-    facts: Facts
+    facts: RunFacts
     turn: int
     attempt: int
     provider: str
@@ -75,8 +75,8 @@ class AwaitingModel:
     rate_limits: int = 0
     waited_ms: int = 0
     """Waits for rate limits in this turn, together."""
-    interruptions: int = 0
-    not_begun: bool = False
+    lost_attempts: int = 0
+    is_unstarted: bool = False
     """Its owner stopped before it began this attempt."""
 
 
@@ -90,13 +90,13 @@ class OpenCall:
     attempt: int
     effect_class: str
     reconcilable: bool = False
-    asks: int = 0
+    reconcile_attempts: int = 0
     """Questions to the tool about this call so far, over all attempts."""
-    is_asking: bool = False
+    is_reconciling: bool = False
     """The attempt was lost, and the last question has no answer yet."""
-    is_waiting: bool = False
+    awaits_person: bool = False
     """The attempt was lost, and a person has to say what became of it."""
-    not_begun: bool = False
+    is_unstarted: bool = False
     """Its owner stopped before it began this attempt."""
     delegation: Delegation | None = None
     """What it waits for, when it was understood as a call for children."""
@@ -104,7 +104,7 @@ class OpenCall:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CallResult:
     """The result of a tool call, waiting until all of the turn are in."""
 
     index: int
@@ -119,12 +119,12 @@ class Answer:
 class AwaitingTools:
     """Tool calls of a turn are due or under way."""
 
-    facts: Facts
+    facts: RunFacts
     turn: int
-    asked: tuple[ToolCall, ...]
+    requested_calls: tuple[ToolCall, ...]
     """All calls of the turn, by index."""
     open: tuple[OpenCall, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    results: tuple[CallResult, ...] = ()
     questions: tuple[Question, ...] = ()
     """Calls that wait for a person; they are not in `open`."""
     idle_since_ms: int = 0
@@ -136,7 +136,7 @@ class AwaitingTools:
 class Parked:
     """An interactive run that waits for input, since `since_ms` (UTC milliseconds)."""
 
-    facts: Facts
+    facts: RunFacts
     since_ms: int = 0
 
 
@@ -148,14 +148,14 @@ class Paused:
     Without pauses only for a moment: the call follows in the same batch.
     """
 
-    facts: Facts
+    facts: RunFacts
     turn: int
     attempt: int = 0
     not_before_ms: int = 0
     failures: int = 0
     rate_limits: int = 0
     waited_ms: int = 0
-    interruptions: int = 0
+    lost_attempts: int = 0
     since_ms: int = 0
 
 
@@ -167,7 +167,7 @@ class Compacting:
     `attempt` 0: it is there, or there will be none; what follows is in the same batch.
     """
 
-    facts: Facts
+    facts: RunFacts
     number: int
     attempt: int
     trigger: str
@@ -179,12 +179,12 @@ class Compacting:
     model: str
     losses: int = 0
     """Owners that were lost during the call."""
-    not_begun: bool = False
+    is_unstarted: bool = False
     """Its owner stopped before it began this attempt."""
 
     @property
-    def split(self) -> Split:
-        return Split(keep_n=self.keep_n, keep_first=self.keep_first)
+    def split(self) -> CompactionSplit:
+        return CompactionSplit(keep_n=self.keep_n, keep_first=self.keep_first)
 
 
 @quick
@@ -195,18 +195,18 @@ class Ended:
     `answers`: results that were in when the run ended in the middle of a turn's tool calls.
     """
 
-    facts: Facts
+    facts: RunFacts
     status: str
     reason: str
-    answers: tuple[Answer, ...] = ()
+    results: tuple[CallResult, ...] = ()
 
 
-Live = AwaitingModel | AwaitingTools | Parked | Paused | Compacting
+LiveState = AwaitingModel | AwaitingTools | Parked | Paused | Compacting
 
-State = Absent | Refused | Live | Ended
+State = Absent | Refused | LiveState | Ended
 
 
-def facts_of(state: State, event: object) -> Facts:
+def require_facts(state: State, event: object) -> RunFacts:
     if isinstance(state, (Absent, Refused)):
         raise IllegalEvent(f"{type(event).__name__} on a run that is {type(state).__name__}")
     if isinstance(state, Ended):
@@ -214,7 +214,7 @@ def facts_of(state: State, event: object) -> Facts:
     return state.facts
 
 
-def open_at(state: AwaitingTools, index: int) -> OpenCall | None:
+def find_open_call(state: AwaitingTools, index: int) -> OpenCall | None:
     """The open call of that place in the turn; None when it has its result."""
     # Not next() of a generator: that takes three times as long, and this is asked at each event.
     for call in state.open:
@@ -225,10 +225,10 @@ def open_at(state: AwaitingTools, index: int) -> OpenCall | None:
 
 def waits_for_people(state: AwaitingTools) -> bool:
     """Nothing of the turn is under way, and somebody has to answer, or to say what became of a call."""
-    return all(call.is_waiting for call in state.open) and bool(state.open or state.questions)
+    return all(call.awaits_person for call in state.open) and bool(state.open or state.questions)
 
 
-def with_facts(state: State, facts: Facts) -> State:
+def with_facts(state: State, facts: RunFacts) -> State:
     match state:
         case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting() | Ended():
             return changed(state, facts=facts)

@@ -11,9 +11,9 @@ from typing import Any
 
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.services.core.admission import Place
-from loomlog.services.core.run.commands import Refusal, Start
-from loomlog.services.core.run.lifecycle.activity import TURNING_POINTS, is_at_work
-from loomlog.services.core.run.lifecycle.start import refusal_of
+from loomlog.services.core.run.commands import CommandRefusal, StartCommand
+from loomlog.services.core.run.lifecycle.activity import ACTIVITY_EVENTS, is_active
+from loomlog.services.core.run.lifecycle.start import start_refusal
 from loomlog.services.runtime.admission.queue import Door
 from loomlog.services.stream.context import Prepared
 from loomlog.services.stream.partition.partition import Aggregate, Partition
@@ -28,14 +28,14 @@ class Doorway:
 
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         """An event was decided; the aggregate is as it is after all of its decision."""
-        if self._door is not None and type(event) in TURNING_POINTS:
+        if self._door is not None and type(event) in ACTIVITY_EVENTS:
             self.look_at(aggregate)
 
     def look_at(self, aggregate: Aggregate) -> None:
         """Whether the run is at work now."""
         if self._door is None:
             return
-        if not is_at_work(aggregate.state):
+        if not is_active(aggregate.state):
             self._left(aggregate.id)
         elif aggregate.id not in self._inside:
             facts = aggregate.state.facts
@@ -82,8 +82,8 @@ class Doorway:
         aggregate, order = prepared.aggregate, prepared.order
         assert aggregate is not None
         assert order is not None
-        trial: Start = order()
-        if refusal_of(trial, aggregate.state.history) is not None or trial.pauses or trial.definition is None:
+        trial: StartCommand = order()
+        if start_refusal(trial, aggregate.state.history) is not None or trial.pauses or trial.definition is None:
             return prepared
         place = Place(tenant=aggregate.tenant, user_id=trial.command.user_id, provider=trial.definition.provider)
         turned_away = await door.admitted(aggregate.id, place)
@@ -92,8 +92,10 @@ class Doorway:
             # Decided right after this; should nothing come of it, its place must not be lost.
             asyncio.get_running_loop().call_soon(self._check, aggregate.id, partition)
             return prepared
-        why = Refusal(code=turned_away.code, message=turned_away.message, about=turned_away.about, cap=turned_away.cap)
-        prepared.order = lambda: replace(order(), turned_away=why)
+        why = CommandRefusal(
+            code=turned_away.code, message=turned_away.message, about=turned_away.about, cap=turned_away.cap
+        )
+        prepared.order = lambda: replace(order(), admission_refusal=why)
         return prepared
 
     def _check(self, run_id: str, partition: Partition) -> None:

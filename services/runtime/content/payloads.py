@@ -13,7 +13,7 @@ from dataclasses import replace
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.services.core.run.conversation.prompt import fence, fenced_result
+from loomlog.services.core.run.conversation.prompt import fence, fence_tool_result
 from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
 
 INLINE_TEXT_BYTES = 64 * 1024
@@ -67,7 +67,9 @@ def with_fenced_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _fenced(block: Block) -> Block:
-    return replace(block, text=fenced_result(block.text, block.name)) if isinstance(block, ToolResultBlock) else block
+    return (
+        replace(block, text=fence_tool_result(block.text, block.name)) if isinstance(block, ToolResultBlock) else block
+    )
 
 
 async def _loaded_block(block: Block, text_of: Callable[[BlobRef], Awaitable[str]]) -> Block:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from loomlog.connectors.errors import OutsideError
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.children import root_of
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Credentials:
         self._ended: set[str] = set()
         self._woken = asyncio.Event()
 
-    async def of(self, facts: Facts, tenant: str) -> Mapping[str, str]:
+    async def of(self, facts: RunFacts, tenant: str) -> Mapping[str, str]:
         """By name; empty when they are gone. Raises OutsideError."""
         if not facts.credentials or self._store is None:
             return NOTHING
@@ -62,7 +62,7 @@ class Credentials:
             self._kept.move_to_end(run_id)
         return found
 
-    def ended(self, facts: Facts) -> None:
+    def ended(self, facts: RunFacts) -> None:
         """The end of that run is in the log. Those of a tree are there until the run it began with is over."""
         if not facts.credentials or facts.parent is not None:
             return

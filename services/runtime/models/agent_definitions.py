@@ -15,7 +15,7 @@ from loomlog.connectors.configuration import (
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, InterruptionTerms, ModelChoice, VolumeGrant
 from loomlog.services.core.availability import Matrix
-from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 from loomlog.services.runtime.content.payloads import inline_or_blob
@@ -78,7 +78,7 @@ class ConfiguredDefinitions:
         user_tier: str,
         credentials: Collection[str] = (),
         operator_key_restricted: bool = False,
-    ) -> AgentDefinition | Refusal:
+    ) -> AgentDefinition | CommandRefusal:
         """The definition, or why there is none. Definitions of the configuration are every tenant's.
 
         `credentials`: the names of those that the run brings. A provider whose key has one of these names is paid by
@@ -89,10 +89,10 @@ class ConfiguredDefinitions:
         # A run may bring any number of other names.
         own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
         key = (agent, user_tier, own, operator_key_restricted)
-        found: AgentDefinition | Refusal | None = self._kept.get(key)
+        found: AgentDefinition | CommandRefusal | None = self._kept.get(key)
         if found is None:
             found = self._found(agent, user_tier, own, now_ms, restricted=operator_key_restricted)
-            if isinstance(found, Refusal):
+            if isinstance(found, CommandRefusal):
                 found = self._refused(found, agent, tenant, user_tier, own, restricted=operator_key_restricted)
             # Refusals are not kept: callers can make up any number of names.
             elif len(self._kept) < KEPT:
@@ -104,7 +104,7 @@ class ConfiguredDefinitions:
 
     def _found(
         self, agent: str, user_tier: str, own: frozenset[str], now_ms: int, *, restricted: bool
-    ) -> AgentDefinition | Refusal:
+    ) -> AgentDefinition | CommandRefusal:
         names = self._key_names
         paid = frozenset(provider for provider, name in names.items() if name in own)
         operators = frozenset(name for name in self._usable if name not in names) if restricted else self._usable
@@ -127,15 +127,15 @@ class ConfiguredDefinitions:
         return self._pinned(resolved) if isinstance(resolved, ResolvedAgent) else refusal(resolved)
 
     def _refused(
-        self, found: Refusal, agent: str, tenant: str, user_tier: str, own: frozenset[str], *, restricted: bool
-    ) -> Refusal:
+        self, found: CommandRefusal, agent: str, tenant: str, user_tier: str, own: frozenset[str], *, restricted: bool
+    ) -> CommandRefusal:
         """The refusal with the keys that would help, when it is for want of them; else what is wrong anyway."""
         if restricted:
             anyway = self.resolve(agent, tenant=tenant, user_tier=user_tier, credentials=own)
-            if isinstance(anyway, Refusal):
+            if isinstance(anyway, CommandRefusal):
                 return anyway
         with_all = self._found(agent, user_tier, self._all_key_names, self._clock_ms(), restricted=restricted)
-        if isinstance(with_all, Refusal):
+        if isinstance(with_all, CommandRefusal):
             return found
         choices = with_all.candidates or (ModelChoice(provider=with_all.provider, model="", effort=""),)
         # Where the operator has a key as well, one of the run helps only whoever may not use the operator's.
@@ -146,7 +146,7 @@ class ConfiguredDefinitions:
         advice = f"send a key of yours with the request, as the credential {' or '.join(wanted)}"
         if not restricted:
             return replace(found, message=f"{found.message}; {advice}")
-        return Refusal(
+        return CommandRefusal(
             code=OPERATOR_KEY_RESTRICTED,
             message=f"{OPERATOR_KEY_RESTRICTED}: agent {agent}: whoever starts this run may not use the operator's keys"
             f" (it lacks the scope providers:operator-key); {advice}",
@@ -193,10 +193,10 @@ async def stored_scripts(configuration: Configuration, blobs: Blobs) -> dict[str
     return found
 
 
-def refusal(unresolved: Unresolved) -> Refusal:
+def refusal(unresolved: Unresolved) -> CommandRefusal:
     """Why an agent cannot run, in the codes the API maps."""
     code = "bad_request" if unresolved.reason_code == "invalid_argument" else unresolved.reason_code
-    return Refusal(code=code, message=unresolved.message)
+    return CommandRefusal(code=code, message=unresolved.message)
 
 
 def pinned(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDefinition:

@@ -20,8 +20,8 @@ from loomlog.connectors.protocols import LogAppender, Outgoing
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ModelMarked
 from loomlog.services.core.availability import RATE_LIMITED, mark_of_failure, mark_of_success
-from loomlog.services.core.run.commands import Alternative, ModelErred
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.commands import Alternative, ModelFailed
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.core.run.turns.model_result import retry_wait_ms
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
@@ -88,7 +88,7 @@ class Availability:
         )
         self._say(mark)
 
-    def erred(self, state: AwaitingModel, order: ModelErred, *, key: ProviderKey = NO_KEY) -> ModelErred:
+    def erred(self, state: AwaitingModel, order: ModelFailed, *, key: ProviderKey = NO_KEY) -> ModelFailed:
         """A call made with that key failed; the order with what else could be called, when no retry will follow.
 
         A rate limit, an empty balance or a refusal met with a key that is not everybody's says nothing of the model.
@@ -110,7 +110,7 @@ class Availability:
         self._say(mark)
         return self._with_alternatives(state, order)
 
-    def crowded(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
+    def crowded(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
         """No place of the provider was free for a call, which says nothing of its model; the order as from `erred`,
         with what other providers have."""
         if retry_wait_ms(state, order) is not None:
@@ -123,7 +123,7 @@ class Availability:
         traits = self._traits.get(provider)
         return traits is not None and traits.is_of_runs
 
-    def _with_alternatives(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
+    def _with_alternatives(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
         left = self._traits.get(state.provider)
         return replace(
             order, alternatives=self._alternatives(state, order.at_ms), leaves_cache=bool(left and left.keeps_cache)
@@ -174,7 +174,7 @@ class Availability:
         self._grown.set()
 
 
-def _has_key(facts: Facts, traits: Traits) -> bool:
+def _has_key(facts: RunFacts, traits: Traits) -> bool:
     """A run goes only where it has a key, where it may use the operator's and there is one, or where none is needed."""
     if not traits.api_key_env or traits.api_key_env in facts.credentials:
         return True

@@ -21,7 +21,7 @@ from typing import Protocol
 from loomlog.connectors.crypto.secret_patterns import cleaned_json, without_lookalikes
 from loomlog.connectors.errors import OutsideError, Permanent, Transient
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.runtime.content.redaction import Redaction, without
 from loomlog.services.runtime.content.run_credentials import Credentials
 
@@ -46,7 +46,7 @@ class Transform(Protocol):
 
     name: str
 
-    async def apply(self, outbound: Outbound, facts: Facts, tenant: str) -> Outbound: ...
+    async def apply(self, outbound: Outbound, facts: RunFacts, tenant: str) -> Outbound: ...
 
 
 class ContextPlugins:
@@ -55,7 +55,7 @@ class ContextPlugins:
     def __init__(self, plugins: tuple[Transform, ...] = ()) -> None:
         self._plugins = plugins
 
-    async def applied(self, outbound: Outbound, facts: Facts, tenant: str) -> Outbound:
+    async def applied(self, outbound: Outbound, facts: RunFacts, tenant: str) -> Outbound:
         """Raises Transient or Permanent, `context transform: ...`: what is not redacted is not sent."""
         for plugin in self._plugins:
             try:
@@ -79,7 +79,7 @@ class Redact:
         self._credentials = credentials
         self._tool_input = redact_tool_input
 
-    async def apply(self, outbound: Outbound, facts: Facts, tenant: str) -> Outbound:
+    async def apply(self, outbound: Outbound, facts: RunFacts, tenant: str) -> Outbound:
         values = tuple((await self._credentials.of(facts, tenant)).values())
 
         def clean(text: str) -> str:

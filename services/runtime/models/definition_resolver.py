@@ -7,7 +7,7 @@ from collections.abc import Collection, Set
 from typing import Protocol
 
 from loomlog.schemas.generated.values import AgentDefinition
-from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import CommandRefusal
 
 
 class Definitions(Protocol):
@@ -24,7 +24,7 @@ class Definitions(Protocol):
         user_tier: str,
         credentials: Collection[str] = (),
         operator_key_restricted: bool = False,
-    ) -> AgentDefinition | Refusal: ...
+    ) -> AgentDefinition | CommandRefusal: ...
 
     def providers(self) -> Set[str]:
         """Those that calls can be made to, some perhaps only with keys that the run brings."""

@@ -4,7 +4,7 @@ The request is read off the folded state, blobs are loaded, the stream is follow
 what comes back (a whole turn, or a typed failure) becomes an order. Nothing is decided here: retries, limits and ends
 are the core's. Calls are bounded for each provider, so that one slow provider cannot take every connection.
 
-Before: react asked for CallModel, and the intent is in the log. After: decide with ModelAnswered or ModelErred.
+Before: react asked for CallModel, and the intent is in the log. After: decide with ModelAnswered or ModelFailed.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ from loomlog.schemas.conversation import ToolUseBlock
 from loomlog.schemas.generated.values import AgentDefinition, InterruptionWish, ToolCall, Usage
 from loomlog.schemas.making import maker
 from loomlog.services.core.admission import PROVIDER_FULL
-from loomlog.services.core.run.commands import ModelAnswered, ModelErred, OverBudget
+from loomlog.services.core.run.commands import BudgetExceeded, ModelAnswered, ModelFailed
 from loomlog.services.core.run.interrupts import interruptions
 from loomlog.services.core.run.limits import FALLBACK_CAUSE_MAX
 from loomlog.services.core.run.react import CallModel, Summarise
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, Compacting
 from loomlog.services.runtime.content.encryption import CLEAR, IN_CLEAR, Clear, Secrecy
 from loomlog.services.runtime.content.payloads import inline_or_blob, loaded, storable, with_fenced_results
@@ -151,7 +151,7 @@ class ModelCalls:
 
     async def run(
         self, effect: CallModel, state: AwaitingModel, tenant: str = ""
-    ) -> ModelAnswered | ModelErred | OverBudget:
+    ) -> ModelAnswered | ModelFailed | BudgetExceeded:
         """The order that tells the core how the call went. Cancelling it closes the connection."""
         wait_ms = effect.not_before_ms - self._clock_ms() if effect.not_before_ms else 0
         if wait_ms > 0:
@@ -178,7 +178,9 @@ class ModelCalls:
                 request, worst = self._worst(effect.provider, request)
                 refused = await hold.reserve(worst)
                 if refused is not None:
-                    return OverBudget(at_ms=self._clock_ms(), turn=effect.turn, attempt=effect.attempt, notice=refused)
+                    return BudgetExceeded(
+                        at_ms=self._clock_ms(), turn=effect.turn, attempt=effect.attempt, notice=refused
+                    )
             async with self.queues[effect.provider].place(tenant, user_id):
                 began = time.monotonic()
                 if hold is not None:
@@ -267,7 +269,7 @@ class ModelCalls:
                         return item
         raise Transient(f"{effect.provider}: the stream ended without a reply", kind="broken_off")
 
-    async def _key(self, name: str, provider: Provider, facts: Facts, tenant: str) -> ProviderKey:
+    async def _key(self, name: str, provider: Provider, facts: RunFacts, tenant: str) -> ProviderKey:
         """What a call of the run is made with. Raises OutsideError: no key, or its store is away."""
         values = NOTHING
         if provider.api_key_env in facts.credentials:
@@ -332,14 +334,14 @@ class ModelCalls:
             messages=messages,
             tools=self._shown(provider, facts, tenant),
             max_tokens=definition.max_tokens,
-            effort=facts.current.effort,
+            effort=facts.current_model.effort,
             sampling=definition.sampling,
             script=await self._script(effect, facts, tenant)
             if provider.model.capabilities.metadata_via_input
             else None,
         )
 
-    def _shown(self, provider: Provider, facts: Facts, tenant: str) -> tuple[ToolSpec, ...]:
+    def _shown(self, provider: Provider, facts: RunFacts, tenant: str) -> tuple[ToolSpec, ...]:
         """The tools that the model is shown.
 
         A script is executed again from its beginning: what it names or has called exists, also when its client left.
@@ -372,7 +374,7 @@ class ModelCalls:
             raise Transient(f"{effect.provider}: the stream ended without a reply", kind="broken_off")
         return reply
 
-    async def _script(self, effect: CallModel, facts: Facts, tenant: str) -> ScriptRun:
+    async def _script(self, effect: CallModel, facts: RunFacts, tenant: str) -> ScriptRun:
         """The run as values, in clear. Raises OutsideError."""
         definition = facts.definition
         body = definition.code_body
@@ -432,7 +434,7 @@ class ModelCalls:
             tool_calls=calls if sealer is CLEAR else tuple([_sealed(call, sealer) for call in calls]),
             effect_classes=tuple([self._tools.effect_class(call.name, call.input) for call in calls]),
             reconcilable=tuple([self._tools.is_reconcilable(call.name) for call in calls]),
-            wishes=self._wishes(calls, definition, sealer),
+            interruption_requests=self._wishes(calls, definition, sealer),
             stop_reason=reply.stop_reason,
             usage=reply.usage,
             provider=effect.provider,
@@ -450,15 +452,15 @@ class ModelCalls:
         self, calls: tuple[ToolCall, ...], definition: AgentDefinition, sealer: Sealer | Clear
     ) -> tuple[InterruptionWish, ...]:
         """What calls of Interruption ask for, read off while they are in clear."""
-        if interruptions.TOOL not in [call.name for call in calls]:
+        if interruptions.TOOL_NAME not in [call.name for call in calls]:
             return ()
-        if not any(spec.name == interruptions.TOOL for spec in self._tools.specs(definition.tools)):
+        if not any(spec.name == interruptions.TOOL_NAME for spec in self._tools.specs(definition.tools)):
             return ()  # the agent has no such tool, and hears that as of any other
         return tuple(
             [
-                self._kept_wish(interruptions.wish_of(index, call.input), sealer)
+                self._kept_wish(interruptions.parse_request(index, call.input), sealer)
                 for index, call in enumerate(calls)
-                if call.name == interruptions.TOOL
+                if call.name == interruptions.TOOL_NAME
             ]
         )
 
@@ -485,11 +487,11 @@ class ModelCalls:
         *,
         retries_rate_limits: bool,
         key: ProviderKey = NO_KEY,
-    ) -> ModelErred:
+    ) -> ModelFailed:
         retry_after_s = error.retry_after_s if isinstance(error, Transient) else None
         # The drivers cut the key out of what they say; this is for whatever stands around them.
         message = storable(without((key.value,), self._mask(str(error))))
-        return ModelErred(
+        return ModelFailed(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             attempt=effect.attempt,
@@ -513,7 +515,7 @@ def idempotency_key(effect: CallModel, state: AwaitingModel) -> str:
     The next owner asks for the same try, so that a provider which honours the key answers from memory. A failure that
     was answered begins a new try: under the old key such a provider would repeat the failure.
     """
-    return f"{effect.run_id}:{effect.turn}.{effect.attempt - state.interruptions}"
+    return f"{effect.run_id}:{effect.turn}.{effect.attempt - state.lost_attempts}"
 
 
 def _since_ms(began: float) -> int:

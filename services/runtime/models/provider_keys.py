@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loomlog.connectors.errors import Permanent
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.children import root_of
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 
@@ -84,6 +84,6 @@ def resolved(
     return OPERATORS
 
 
-def of_run(facts: Facts, values: Mapping[str, str]) -> KeySource:
+def of_run(facts: RunFacts, values: Mapping[str, str]) -> KeySource:
     """The credentials of a run's tree as a source."""
     return KeySource(source=RUN, scope=root_of(facts), values=values)

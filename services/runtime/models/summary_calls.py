@@ -12,9 +12,9 @@ from collections.abc import Callable
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import Blobs, ModelRequest, SystemBlock
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import Summarised, SummaryFailed
+from loomlog.services.core.run.commands import SummaryCompleted, SummaryFailed
 from loomlog.services.core.run.conversation.compaction import summary_tokens
-from loomlog.services.core.run.conversation.summary_prompt import SYSTEM, question
+from loomlog.services.core.run.conversation.summary_prompt import SYSTEM, summary_request
 from loomlog.services.core.run.react import Summarise
 from loomlog.services.core.run.state import Compacting
 from loomlog.services.runtime.content.encryption import CLEAR, IN_CLEAR, Clear, Secrecy
@@ -44,7 +44,7 @@ class SummaryCalls:
         self._mask = mask
         self._secrecy = secrecy
 
-    async def run(self, effect: Summarise, state: Compacting, tenant: str = "") -> Summarised | SummaryFailed:
+    async def run(self, effect: Summarise, state: Compacting, tenant: str = "") -> SummaryCompleted | SummaryFailed:
         """The order that tells the core how the call went. Cancelling it closes the connection."""
         began = time.monotonic()
         sealer: Sealer | Clear = CLEAR
@@ -63,7 +63,7 @@ class SummaryCalls:
         whole = storable(self._mask(reply.text)).strip()
         summary = whole[: limits.SUMMARY_CHARACTERS_MAX]
         cost_micros, currency = self._models.cost(effect.provider, effect.model, reply.usage)
-        return Summarised(
+        return SummaryCompleted(
             at_ms=self._clock_ms(),
             number=effect.number,
             attempt=effect.attempt,
@@ -77,7 +77,7 @@ class SummaryCalls:
             duration_ms=_since_ms(began),
             credential_source=key.source,
             credential_scope=key.scope,
-            is_cut=reply.stop_reason == "max_tokens" or len(summary) < len(whole),
+            is_truncated=reply.stop_reason == "max_tokens" or len(summary) < len(whole),
         )
 
     async def _request(self, effect: Summarise, state: Compacting, tenant: str) -> ModelRequest:
@@ -91,7 +91,7 @@ class SummaryCalls:
             idempotency_key=f"{effect.run_id}:compact.{effect.number}",
             model=effect.model,
             system=(SystemBlock(text=SYSTEM),),
-            messages=(question(messages, tokens=tokens, keeps_first=state.keep_first),),
+            messages=(summary_request(messages, tokens=tokens, keeps_first=state.keep_first),),
             max_tokens=tokens * ANSWER_FACTOR,
         )
 

@@ -19,16 +19,29 @@ from loomlog.schemas.generated.run_events import RunRefused
 from loomlog.schemas.generated.values import CommandEnvelope, LimitNotice, RunPosition
 from loomlog.schemas.ids import partition_key
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import Cancel, ChildTold, Close, Input, Refusal, StopTurn
+from loomlog.services.core.run.commands import (
+    CancelCommand,
+    CancelTurnCommand,
+    ChildReported,
+    CloseCommand,
+    CommandRefusal,
+    InputCommand,
+)
 from loomlog.services.core.run.decide import decide
-from loomlog.services.core.run.lifecycle.event_import import is_import
-from loomlog.services.core.run.react import EndChildren, Kin, SeeToChild, SeeToParent, TellParent
-from loomlog.services.core.run.run_facts import Facts, Pause
+from loomlog.services.core.run.lifecycle.event_import import is_importing
+from loomlog.services.core.run.react import CancelChildren, EnsureChild, EnsureParent, NotifyParent, RelatedRunEffect
+from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
 from loomlog.services.core.run.subagents import delegation
-from loomlog.services.core.run.subagents.children import PARENT_ENDED, last_words, start_of, status_of, text_id
-from loomlog.services.core.run.subagents.delegation import Child, Delegation
-from loomlog.services.core.run.tools.unknown_outcome import open_call
+from loomlog.services.core.run.subagents.children import (
+    PARENT_ENDED,
+    child_input_id,
+    child_start_command,
+    last_output,
+    status_for_parent,
+)
+from loomlog.services.core.run.subagents.delegation import DelegatedChild, Delegation
+from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
 from loomlog.services.runtime.models.budget_reservation import StartBudgets
 from loomlog.services.runtime.models.definition_resolver import Definitions
 from loomlog.services.stream.context import Prepared
@@ -104,34 +117,34 @@ class KinDesk:
     # --- carrying out ------------------------------------------------------------------------------------------------
 
     def carry_out(
-        self, aggregate: Aggregate, effect: Kin, state: State, partition: Partition
+        self, aggregate: Aggregate, effect: RelatedRunEffect, state: State, partition: Partition
     ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
         """The orders that an effect means now."""
         match effect:
-            case SeeToChild():
+            case EnsureChild():
                 return self._see_to_child(aggregate, effect, partition)
-            case TellParent():
+            case NotifyParent():
                 return self._tell_parent(aggregate, state, partition)
-            case EndChildren():
+            case CancelChildren():
                 children = [partition.aggregates.get(name) for name in self._children.get(aggregate.id, ())]
                 if not isinstance(aggregate.state, Ended):
                     children = [child for child in children if child is not None and _is_left(aggregate, child)]
                 ends = (self._end(child) for child in children)
                 return [prepared for prepared in ends if prepared is not None]
-            case SeeToParent():
+            case EnsureParent():
                 return self._see_to_parent(aggregate, partition)
             case _:
                 assert_never(effect)
 
     def _see_to_child(
-        self, parent: Aggregate, effect: SeeToChild, partition: Partition
+        self, parent: Aggregate, effect: EnsureChild, partition: Partition
     ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
         found = self._awaited(parent, effect, partition)
         if found is None:
             return NOTHING
         wanted, child = found
         live = partition.aggregates.get(child.run_id)
-        if wanted.op in delegation.STARTING:
+        if wanted.op in delegation.START_OPERATIONS:
             if live is not None:
                 return self._stands(parent, live, wanted, child)
             if self._is_ending(child.run_id):
@@ -148,19 +161,21 @@ class KinDesk:
             return NOTHING
         return self._missed(parent, effect, partition)
 
-    def _awaited(self, parent: Aggregate, effect: SeeToChild, partition: Partition) -> tuple[Delegation, Child] | None:
+    def _awaited(
+        self, parent: Aggregate, effect: EnsureChild, partition: Partition
+    ) -> tuple[Delegation, DelegatedChild] | None:
         """The child as the parent waits for it now; None when it does not any more."""
         state = parent.state
         if partition.aggregates.get(parent.id) is not parent or parent.quarantined:
             return None
-        opened = open_call(state, effect.turn, effect.index) if isinstance(state, AwaitingTools) else None
+        opened = find_call_of_turn(state, effect.turn, effect.index) if isinstance(state, AwaitingTools) else None
         if opened is None or opened.delegation is None:
             return None
         child = opened.delegation.children[effect.number]
         return (opened.delegation, child) if child.phase == delegation.RUNNING else None
 
     def _begin(
-        self, parent: Aggregate, effect: SeeToChild, wanted: Delegation, child: Child, partition: Partition
+        self, parent: Aggregate, effect: EnsureChild, wanted: Delegation, child: DelegatedChild, partition: Partition
     ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
         """The start of a child that is known not to have begun."""
         user_id = _facts(parent.state).user_id
@@ -169,7 +184,7 @@ class KinDesk:
         return self._begin_in_budget(self._budgets, user_id, parent, effect, partition)
 
     async def _begin_in_budget(
-        self, budgets: StartBudgets, user_id: str, parent: Aggregate, effect: SeeToChild, partition: Partition
+        self, budgets: StartBudgets, user_id: str, parent: Aggregate, effect: EnsureChild, partition: Partition
     ) -> Sequence[Prepared]:
         """The start of a child to which limits apply, refused by one under which nothing is left. Raises Transient."""
         exhausted = await budgets.exhausted(parent.tenant, user_id)
@@ -183,9 +198,9 @@ class KinDesk:
     def _start(
         self,
         parent: Aggregate,
-        effect: SeeToChild,
+        effect: EnsureChild,
         wanted: Delegation,
-        child: Child,
+        child: DelegatedChild,
         *,
         exhausted: LimitNotice | None = None,
     ) -> Prepared:
@@ -200,23 +215,23 @@ class KinDesk:
             credentials=facts.credentials,
             operator_key_restricted=facts.operator_key_restricted,
         )
-        if isinstance(definition, Refusal):
+        if isinstance(definition, CommandRefusal):
             return self._refused(parent, child, definition.message)
         holder = self._holder(parent.tenant, child.agent_id)
         if holder:
             return self._refused(parent, child, f"the live run {holder} has the handle {child.agent_id}")
-        order = start_of(
+        order = child_start_command(
             facts,
             tenant=parent.tenant,
             turn=effect.turn,
             index=effect.index,
-            wanted=wanted,
+            plan=wanted,
             child=child,
             definition=definition,
             pauses=self._pauses(parent.tenant, agent),
             at_ms=self._clock_ms(),
         )
-        order = replace(order, exhausted=exhausted)
+        order = replace(order, exhausted_limit=exhausted)
         state = self._absent(child.run_id, None)
         first = decide(state, order)[0]
         if isinstance(first, RunRefused):  # nobody would wait for a run that never was
@@ -224,14 +239,16 @@ class KinDesk:
         begun = Aggregate(id=child.run_id, state=state, key=parent.key, tenant=parent.tenant)
         return Prepared(begun, lambda: order)
 
-    def _stands(self, parent: Aggregate, live: Aggregate, wanted: Delegation, child: Child) -> Sequence[Prepared]:
+    def _stands(
+        self, parent: Aggregate, live: Aggregate, wanted: Delegation, child: DelegatedChild
+    ) -> Sequence[Prepared]:
         """A child that was started: one that stands still has said what its parent waits for."""
         if wanted.op == delegation.OPEN and isinstance(live.state, Parked):
             return [self._told(parent, child.run_id, live.state)]
         return NOTHING
 
     def _ask(
-        self, parent: Aggregate, live: Aggregate, effect: SeeToChild, wanted: Delegation, child: Child
+        self, parent: Aggregate, live: Aggregate, effect: EnsureChild, wanted: Delegation, child: DelegatedChild
     ) -> Sequence[Prepared]:
         """What is wanted of a resident child that is live. Asked again it changes nothing."""
         state, at_ms = live.state, self._clock_ms()
@@ -241,7 +258,7 @@ class KinDesk:
         if child.only_look:
             return [self._told(parent, child.run_id, state)]
         envelope = CommandEnvelope(
-            command_id=text_id(parent.id, effect.turn, effect.index),
+            command_id=child_input_id(parent.id, effect.turn, effect.index),
             tenant=parent.tenant,
             subject=facts.subject,
             issued_at_ms=at_ms,
@@ -251,18 +268,22 @@ class KinDesk:
                 if len(facts.waiting_inputs) >= limits.MAX_WAITING_INPUTS:
                     return [self._refused(parent, child, f"{child.run_id} has too many texts to answer: poll it first")]
                 said = PostInput(envelope=envelope, run_id=live.id, text=child.spawn.prompt, source="api")
-                return [Prepared(live, lambda: Input(at_ms=at_ms, command=said))]
+                return [Prepared(live, lambda: InputCommand(at_ms=at_ms, command=said))]
             case delegation.CLOSE:
                 close = CloseResident(envelope=envelope, run_id=live.id, reason="closed by its parent")
                 # What could not be folded whole has no next event: it waits until it is released.
-                return [Prepared(live, lambda: Close(at_ms=at_ms, command=close), despite_quarantine=not live.unfolded)]
+                return [
+                    Prepared(
+                        live, lambda: CloseCommand(at_ms=at_ms, command=close), despite_quarantine=not live.unfolded
+                    )
+                ]
             case delegation.CANCEL if isinstance(state, AwaitingModel | AwaitingTools):
                 stop = CancelTurn(envelope=envelope, run_id=live.id, reason="cancelled by its parent")
-                return [Prepared(live, lambda: StopTurn(at_ms=at_ms, command=stop))]
+                return [Prepared(live, lambda: CancelTurnCommand(at_ms=at_ms, command=stop))]
             case _:
                 return [self._told(parent, child.run_id, state)] if isinstance(state, Parked) else NOTHING
 
-    async def _missed(self, parent: Aggregate, effect: SeeToChild, partition: Partition) -> Sequence[Prepared]:
+    async def _missed(self, parent: Aggregate, effect: EnsureChild, partition: Partition) -> Sequence[Prepared]:
         """A child that is not live: over, or never begun. Raises Transient."""
         found = self._awaited(parent, effect, partition)
         if found is None:
@@ -282,7 +303,7 @@ class KinDesk:
         if broken:
             return [self._refused(parent, child, broken)]
         if state is None:
-            if wanted.op in delegation.STARTING:
+            if wanted.op in delegation.START_OPERATIONS:
                 begun = self._begin(parent, effect, wanted, child, partition)
                 return begun if isinstance(begun, Sequence) else await begun
             return [self._refused(parent, child, UNKNOWN_CHILD.format(child.run_id))]
@@ -312,9 +333,9 @@ class KinDesk:
             return NOTHING if end is None else [end]
         orders: list[Prepared] = []
         for opened in parent.state.open if isinstance(parent.state, AwaitingTools) else ():
-            for child in delegation.running(opened.delegation) if opened.delegation is not None else ():
+            for child in delegation.running_children(opened.delegation) if opened.delegation is not None else ():
                 if child.run_id == aggregate.id:
-                    wish = SeeToChild(
+                    wish = EnsureChild(
                         run_id=parent.id,
                         turn=parent.state.turn,
                         index=opened.index,
@@ -328,21 +349,21 @@ class KinDesk:
 
     def _told(self, parent: Aggregate, child_run_id: str, state: State) -> Prepared:
         facts = _facts(state)
-        text, blob = last_words(state)
-        order = ChildTold(
+        text, blob = last_output(state)
+        order = ChildReported(
             at_ms=self._clock_ms(),
             child_run_id=child_run_id,
-            status=status_of(state),
+            status=status_for_parent(state),
             child_agent_id=facts.agent_id,
             agent=facts.definition.name,
             text=text,
             text_blob=blob,
-            heard=facts.input_ids,
+            received_input_ids=facts.input_ids,
         )
         return Prepared(parent, lambda: order)
 
-    def _refused(self, parent: Aggregate, child: Child, text: str) -> Prepared:
-        order = ChildTold(at_ms=self._clock_ms(), child_run_id=child.run_id, status=delegation.REFUSED, text=text)
+    def _refused(self, parent: Aggregate, child: DelegatedChild, text: str) -> Prepared:
+        order = ChildReported(at_ms=self._clock_ms(), child_run_id=child.run_id, status=delegation.REFUSED, text=text)
         return Prepared(parent, lambda: order)
 
     def _end(self, live: Aggregate | None) -> Prepared | None:
@@ -353,11 +374,15 @@ class KinDesk:
         envelope = CommandEnvelope(
             command_id=f"{live.id}:parent", tenant=live.tenant, subject=facts.subject, issued_at_ms=at_ms
         )
-        order: Cancel | Close
+        order: CancelCommand | CloseCommand
         if facts.parent is not None and facts.parent.is_resident:
-            order = Close(at_ms=at_ms, command=CloseResident(envelope=envelope, run_id=live.id, reason=PARENT_ENDED))
+            order = CloseCommand(
+                at_ms=at_ms, command=CloseResident(envelope=envelope, run_id=live.id, reason=PARENT_ENDED)
+            )
         else:
-            order = Cancel(at_ms=at_ms, command=CancelRun(envelope=envelope, run_id=live.id, reason=PARENT_ENDED))
+            order = CancelCommand(
+                at_ms=at_ms, command=CancelRun(envelope=envelope, run_id=live.id, reason=PARENT_ENDED)
+            )
         return Prepared(live, lambda: order, despite_quarantine=not live.unfolded)
 
 
@@ -366,13 +391,15 @@ def _is_left(parent: Aggregate, child: Aggregate) -> bool:
     between calls, once the call that opened it has told of it. What a parent wants that is not told whole here yet,
     nobody knows."""
     facts, state = _facts(child.state), parent.state
-    if facts.parent is None or is_import(state) or child.id in _facts(state).residents:
+    if facts.parent is None or is_importing(state) or child.id in _facts(state).residents:
         return False
-    opened = open_call(state, facts.parent.turn, facts.parent.index) if isinstance(state, AwaitingTools) else None
+    opened = (
+        find_call_of_turn(state, facts.parent.turn, facts.parent.index) if isinstance(state, AwaitingTools) else None
+    )
     return opened is None
 
 
-def _facts(state: Any) -> Facts:
+def _facts(state: Any) -> RunFacts:
     facts = getattr(state, "facts", None)
-    assert isinstance(facts, Facts), f"a {type(state).__name__} has no kin"
+    assert isinstance(facts, RunFacts), f"a {type(state).__name__} has no kin"
     return facts

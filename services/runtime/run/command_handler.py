@@ -43,20 +43,20 @@ from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
 from loomlog.services.core.pauses import PauseTable
 from loomlog.services.core.run.commands import (
-    Cancel,
-    Close,
-    Compact,
-    Input,
-    Obey,
-    PauseIt,
-    Quarantine,
-    Release,
-    Resolve,
-    ResumeIt,
-    StopTurn,
+    ApplyWidePauses,
+    CancelCommand,
+    CancelTurnCommand,
+    CloseCommand,
+    CompactCommand,
+    InputCommand,
+    PauseCommand,
+    QuarantineCommand,
+    ReleaseCommand,
+    ResolveCallCommand,
+    ResumeCommand,
 )
-from loomlog.services.core.run.lifecycle.event_import import is_import
-from loomlog.services.core.run.react import Kin
+from loomlog.services.core.run.lifecycle.event_import import is_importing
+from loomlog.services.core.run.react import RelatedRunEffect
 from loomlog.services.core.run.run_facts import Pause
 from loomlog.services.core.run.state import AwaitingModel, Ended
 from loomlog.services.runtime.admission.partition_gate import Doorway
@@ -209,7 +209,7 @@ class RunDesk:
                 self._known.handles[aggregate.tenant, handle] = aggregate.id
                 if parent is not None:
                     self._kin.began(aggregate.id, parent.run_id)
-            case RunRestored() if not is_import(aggregate.state):
+            case RunRestored() if not is_importing(aggregate.state):
                 self._hold(aggregate)
             case RunRefused() | RunCompleted() | RunFailed() | RunCancelled():
                 self._known.ending[aggregate.id] = None
@@ -218,7 +218,7 @@ class RunDesk:
         if RunRestored in map(type, decision.events):
             # What was told again was no work of this process.
             self._timeline.found_live(aggregate.id, aggregate.state, self._clock_ms())
-        elif not is_import(aggregate.state):
+        elif not is_importing(aggregate.state):
             self._timeline.durable(aggregate.id, aggregate.tenant, aggregate.state, decision.events, self._clock_ms())
         if not decision.ends:
             return
@@ -231,7 +231,7 @@ class RunDesk:
             # Not before: until its end is in the log a run keeps its session and its handle.
             session = state.facts.session_id
             self._past.keep(aggregate.id, state)
-            if not is_import(state):
+            if not is_importing(state):
                 self._known.sessions.pop((aggregate.tenant, session), None)
                 self._known.handles.pop((aggregate.tenant, state.facts.agent_id), None)
                 if state.facts.parent is not None:
@@ -255,7 +255,7 @@ class RunDesk:
         self._timeline.folded(aggregate.id, event, at_ms)
 
     def found_live(self, aggregate: Aggregate) -> None:
-        if is_import(aggregate.state):
+        if is_importing(aggregate.state):
             return  # it holds no session and no handle: nothing of it is done here
         self._doorway.look_at(aggregate)
         self._timeline.found_live(aggregate.id, aggregate.state, self._clock_ms())
@@ -274,18 +274,18 @@ class RunDesk:
         self._known.found_over(first, last)
 
     def carry_out(
-        self, aggregate: Aggregate, effect: Kin, state: Any, partition: Partition
+        self, aggregate: Aggregate, effect: RelatedRunEffect, state: Any, partition: Partition
     ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
         return self._kin.carry_out(aggregate, effect, state, partition)
 
-    def standing(self, aggregate: Aggregate) -> Obey | None:
+    def standing(self, aggregate: Aggregate) -> ApplyWidePauses | None:
         """The pauses wider than the run that hold it now."""
         facts = getattr(aggregate.state, "facts", None)
         if self._pauses is None or facts is None:
             return None
         table = self._pauses()
         wanted = table.holding(aggregate.tenant, facts.definition.name)
-        return Obey(at_ms=self._clock_ms(), wanted=wanted, by=table.by)
+        return ApplyWidePauses(at_ms=self._clock_ms(), pauses=wanted, by=table.by)
 
     # --- preparing ---------------------------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class RunDesk:
             case ImportRun():
                 return self._starts.take_in(record, command, partition)
             case CancelRun():
-                cancel = Cancel(
+                cancel = CancelCommand(
                     at_ms=self._clock_ms(), command=command, cascaded=self._descendants(command.run_id, partition)
                 )
                 prepared = self._existing(command.run_id, command, partition, lambda: cancel)
@@ -328,23 +328,23 @@ class RunDesk:
                 prepared.despite_quarantine = prepared.aggregate is not None and not prepared.aggregate.unfolded
                 return prepared
             case CloseResident():
-                close = Close(at_ms=self._clock_ms(), command=command)
+                close = CloseCommand(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: close)
             case PauseRun():
-                pause = PauseIt(at_ms=self._clock_ms(), command=command)
+                pause = PauseCommand(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: pause)
             case ResumeRun():
-                resume = ResumeIt(at_ms=self._clock_ms(), command=command)
+                resume = ResumeCommand(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: resume)
             case PostInput():
-                given = Input(at_ms=self._clock_ms(), command=command)
+                given = InputCommand(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: given)
             case CompactRun():
-                compact = Compact(at_ms=self._clock_ms(), command=command)
+                compact = CompactCommand(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: compact)
             case ResolveCall():
                 # Sent again it is refused or has no place: what it resolved does not wait any more.
-                resolve = Resolve(at_ms=self._clock_ms(), command=command)
+                resolve = ResolveCallCommand(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: resolve)
             case ResolveInterruption():
                 return self._respond(command, partition)
@@ -390,7 +390,7 @@ class RunDesk:
         return Prepared(held, lambda: answering(self._clock_ms()), command.envelope.command_id)
 
     def _stop_turn(self, command: CancelTurn, partition: Partition) -> Prepared | Coroutine[Any, Any, Prepared]:
-        stop = StopTurn(at_ms=self._clock_ms(), command=command)
+        stop = CancelTurnCommand(at_ms=self._clock_ms(), command=command)
         prepared = self._existing(command.run_id, command, partition, lambda: stop)
         held = prepared.aggregate
         if held is None or self._so_far is None or not isinstance(held.state, AwaitingModel):
@@ -402,14 +402,16 @@ class RunDesk:
     ) -> Prepared:
         turn, attempt = state.turn, state.attempt
         text, blob = await so_far(held.id, turn, attempt)
-        stop = StopTurn(at_ms=self._clock_ms(), command=command, turn=turn, attempt=attempt, text=text, text_blob=blob)
+        stop = CancelTurnCommand(
+            at_ms=self._clock_ms(), command=command, turn=turn, attempt=attempt, text=text, text_blob=blob
+        )
         return Prepared(held, lambda: stop, command.envelope.command_id)
 
     def _quarantine(self, command: QuarantineRun, partition: Partition) -> Prepared:
         held = self._existing(command.run_id, command, partition, lambda: None).aggregate
         if held is None:
             return Prepared(None)
-        quarantine = Quarantine(at_ms=self._clock_ms(), command=command, was=held.quarantined)
+        quarantine = QuarantineCommand(at_ms=self._clock_ms(), command=command, existing_reason=held.quarantined)
         return Prepared(held, lambda: quarantine, command.envelope.command_id, despite_quarantine=True)
 
     def _release(self, command: ReleaseRun, partition: Partition) -> Prepared | Coroutine[Any, Any, Prepared]:
@@ -417,7 +419,7 @@ class RunDesk:
         if held is None:
             return Prepared(None)
         if not held.quarantined:
-            release = Release(at_ms=self._clock_ms(), command=command)
+            release = ReleaseCommand(at_ms=self._clock_ms(), command=command)
             return Prepared(held, lambda: release, command.envelope.command_id)
         return self._release_from_log(command, held, partition)
 
@@ -432,17 +434,17 @@ class RunDesk:
         found = held if isinstance(again, str) else again
         found.quarantined = held.quarantined
 
-        def order() -> Release:
+        def order() -> ReleaseCommand:
             if partition.aggregates.get(held.id) is not held or held.seq != seq:
                 raise ValueError(f"{held.id} has changed while it was folded again: release it once more")
             if error and getattr(held.state, "facts", None) is None:
                 raise ValueError(f"{held.id} cannot be folded from its first event on: {error}")
-            return Release(
+            return ReleaseCommand(
                 at_ms=self._clock_ms(),
                 command=command,
-                was=held.quarantined,
+                existing_reason=held.quarantined,
                 error=error,
-                obey=self.standing(found),
+                wide_pauses=self.standing(found),
             )
 
         return Prepared(found, order, command.envelope.command_id, despite_quarantine=True)

@@ -9,7 +9,7 @@ from loomlog.schemas.client_names import as_seen
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.services.core.run.conversation import compaction
-from loomlog.services.core.run.lifecycle.fork import merged
+from loomlog.services.core.run.lifecycle.fork import merge_sampling
 
 
 def narrowed(definition: AgentDefinition, command: StartRun) -> AgentDefinition:
@@ -20,8 +20,8 @@ def narrowed(definition: AgentDefinition, command: StartRun) -> AgentDefinition:
     return replace(
         definition,
         tools=tools,
-        sampling=merged(definition.sampling, command.sampling),
-        compaction=compaction.merged(definition.compaction, command.compaction),
+        sampling=merge_sampling(definition.sampling, command.sampling),
+        compaction=compaction.merge_compaction(definition.compaction, command.compaction),
     )
 
 

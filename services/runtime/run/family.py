@@ -17,38 +17,38 @@ from loomlog.schemas.generated.values import ForkPoint, RunPosition, Usage
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.run.commands import (
     FAILED,
+    ApplyWidePauses,
     CallKey,
-    Import,
-    ModelErred,
-    NotBegun,
-    Obey,
-    Order,
-    Reconciled,
-    Recover,
+    CallsUnstarted,
+    ImportCommand,
+    ModelFailed,
+    RecoverCommand,
+    RunCommand,
+    RunTimerFired,
     SummaryFailed,
-    ToolDone,
-    Woken,
+    ToolCompleted,
+    ToolReconciled,
 )
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.evolve import REDUCER_VERSION, evolve
-from loomlog.services.core.run.lifecycle.event_import import is_import
-from loomlog.services.core.run.lifecycle.fork import origin_of
-from loomlog.services.core.run.lifecycle.timers import wakes_at
+from loomlog.services.core.run.lifecycle.event_import import is_importing
+from loomlog.services.core.run.lifecycle.fork import conversation_origin
+from loomlog.services.core.run.lifecycle.timers import next_timer_at
 from loomlog.services.core.run.react import (
     CallModel,
     CallTool,
+    CancelChildren,
     Effect,
-    EndChildren,
-    Kin,
+    EnsureChild,
+    EnsureParent,
+    NotifyParent,
     ReconcileTool,
-    SeeToChild,
-    SeeToParent,
+    RelatedRunEffect,
     StopCalls,
     Summarise,
-    TellParent,
+    pending_related_effects,
     react,
-    unsettled,
 )
 from loomlog.services.core.run.state import (
     Absent,
@@ -64,7 +64,7 @@ from loomlog.services.core.run.state import (
 from loomlog.services.core.run.tools import unknown_outcome
 
 NO_USAGE = Usage()
-KIN = (SeeToChild, TellParent, EndChildren, SeeToParent)
+KIN = (EnsureChild, NotifyParent, CancelChildren, EnsureParent)
 """A tuple, because a union is made anew at every look."""
 
 
@@ -80,54 +80,56 @@ class RunFamily:
         return Absent(run_id=aggregate, history=history or ())
 
     def history(self, state: State) -> tuple[Message, ...]:
-        return conversation(state)
+        return build_conversation(state)
 
     def origin(self, first_event: Event | None) -> RunPosition | ForkPoint | None:
-        return origin_of(first_event)
+        return conversation_origin(first_event)
 
     evolve = staticmethod(evolve)
     decide = staticmethod(decide)
 
-    def times(self, order: Order) -> tuple[int, ...]:
-        return order.times if isinstance(order, Import) else ()
+    def times(self, order: RunCommand) -> tuple[int, ...]:
+        return order.times if isinstance(order, ImportCommand) else ()
 
     react = staticmethod(react)
 
-    def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Obey | None = None) -> Recover:
+    def recover(
+        self, at_ms: int, still_running: frozenset[Hashable], standing: ApplyWidePauses | None = None
+    ) -> RecoverCommand:
         keys: frozenset[CallKey] = frozenset(key for key in still_running if isinstance(key, tuple))
-        return Recover(at_ms=at_ms, still_running=keys, obey=standing)
+        return RecoverCommand(at_ms=at_ms, still_running=keys, wide_pauses=standing)
 
-    def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> NotBegun:
-        return NotBegun(at_ms=at_ms, keys=frozenset(key for key in keys if isinstance(key, tuple)))
+    def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> CallsUnstarted:
+        return CallsUnstarted(at_ms=at_ms, keys=frozenset(key for key in keys if isinstance(key, tuple)))
 
     def wakes_at(self, state: State) -> int:
-        at_ms = wakes_at(state)
-        return 0 if at_ms and is_import(state) else at_ms
+        at_ms = next_timer_at(state)
+        return 0 if at_ms and is_importing(state) else at_ms
 
-    def woken(self, at_ms: int) -> Woken:
-        return Woken(at_ms=at_ms)
+    def woken(self, at_ms: int) -> RunTimerFired:
+        return RunTimerFired(at_ms=at_ms)
 
     def open_calls(self, state: State) -> frozenset[Hashable]:
-        return frozenset(unknown_outcome.open_keys(state))
+        return frozenset(unknown_outcome.open_call_keys(state))
 
     def worth_waiting_for(self, state: State) -> frozenset[Hashable]:
-        return frozenset(unknown_outcome.keys_worth_waiting_for(state))
+        return frozenset(unknown_outcome.costly_call_keys(state))
 
     def is_over(self, state: State) -> bool:
         return isinstance(state, (Ended, Refused))
 
     def quarantined(self, state: State) -> str:
         # One that is only told here was quarantined where it happened; its next part must be heard.
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)) and not is_import(
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)) and not is_importing(
             state
         ):
-            return state.facts.quarantined
+            return state.facts.quarantine_error
         return ""
 
     def crashed(self, effect: Effect, error: str, at_ms: int) -> Any:
         match effect:
             case CallModel():
-                return ModelErred(
+                return ModelFailed(
                     at_ms=at_ms,
                     turn=effect.turn,
                     attempt=effect.attempt,
@@ -139,7 +141,7 @@ class RunFamily:
                     duration_ms=0,
                 )
             case CallTool():
-                return ToolDone(
+                return ToolCompleted(
                     at_ms=at_ms,
                     turn=effect.turn,
                     index=effect.index,
@@ -151,7 +153,7 @@ class RunFamily:
                     duration_ms=0,
                 )
             case ReconcileTool():
-                return Reconciled(
+                return ToolReconciled(
                     at_ms=at_ms,
                     turn=effect.turn,
                     index=effect.index,
@@ -169,7 +171,7 @@ class RunFamily:
                     message=f"the summary call crashed in loomlog: {error}",
                     duration_ms=0,
                 )
-            case StopCalls() | SeeToChild() | TellParent() | EndChildren() | SeeToParent():
+            case StopCalls() | EnsureChild() | NotifyParent() | CancelChildren() | EnsureParent():
                 raise AssertionError(f"{type(effect).__name__} is not a call")
 
     def stops(self, effect: Effect) -> bool:
@@ -178,8 +180,8 @@ class RunFamily:
     def is_local(self, effect: Effect) -> bool:
         return isinstance(effect, KIN)
 
-    def unsettled(self, state: State) -> tuple[Kin, ...]:
-        return unsettled(state)
+    def unsettled(self, state: State) -> tuple[RelatedRunEffect, ...]:
+        return pending_related_effects(state)
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
         return RunQuarantined(error=error, record_topic=topic, record_offset=offset)

@@ -19,8 +19,13 @@ from dataclasses import replace
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import AgentDefinition, VolumeGrant
-from loomlog.services.core.run.commands import Refusal
-from loomlog.services.core.run.lifecycle.fork import DIGEST_PREFIX_MIN, content_sha256, is_hearsay, overridden
+from loomlog.services.core.run.commands import CommandRefusal
+from loomlog.services.core.run.lifecycle.fork import (
+    DIGEST_PREFIX_MIN,
+    content_sha256,
+    is_foreign_event,
+    override_definition,
+)
 from loomlog.services.core.run.limits import ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
 from loomlog.services.runtime.models.definition_resolver import Definitions
 from loomlog.services.runtime.run.definition_overrides import granted_by_both
@@ -30,10 +35,10 @@ CURRENT = "current"
 
 def definition_of(
     command: ForkRun, started: RunStarted, definitions: Definitions, *, tenant: str
-) -> AgentDefinition | Refusal:
+) -> AgentDefinition | CommandRefusal:
     """The definition of the fork, or why there is none."""
     chosen = _chosen(command, started, definitions, tenant)
-    if isinstance(chosen, Refusal):
+    if isinstance(chosen, CommandRefusal):
         return chosen
     overrides = command.overrides
     if overrides is None:
@@ -42,21 +47,23 @@ def definition_of(
         there = ", ".join(sorted(definitions.providers()))
         return _wrong(f"overrides.provider is {overrides.provider[:80]!r}: there are {there}")
     if overrides.tools is None:
-        return overridden(chosen, overrides, tools=chosen.tools)
+        return override_definition(chosen, overrides, tools=chosen.tools)
     for name in overrides.tools:
         if not granted_by_both(chosen.tools, (name,)):
             granted = ", ".join(chosen.tools) or "no tools"
             return _wrong(f"overrides.tools: {name[:80]!r} is none of the agent's tools; it has {granted}")
-    return overridden(chosen, overrides, tools=granted_by_both(chosen.tools, overrides.tools))
+    return override_definition(chosen, overrides, tools=granted_by_both(chosen.tools, overrides.tools))
 
 
-def _wrong(message: str) -> Refusal:
-    return Refusal(code="bad_request", message=message)
+def _wrong(message: str) -> CommandRefusal:
+    return CommandRefusal(code="bad_request", message=message)
 
 
-def _chosen(command: ForkRun, started: RunStarted, definitions: Definitions, tenant: str) -> AgentDefinition | Refusal:
+def _chosen(
+    command: ForkRun, started: RunStarted, definitions: Definitions, tenant: str
+) -> AgentDefinition | CommandRefusal:
     pinned, wanted = started.definition, command.definition
-    if not command.agent and not wanted and not is_hearsay(started):
+    if not command.agent and not wanted and not is_foreign_event(started):
         return pinned
     if command.agent and wanted not in ("", CURRENT):
         return _wrong("agent and definition name two definitions: give one of them")
@@ -69,8 +76,8 @@ def _chosen(command: ForkRun, started: RunStarted, definitions: Definitions, ten
     )
     if command.agent or wanted == CURRENT:
         return current
-    if is_hearsay(started):
-        if isinstance(current, Refusal):
+    if is_foreign_event(started):
+        if isinstance(current, CommandRefusal):
             return _not_here(started, current)
         if not wanted or (len(wanted) >= DIGEST_PREFIX_MIN and pinned.sha256.startswith(wanted)):
             return as_here(pinned, current)
@@ -88,7 +95,7 @@ def _chosen(command: ForkRun, started: RunStarted, definitions: Definitions, ten
 # --- definitions that came in a file ---------------------------------------------------------------------------------
 
 
-def as_here(told: AgentDefinition, here: AgentDefinition) -> AgentDefinition | Refusal:
+def as_here(told: AgentDefinition, here: AgentDefinition) -> AgentDefinition | CommandRefusal:
     """The definition an imported run says it had, as far as a caller might ask for it: `here`, what its agent is now,
     with the told model, words and bounds of the answer, and of tools and volumes what both have.
 
@@ -132,7 +139,7 @@ def _bound(told: int, most: int) -> int:
     return min(max(0, told), most)
 
 
-def _not_here(started: RunStarted, why: Refusal) -> Refusal:
+def _not_here(started: RunStarted, why: CommandRefusal) -> CommandRefusal:
     message = (
         f"the run was imported, so its fork has what its agent has here, and that cannot be had: {why.message}; "
         "name an agent that goes on with it"

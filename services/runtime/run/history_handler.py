@@ -17,10 +17,10 @@ from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import ForkRun, ImportRun
 from loomlog.schemas.generated.run_events import Event, RunStarted
 from loomlog.schemas.generated.values import AgentDefinition, ForkPoint, RunPosition
-from loomlog.services.core.run.commands import Fork, Import, Obey, Origin, Refusal
-from loomlog.services.core.run.conversation.conversation import conversation
-from loomlog.services.core.run.lifecycle.fork import origin_of, user_of
-from loomlog.services.core.run.run_facts import Facts, Pause
+from loomlog.services.core.run.commands import ApplyWidePauses, CommandRefusal, ForkCommand, ForkOrigin, ImportCommand
+from loomlog.services.core.run.conversation.conversation import build_conversation
+from loomlog.services.core.run.lifecycle.fork import conversation_origin, fork_user_id
+from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
 from loomlog.services.runtime.models.definition_resolver import Definitions
 from loomlog.services.runtime.run.fork_definition import definition_of
@@ -67,21 +67,23 @@ class Relatives:
         self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition, *, traceparent: str
     ) -> Prepared:
         """The fork made ready. Raises Transient."""
-        origin: Origin | None = None
-        unreadable: Refusal | None = None
+        origin: ForkOrigin | None = None
+        unreadable: CommandRefusal | None = None
         position = await self._find(command.origin_run_id, command.envelope.tenant, partition)
         if position is not None:
             try:
                 found = await self._past.prefix(self._number, position, command.at_seq)
             except BrokenHistory as error:
-                unreadable = Refusal(code="run_quarantined", message=f"{command.origin_run_id} is not whole: {error}")
+                unreadable = CommandRefusal(
+                    code="run_quarantined", message=f"{command.origin_run_id} is not whole: {error}"
+                )
             else:
                 if found is not None and found.point is not None and isinstance(found.started, RunStarted):
-                    origin = Origin(started=found.started, state=found.aggregate.state, point=found.point)
-        history = None if origin is None else conversation(origin.state)
-        said = command if origin is None else await self._sealed(command, user_of(command, origin.started))
+                    origin = ForkOrigin(started=found.started, state=found.aggregate.state, point=found.point)
+        history = None if origin is None else build_conversation(origin.state)
+        said = command if origin is None else await self._sealed(command, fork_user_id(command, origin.started))
 
-        def order() -> Fork:
+        def order() -> ForkCommand:
             return self._fork_order(said, run_id, origin, unreadable, traceparent)
 
         aggregate = self._aggregate(record, run_id, command.envelope.tenant, history)
@@ -94,22 +96,27 @@ class Relatives:
         return found
 
     def _fork_order(
-        self, command: ForkRun, run_id: str, origin: Origin | None, unreadable: Refusal | None, traceparent: str
-    ) -> Fork:
+        self,
+        command: ForkRun,
+        run_id: str,
+        origin: ForkOrigin | None,
+        unreadable: CommandRefusal | None,
+        traceparent: str,
+    ) -> ForkCommand:
         tenant = command.envelope.tenant
         handle = command.agent_id or f"a_{run_id[2:]}"
-        found: AgentDefinition | Refusal | None = None
+        found: AgentDefinition | CommandRefusal | None = None
         if origin is not None:
             found = definition_of(command, origin.started, self._definitions, tenant=tenant)
-        return Fork(
+        return ForkCommand(
             at_ms=self._clock_ms(),
             command=command,
             session_id=f"s_{run_id[2:]}",
             agent_id=handle,
             origin=origin,
             definition=found if isinstance(found, AgentDefinition) else None,
-            unreadable=unreadable,
-            unresolved=found if isinstance(found, Refusal) else None,
+            origin_refusal=unreadable,
+            definition_refusal=found if isinstance(found, CommandRefusal) else None,
             handle_live_run=self._holder(tenant, handle),
             traceparent=traceparent,
             pauses=self._pauses(tenant, found.name) if isinstance(found, AgentDefinition) else (),
@@ -122,9 +129,9 @@ class Relatives:
         events, times = told(command)
         first = events[0] if events else None
         history: tuple[Message, ...] | None = None
-        if isinstance(first, RunStarted) and (there := origin_of(first)) is not None:
+        if isinstance(first, RunStarted) and (there := conversation_origin(first)) is not None:
             found = await self._origin_here(there, command.envelope.tenant, partition)
-            first, history = _moved(first, found), conversation(found.aggregate.state)
+            first, history = _moved(first, found), build_conversation(found.aggregate.state)
             events = (first, *events[1:])
         aggregate = self._aggregate(record, command.run_id, command.envelope.tenant, history)
         return self._import(command, aggregate, events, times)
@@ -148,16 +155,16 @@ class Relatives:
     def _import(
         self, command: ImportRun, aggregate: Aggregate, events: tuple[Event, ...], times: tuple[int, ...]
     ) -> Prepared:
-        def order() -> Import:
+        def order() -> ImportCommand:
             occupied, wanted = self._of_restored(command, aggregate, events) if command.continues else ("", ())
-            return Import(
+            return ImportCommand(
                 at_ms=self._clock_ms(),
                 command=command,
                 events=events,
                 times=times,
                 next_seq=aggregate.seq + 1,
-                obey=Obey(at_ms=self._clock_ms(), wanted=wanted, by=command.envelope.subject),
-                occupied=occupied,
+                wide_pauses=ApplyWidePauses(at_ms=self._clock_ms(), pauses=wanted, by=command.envelope.subject),
+                conflicting_run_id=occupied,
             )
 
         return Prepared(aggregate, order, command.envelope.command_id)
@@ -168,7 +175,7 @@ class Relatives:
         """The live run that has its session or handle here, and what holds it here besides its own pause."""
         tenant = command.envelope.tenant
         begun = getattr(aggregate.state, "facts", None) or next(iter(events), None)
-        if not isinstance(begun, Facts | RunStarted):
+        if not isinstance(begun, RunFacts | RunStarted):
             return "", ()  # the order is refused: a run begins with RunStarted
         occupied = self._speaker(tenant, begun.session_id) or self._holder(tenant, begun.agent_id)
         return occupied, self._pauses(tenant, begun.definition.name)

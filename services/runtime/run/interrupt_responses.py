@@ -12,14 +12,14 @@ from typing import Any
 
 from loomlog.connectors.errors import Permanent
 from loomlog.schemas.generated.run_commands import ResolveInterruption
-from loomlog.services.core.run.commands import Respond
-from loomlog.services.core.run.interrupts.interruptions import problem_of_answer, questions_of
+from loomlog.services.core.run.commands import AnswerInterruptionCommand
+from loomlog.services.core.run.interrupts.interruptions import answer_error, open_questions
 from loomlog.services.core.run.interrupts.questions import DECLINED
 from loomlog.services.core.run.state import State
 from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
 from loomlog.services.runtime.content.payloads import storable
 
-Answering = Callable[[int], Respond]
+Answering = Callable[[int], AnswerInterruptionCommand]
 """Gives the order for the time at which it is decided, UTC milliseconds."""
 
 
@@ -34,7 +34,7 @@ class Responses:
         self, command: ResolveInterruption, state: State, tenant: str, subject: str
     ) -> Answering | Coroutine[Any, Any, Answering]:
         """The order, to be awaited when content is encrypted. Raises Transient then."""
-        asked = [q for q in questions_of(state) if q.interrupt_id == command.interrupt_id]
+        asked = [q for q in open_questions(state) if q.interrupt_id == command.interrupt_id]
         options = asked[0].options if asked else ()
         if self._secrecy.is_on:
             return self._opened(command, options, tenant, subject)
@@ -49,17 +49,19 @@ class Responses:
             offered = [await self._secrecy.text(option, tenant) for option in options]
         except Permanent as error:
             problem = f"the answer cannot be compared with what is offered: {error}"
-            return lambda at_ms: Respond(at_ms=at_ms, command=command, problem=problem)
+            return lambda at_ms: AnswerInterruptionCommand(at_ms=at_ms, command=command, problem=problem)
         return self._answering(command, answer, offered, sealer.text)
 
     def _answering(
         self, command: ResolveInterruption, answer: str, options: Sequence[str], seal: Callable[[str], str]
     ) -> Answering:
-        problem = "" if command.disposition == DECLINED else problem_of_answer(answer, options)
+        problem = "" if command.disposition == DECLINED else answer_error(answer, options)
         kept = "" if problem else storable(self._mask(answer))
 
-        def at(at_ms: int) -> Respond:
+        def at(at_ms: int) -> AnswerInterruptionCommand:
             as_json = seal(json.dumps(kept, ensure_ascii=False))
-            return Respond(at_ms=at_ms, command=command, answer=seal(kept), answer_json=as_json, problem=problem)
+            return AnswerInterruptionCommand(
+                at_ms=at_ms, command=command, answer=seal(kept), answer_json=as_json, problem=problem
+            )
 
         return at

@@ -20,7 +20,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.run_commands import HandOverModelReply, HandOverToolResult
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
-from loomlog.services.core.run.commands import ModelAnswered, ToolDone
+from loomlog.services.core.run.commands import ModelAnswered, ToolCompleted
 
 log = logging.getLogger(__name__)
 
@@ -99,12 +99,12 @@ def command_of(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverMo
                 currency=order.currency,
                 duration_ms=order.duration_ms,
                 traceparent=order.traceparent,
-                wishes=order.wishes,
+                wishes=order.interruption_requests,
                 notices=order.notices,
                 credential_source=order.credential_source,
                 credential_scope=order.credential_scope,
             )
-        case ToolDone():
+        case ToolCompleted():
             return HandOverToolResult(
                 envelope=envelope,
                 run_id=run_id,
@@ -123,10 +123,10 @@ def command_of(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverMo
             return None
 
 
-def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> ModelAnswered | ToolDone:
+def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> ModelAnswered | ToolCompleted:
     """The result as it would have come from a call of this process. Raises ValueError when it makes no sense."""
     if isinstance(command, HandOverToolResult):
-        return ToolDone(
+        return ToolCompleted(
             at_ms=at_ms,
             turn=command.turn,
             index=command.index,
@@ -164,7 +164,7 @@ def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> Mo
         currency=command.currency,
         duration_ms=command.duration_ms,
         traceparent=command.traceparent,
-        wishes=command.wishes,
+        interruption_requests=command.wishes,
         notices=command.notices,
         credential_source=command.credential_source,
         credential_scope=command.credential_scope,

@@ -16,8 +16,8 @@ from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.generated.run_commands import ForkRun, ImportRun, StartRun
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.schemas.ids import hashed_token
-from loomlog.services.core.run.commands import Refusal, Start
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.commands import CommandRefusal, StartCommand
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.run_facts import Pause
 from loomlog.services.runtime.models.budget_reservation import StartBudgets
 from loomlog.services.runtime.models.definition_resolver import Definitions
@@ -35,7 +35,7 @@ MAX_COMMAND_BYTES = 620_000
 """A larger StartRun would not fit one append together with its definition; big blocks belong in the blob store."""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
-ERASED = Refusal(
+ERASED = CommandRefusal(
     code="content_erased",
     message="what the run was to begin with was erased before it began: start it anew with what it shall be asked",
 )
@@ -94,7 +94,7 @@ class Starts:
         prepared = starting if isinstance(starting, Prepared) else await starting
         order = prepared.order
         if exhausted is not None and order is not None:
-            prepared.order = lambda: replace(order(), exhausted=exhausted)
+            prepared.order = lambda: replace(order(), exhausted_limit=exhausted)
         return prepared
 
     def _start(
@@ -147,7 +147,7 @@ class Starts:
         if last is not None and last.tenant != tenant:
             last = None
         ended = self._past.kept(last.run_id) if last is not None else None
-        history = conversation(ended) if ended is not None else None
+        history = build_conversation(ended) if ended is not None else None
         found = not command.session_id or last is not None or self._known.session_is_live(command)
         aggregate = Aggregate(
             id=run_id,
@@ -157,17 +157,17 @@ class Starts:
         )
         trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
 
-        def order() -> Start:
+        def order() -> StartCommand:
             return replace(
                 self._order(command, run_id, last, found=found, traceparent=trace),
-                before=getattr(ended, "facts", None),
+                previous_facts=getattr(ended, "facts", None),
             )
 
         return Prepared(aggregate, order, command.envelope.command_id)
 
     def _order(
         self, command: StartRun, run_id: str, last: PastRun | None, *, found: bool, traceparent: str = ""
-    ) -> Start:
+    ) -> StartCommand:
         tenant = command.envelope.tenant
         session = command.session_id or f"s_{run_id[2:]}"
         handle = command.agent_id or f"a_{run_id[2:]}"
@@ -183,14 +183,14 @@ class Starts:
             )
         )
         definition = narrowed(resolved, command) if isinstance(resolved, AgentDefinition) else None
-        return Start(
+        return StartCommand(
             at_ms=self._clock_ms(),
             command=command,
             session_id=session,
             agent_id=handle,
             definition=definition,
-            unresolved=resolved if isinstance(resolved, Refusal) else None,
-            session_found=found,
+            definition_refusal=resolved if isinstance(resolved, CommandRefusal) else None,
+            session_exists=found,
             session_live_run=self._known.sessions.get((tenant, session), ""),
             handle_live_run=self._known.handles.get((tenant, handle), ""),
             continues=last.position if last is not None else None,

@@ -48,7 +48,7 @@ from loomlog.schemas.generated.run_events import (
     RunQuarantined,
 )
 from loomlog.services.core.run.react import CallModel, CallTool, Summarise
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused
 from loomlog.services.runtime.telemetry import span_attributes
 from loomlog.services.runtime.telemetry.span_attributes import Attributes
@@ -159,7 +159,7 @@ class OtelTracing:
     def timeline(self) -> "OtelTimeline":
         return OtelTimeline(self)
 
-    def turn_ended(self, facts: Facts, turn: int, *, began_ms: int, ended_ms: int) -> None:
+    def turn_ended(self, facts: RunFacts, turn: int, *, began_ms: int, ended_ms: int) -> None:
         """A turn as a whole."""
         span = self._begin(
             f"turn {turn}",
@@ -191,7 +191,7 @@ class OtelTracing:
     def _begin(
         self,
         name: str,
-        facts: Facts,
+        facts: RunFacts,
         span_id: int,
         *,
         parent_id: int,
@@ -299,7 +299,7 @@ class OtelTimeline:
                 case _:
                     pass
 
-    def _turn_over(self, facts: Facts, at_ms: int) -> None:
+    def _turn_over(self, facts: RunFacts, at_ms: int) -> None:
         begun = self._turns.pop(facts.run_id, None)
         if begun is not None:
             turn, began_ms = begun

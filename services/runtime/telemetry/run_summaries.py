@@ -85,14 +85,14 @@ class _Sums:
         if state.status == "failed":
             self.failed[agent] += 1
         if calls := facts.turns + facts.model_errors:
-            model = (_cut(facts.current.provider), _cut(facts.current.model))
+            model = (_cut(facts.current_model.provider), _cut(facts.current_model.model))
             self.calls[model] += calls
             self.call_errors[model] += facts.model_errors
         for message in facts.messages[facts.inherited_messages :]:
             for block in message.blocks:
                 if isinstance(block, ToolResultBlock):
                     self._add_tool(block.name, block.is_error)
-        for answer in state.answers:  # results of the turn in whose middle the run ended
+        for answer in state.results:  # results of the turn in whose middle the run ended
             self._add_tool(answer.call.name, answer.is_error)
         self.input_tokens += facts.usage.input_tokens
         self.output_tokens += facts.usage.output_tokens

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from loomlog.connectors.protocols import Reply
 from loomlog.schemas.generated.values import Usage
 from loomlog.services.core.run.react import CallModel, CallTool, Summarise
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools, Ended
 from loomlog.services.runtime.telemetry.tracing import tool_name
 
@@ -19,7 +19,7 @@ WELL_KNOWN_PROVIDERS: Mapping[str, str] = {"gemini": "gcp.gemini"}
 Attributes = dict[str, str | int | bool | Sequence[str]]
 
 
-def of_model_call(effect: CallModel | Summarise, facts: Facts) -> Attributes:
+def of_model_call(effect: CallModel | Summarise, facts: RunFacts) -> Attributes:
     found = _common(facts) | {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _provider(effect.provider),
@@ -54,7 +54,7 @@ def of_tool_call(effect: CallTool, state: AwaitingTools) -> Attributes:
     }
 
 
-def of_turn(facts: Facts, turn: int) -> Attributes:
+def of_turn(facts: RunFacts, turn: int) -> Attributes:
     return _common(facts) | {"loomlog.turn": turn}
 
 
@@ -66,8 +66,8 @@ def of_run(state: Ended, tenant: str) -> Attributes:
         | {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.version": definition.sha256,
-            "gen_ai.provider.name": _provider(facts.current.provider),
-            "gen_ai.request.model": facts.current.model,
+            "gen_ai.provider.name": _provider(facts.current_model.provider),
+            "gen_ai.request.model": facts.current_model.model,
             "loomlog.tenant": tenant,
             "loomlog.run.status": state.status,
             "loomlog.run.turns": facts.turns,
@@ -81,7 +81,7 @@ def of_run(state: Ended, tenant: str) -> Attributes:
     return found
 
 
-def _common(facts: Facts) -> Attributes:
+def _common(facts: RunFacts) -> Attributes:
     return {
         "gen_ai.agent.name": facts.definition.name,
         "gen_ai.conversation.id": facts.session_id,

@@ -5,7 +5,7 @@ the model sees: an unknown tool, bad arguments, a time-out, an error of the outs
 without a result. Hooks (hooks.py) look at calls before they are made and at what they gave; a call that nobody looks at
 costs one look at an empty table more.
 
-Before: react asked for CallTool. After: decide with ToolDone.
+Before: react asked for CallTool. After: decide with ToolCompleted.
 """
 
 import asyncio
@@ -36,15 +36,15 @@ from loomlog.services.core.run.commands import (
     DID_NOT_HAPPEN,
     FAILED,
     HAPPENED,
-    ChildrenAsked,
-    Reconciled,
-    ToolDone,
+    ChildrenRequested,
+    ToolCompleted,
+    ToolReconciled,
 )
 from loomlog.services.core.run.react import CallTool, ReconcileTool
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import OUTCOME_UNKNOWN, AwaitingTools
-from loomlog.services.core.run.subagents.delegation import Delegation, result
-from loomlog.services.core.run.tools.unknown_outcome import open_call
+from loomlog.services.core.run.subagents.delegation import Delegation, compose_result
+from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
 from loomlog.services.runtime.content.encryption import CLEAR, IN_CLEAR, Clear, Secrecy
 from loomlog.services.runtime.content.payloads import inline_or_blob, storable
 from loomlog.services.runtime.content.redaction import without
@@ -102,21 +102,21 @@ class ToolCalls:
         self._slots: OrderedDict[str, asyncio.Semaphore] = OrderedDict()
         self._in_use: dict[str, int] = {}
 
-    async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolDone | ChildrenAsked:
+    async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolCompleted | ChildrenRequested:
         """The order that tells the core how the call went."""
         # Before the call: afterwards nothing may come between its result and the log.
         sealer: Sealer | Clear = CLEAR
         if self._secrecy.is_on:
             sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
             effect, state = await self._opened(effect, state, tenant)
-        opened = open_call(state, effect.turn, effect.index)
+        opened = find_call_of_turn(state, effect.turn, effect.index)
         if opened is not None and opened.delegation is not None:
             return await self._gathered(effect, state, opened.delegation, sealer, tenant)
         # By the name of the method: a look at a runtime protocol takes 10 microseconds.
         tool: Any = self._tools.find(effect.name)
         if hasattr(tool, "plan") and effect.name in self._contexts.granted(state.facts, tenant):
             return await self._planned(effect, state, tool, sealer, tenant)
-        if len(state.asked) <= self._parallelism:
+        if len(state.requested_calls) <= self._parallelism:
             called = await self._called(effect, state, tenant)  # all calls of the turn fit at once
         else:
             slot = self._slots.setdefault(effect.run_id, asyncio.Semaphore(self._parallelism))
@@ -132,7 +132,7 @@ class ToolCalls:
 
     async def _planned(
         self, effect: CallTool, state: AwaitingTools, tool: Any, sealer: Sealer | Clear, tenant: str
-    ) -> ToolDone | ChildrenAsked:
+    ) -> ToolCompleted | ChildrenRequested:
         """What a call wants of sub-agents, after the hooks before it; nothing of it is done here."""
         arguments: Mapping[str, Any] | None = None
         try:
@@ -155,7 +155,7 @@ class ToolCalls:
         wanted = tool.plan(arguments)
         if not isinstance(wanted, ChildrenWanted):
             return await self._results.done(effect, Returned(result=wanted, outcome="error", acts=acts), sealer)
-        return ChildrenAsked(
+        return ChildrenRequested(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             index=effect.index,
@@ -176,7 +176,7 @@ class ToolCalls:
 
     async def _gathered(
         self, effect: CallTool, state: AwaitingTools, wanted: Delegation, sealer: Sealer | Clear, tenant: str
-    ) -> ToolDone:
+    ) -> ToolCompleted:
         """The result of a call whose children have all returned, for results the core cannot put together."""
         try:
             texts = [
@@ -188,7 +188,7 @@ class ToolCalls:
         except OutsideError as error:
             failed = error_result(f"the sub-agents returned, but their results cannot be read: {error}")
             return await self._results.done(effect, failed, sealer)
-        text, is_error = result(wanted, texts)
+        text, is_error = compose_result(wanted, texts)
         returned = Returned(result=ToolResult(text=text, is_error=is_error), outcome="error" if is_error else "ok")
         chain = self._chain(effect, state.facts, tenant)
         if chain is not None:
@@ -197,7 +197,7 @@ class ToolCalls:
         returned.duration_ms = max(0, self._clock_ms() - wanted.began_at_ms)
         return await self._results.done(effect, returned, sealer)
 
-    async def reconcile(self, effect: ReconcileTool, state: AwaitingTools, tenant: str) -> Reconciled:
+    async def reconcile(self, effect: ReconcileTool, state: AwaitingTools, tenant: str) -> ToolReconciled:
         """The order that tells the core what the tool knows of a lost call. Whatever goes wrong is `failed`."""
         wait_ms = effect.not_before_ms - self._clock_ms()
         if effect.not_before_ms and wait_ms > 0:
@@ -225,7 +225,7 @@ class ToolCalls:
             verdict, text = FAILED, f"{effect.name} did not say in time what became of the call"
         except OutsideError as error:
             verdict, text = FAILED, sealer.short(storable(self._results.kept(str(error), values)))
-        return Reconciled(
+        return ToolReconciled(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             index=effect.index,
@@ -249,7 +249,7 @@ class ToolCalls:
         return opened, replace(state, facts=replace(state.facts, metadata=metadata))
 
     async def _asked(
-        self, effect: ReconcileTool, facts: Facts, tenant: str, credentials: Mapping[str, str]
+        self, effect: ReconcileTool, facts: RunFacts, tenant: str, credentials: Mapping[str, str]
     ) -> ToolResult | DidNotHappen | CannotTell:
         tool: Tool | None = self._contexts.shelf(facts, tenant).find(effect.name)
         if tool is None or not isinstance(tool, Reconciler):
@@ -261,7 +261,7 @@ class ToolCalls:
 
     # --- hooks -------------------------------------------------------------------------------------------------------
 
-    def _chain(self, effect: Called, facts: Facts, tenant: str) -> Chain | None:
+    def _chain(self, effect: Called, facts: RunFacts, tenant: str) -> Chain | None:
         return None if self._hooks is None else self._hooks.chain(tenant, facts.definition.name, effect.name)
 
     async def _looked_at(
@@ -327,7 +327,7 @@ class ToolCalls:
         return returned
 
     async def _made(
-        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, facts: Facts, tenant: str
+        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, facts: RunFacts, tenant: str
     ) -> Returned:
         """The call itself, within its time. Secrets of the run are masked in what it gives."""
         try:
@@ -362,7 +362,7 @@ def _hooked_call(
         turn=effect.turn,
         index=effect.index,
         attempt=effect.attempt,
-        call_id=state.asked[effect.index].id,
+        call_id=state.requested_calls[effect.index].id,
         name=effect.name,
         effect_class=effect_class,
     )

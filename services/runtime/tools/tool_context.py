@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from loomlog.connectors.protocols import ToolContext, VolumeBinding
 from loomlog.services.core.run.conversation.conversation import used_tokens
 from loomlog.services.core.run.react import CallTool, ReconcileTool
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.runtime.models.model_calls import ToolShelf
 from loomlog.services.runtime.tools.allowed_hosts import chosen_hosts
 
@@ -30,16 +30,16 @@ class ToolContexts:
         self._operator_hosts = operator_hosts
         self._callers_choose_hosts = callers_choose_hosts
 
-    def shelf(self, facts: Facts, tenant: str) -> ToolShelf:
+    def shelf(self, facts: RunFacts, tenant: str) -> ToolShelf:
         """The tools that the run may use, with those that clients of its principal offer."""
         return self._tools.of(tenant, facts.subject)
 
-    def granted(self, facts: Facts, tenant: str) -> tuple[str, ...]:
+    def granted(self, facts: RunFacts, tenant: str) -> tuple[str, ...]:
         """Names of the tools that the run may call."""
         return tuple([spec.name for spec in self.shelf(facts, tenant).specs(facts.definition.tools)])
 
     def context(
-        self, effect: CallTool | ReconcileTool, facts: Facts, tenant: str, granted: tuple[str, ...]
+        self, effect: CallTool | ReconcileTool, facts: RunFacts, tenant: str, granted: tuple[str, ...]
     ) -> ToolContext:
         """What the tool is told; without credentials, which are looked up when a call is made."""
         definition = facts.definition
@@ -53,8 +53,8 @@ class ToolContexts:
             subject=facts.subject,
             user_id=facts.user_id,
             user_tier=facts.user_tier,
-            provider=facts.current.provider,
-            model=facts.current.model,
+            provider=facts.current_model.provider,
+            model=facts.current_model.model,
             tools=granted,
             volumes=self._bound_volumes(facts),
             allowed_hosts=hosts,
@@ -77,7 +77,7 @@ class ToolContexts:
             return chosen_hosts(self._operator_hosts, caller), "caller"
         return allowed_hosts(self._operator_hosts, caller), "caller"
 
-    def _bound_volumes(self, facts: Facts) -> tuple[VolumeBinding, ...]:
+    def _bound_volumes(self, facts: RunFacts) -> tuple[VolumeBinding, ...]:
         found: list[VolumeBinding] = []
         for grant in facts.definition.volumes:
             volume = self._volumes.get(grant.name)

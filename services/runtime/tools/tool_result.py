@@ -1,6 +1,6 @@
 """What becomes of a result on its way to the log: masked, bounded, sealed, in the blob store when it is long.
 
-Before: tool_calls.py. After: decide with ToolDone.
+Before: tool_calls.py. After: decide with ToolCompleted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from loomlog.connectors.protocols import Blobs, ToolResult
 from loomlog.schemas.generated.values import HookAct
 from loomlog.schemas.making import maker
 from loomlog.services.core.hooks import HookedResult
-from loomlog.services.core.run.commands import ToolDone
+from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.runtime.content.encryption import Clear
 from loomlog.services.runtime.content.payloads import inline_or_blob, storable
@@ -21,7 +21,7 @@ from loomlog.services.stream.encryption.subject_keys import Sealer
 
 MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
 """A longer result is cut; the built-in tools stay far below, this bounds foreign ones."""
-_tool_done = maker(ToolDone)  # at each call; see schemas/making.py
+_tool_done = maker(ToolCompleted)  # at each call; see schemas/making.py
 DENIED = "denied"
 """Outcome of a call that a hook refused."""
 
@@ -53,7 +53,7 @@ class ToolResults:
         self._mask = mask
         self._mask_result = mask if mask_results is None else mask_results
 
-    async def done(self, effect: CallTool, called: Returned, sealer: Sealer | Clear) -> ToolDone:
+    async def done(self, effect: CallTool, called: Returned, sealer: Sealer | Clear) -> ToolCompleted:
         """The order for a result: masked, bounded, sealed, and in the blob store when it is long."""
         found, outcome = called.result, called.outcome
         is_error = found.is_error

@@ -12,8 +12,8 @@ from typing import IO
 
 from loomlog.schemas.generated.values import ForkPoint, RunPosition
 from loomlog.services.core.run.evolve import REDUCER_VERSION
-from loomlog.services.core.run.history.replay import Entry, Folding, Replayed
-from loomlog.services.core.run.lifecycle.fork import origin_of
+from loomlog.services.core.run.history.replay import ReplayResult, RunFold, TimelineEntry
+from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.stream.archive.bundle import (
     BlobPart,
     BrokenBundle,
@@ -30,7 +30,7 @@ class BundleReplay:
     """A bundle, replayed. `replayed` is the run it is about; `drift` is of all its runs."""
 
     header: Header
-    replayed: Replayed
+    replayed: ReplayResult
     drift: tuple[str, ...]
     first_drift_seq: int
     earlier: int
@@ -56,10 +56,10 @@ def replay_bundle(
     drift: list[str] = []
     first_drift_seq = 0
     runs = list(header.runs)
-    entries: list[Entry] = []
+    entries: list[TimelineEntry] = []
     is_same_fold = header.reducer_version == REDUCER_VERSION
     current = _Current(runs.pop(0), None, reader, through_bytes=through_bytes)
-    done: Replayed | None = None
+    done: ReplayResult | None = None
     for item in reader:
         match item:
             case BundledEvent():
@@ -102,40 +102,46 @@ def replay_bundle(
 class _Current:
     """The run of the bundle that is being folded."""
 
-    def __init__(self, run: BundledRun, before: Replayed | None, reader: BundleReader, *, through_bytes: bool) -> None:
+    def __init__(
+        self, run: BundledRun, before: ReplayResult | None, reader: BundleReader, *, through_bytes: bool
+    ) -> None:
         self.run = run
         self._before = before
         self.skipped = 0
         """Events after the seq that was asked for."""
         history = () if before is None else before.history
-        self.folding = Folding(run.run_id, history=history, codec=reader.codec, through_bytes=through_bytes)
+        self.folding = RunFold(run.run_id, history=history, codec=reader.codec, checks_roundtrip=through_bytes)
 
-    def take(self, item: BundledEvent) -> Entry | None:
-        entry = self.folding.take(item.event)
+    def take(self, item: BundledEvent) -> TimelineEntry | None:
+        entry = self.folding.apply(item.event)
         if entry is not None and entry.seq == 1:
-            self._check_origin(origin_of(entry.event))
+            self._check_origin(conversation_origin(entry.event))
         return entry
 
     def _check_origin(self, origin: RunPosition | ForkPoint | None) -> None:
         before = self._before
         expected = None if origin is None else origin.run_id
         if expected != (None if before is None else before.run_id):
-            self.folding.differs(1, f"{self.run.run_id} goes on with {expected}, which is not the run before it here")
+            self.folding.report_drift(
+                1, f"{self.run.run_id} goes on with {expected}, which is not the run before it here"
+            )
         elif (
             isinstance(origin, ForkPoint)
             and before is not None
             and (origin.seq, origin.digest) != (before.seq, before.tail_digest.hex())
         ):
-            self.folding.differs(1, f"{self.run.run_id} left {origin.run_id} at another event than the bundle has")
+            self.folding.report_drift(1, f"{self.run.run_id} left {origin.run_id} at another event than the bundle has")
 
-    def folded(self, said: Folded, entries: tuple[Entry, ...], *, compare_state: bool) -> Replayed:
+    def folded(self, said: Folded, entries: tuple[TimelineEntry, ...], *, compare_state: bool) -> ReplayResult:
         """What came out, compared with what was said of it when the bundle was written."""
         folding = self.folding
         if not self.skipped:
-            pairs = [("seq", said.seq, folding.seq), ("digest", said.tail_digest, folding.tail.hex())]
+            pairs = [("seq", said.seq, folding.seq), ("digest", said.tail_digest, folding.tail_digest.hex())]
             for name, theirs, ours in pairs:
                 if theirs != ours:
-                    folding.differs(folding.seq, f"the bundle says the last {name} is {theirs}, its events give {ours}")
+                    folding.report_drift(
+                        folding.seq, f"the bundle says the last {name} is {theirs}, its events give {ours}"
+                    )
         found = folding.result(entries)
         if compare_state and not self.skipped and said.state_sha256 != found.state_sha256:
             sentence = f"the bundle says the state has sha256 {said.state_sha256}, the fold gives {found.state_sha256}"

@@ -18,8 +18,8 @@ from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, peek, read_envelope
 from loomlog.schemas.generated.values import ForkPoint
 from loomlog.schemas.reader import RawEvent, TermReader
-from loomlog.services.core.run.history.replay import Entry, Folding, Replayed
-from loomlog.services.core.run.lifecycle.fork import origin_of
+from loomlog.services.core.run.history.replay import ReplayResult, RunFold, TimelineEntry
+from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.stream.partition.ended_aggregates import MAX_CHAIN, Place
 from loomlog.services.stream.partition.fold import BrokenHistory
 
@@ -108,14 +108,14 @@ class RunLog:
     async def lineage(self, link: Link, first: RawEvent) -> list[Link]:
         """The run and all it goes on with, oldest first. Raises BrokenHistory when one is not where it should be."""
         links = [link]
-        place = origin_of(self._codec.decode(first.value).record)
+        place = conversation_origin(self._codec.decode(first.value).record)
         while place is not None:
             if len(links) > MAX_CHAIN:
                 raise BrokenHistory(f"more than {MAX_CHAIN} runs are chained at {place.run_id}")
             if place.last_offset >= links[-1].first_offset:
                 raise BrokenHistory(f"{links[-1].run_id} says it goes on with a run that lies after it")
             earlier = link_of(place)
-            place = origin_of(self._codec.decode((await self._first(earlier)).value).record)
+            place = conversation_origin(self._codec.decode((await self._first(earlier)).value).record)
             links.append(earlier)
         return links[::-1]
 
@@ -144,31 +144,31 @@ async def folded(
     to_seq: int = 0,
     through_bytes: bool = True,
     tally: Tally | None = None,
-    seen: Callable[[Link, Recorded, Entry | None], None] = lambda link, recorded, entry: None,
-) -> Replayed:
+    seen: Callable[[Link, Recorded, TimelineEntry | None], None] = lambda link, recorded, entry: None,
+) -> ReplayResult:
     """The newest run of a lineage, folded up to `to_seq` (0: all) with what it goes on with; its timeline is kept.
 
     Drift of an earlier run is drift of this one. `seen` is told every event. Raises Transient.
     """
-    before: Replayed | None = None
+    before: ReplayResult | None = None
     drift: list[str] = []
     first_drift_seq = 0
     for link in links:
         is_newest = link is links[-1]
         wanted = replace(link, until_seq=to_seq) if is_newest and to_seq else link
         history = () if before is None else before.history
-        folding = Folding(link.run_id, history=history, codec=codec, through_bytes=through_bytes)
-        entries: list[Entry] = []
+        folding = RunFold(link.run_id, history=history, codec=codec, checks_roundtrip=through_bytes)
+        entries: list[TimelineEntry] = []
         async with aclosing(log.accepted(wanted, tally=tally if is_newest else None)) as found:
             async for recorded in found:
-                entry = folding.take(recorded.event)
+                entry = folding.apply(recorded.event)
                 seen(link, recorded, entry)
                 if entry is not None and is_newest:
                     entries.append(entry)
                 if folding.seq % YIELD_EVERY == 0:
                     await asyncio.sleep(0)
-        if link.digest and (folding.seq, folding.tail.hex()) != (link.until_seq, link.digest):
-            folding.differs(
+        if link.digest and (folding.seq, folding.tail_digest.hex()) != (link.until_seq, link.digest):
+            folding.report_drift(
                 folding.seq, f"it is at seq {folding.seq}, not at the event {link.until_seq} that was forked"
             )
         before = folding.result(tuple(entries))

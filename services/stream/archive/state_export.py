@@ -22,7 +22,7 @@ from loomlog.schemas.codec import Codec, Undecodable, digest, read_envelope
 from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent, TermReader
-from loomlog.services.core.run.lifecycle.fork import origin_of
+from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.stream.archive.bundle import blob_refs
 from loomlog.services.stream.archive.run_log import WINDOW
 from loomlog.services.stream.archive.state_file import StatedRun
@@ -161,7 +161,7 @@ class Gathering:
                 if not isinstance(decoded, RunRefused):
                     self._break(event, partition, envelope.tenant, f"it does not begin at offset {event.offset}")
                 return
-            origin = origin_of(decoded)
+            origin = conversation_origin(decoded)
             added = self._database.execute(
                 "insert into runs (run_id, tenant, partition, first_offset, origin) values (?, ?, ?, ?, ?)"
                 " on conflict do nothing returning number",

@@ -18,9 +18,9 @@ from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.services.core.pauses import WrongPause, check
-from loomlog.services.core.run.history.replay import Folding
-from loomlog.services.core.run.lifecycle.event_import import is_import
-from loomlog.services.core.run.lifecycle.fork import is_hearsay, origin_of
+from loomlog.services.core.run.history.replay import RunFold
+from loomlog.services.core.run.lifecycle.event_import import is_importing
+from loomlog.services.core.run.lifecycle.fork import conversation_origin, is_foreign_event
 from loomlog.services.core.run.state import Ended, Refused
 from loomlog.services.families.budget.decide import wrong_account
 from loomlog.services.stream.archive.bundle import BlobPart
@@ -124,7 +124,7 @@ class _Run:
         if not ID_PATTERN.match(head.run_id):
             raise BrokenState(f"the file names a run {head.run_id[:80]!r}, which is no id")
         self._head = head
-        self._folding = Folding(head.run_id, codec=reader.codec, through_bytes=False)
+        self._folding = RunFold(head.run_id, codec=reader.codec, checks_roundtrip=False)
         self._keys_of_blobs = keys_of_blobs
         self._blobs_in_clear = blobs_in_clear
         self._key_ids: set[str] = set()
@@ -133,7 +133,7 @@ class _Run:
         self._is_restored = False
 
     def take(self, item: StatedEvent) -> None:
-        entry = self._folding.take(item.event)
+        entry = self._folding.apply(item.event)
         if self._folding.drift:
             raise BrokenState(f"{self._head.run_id}: {self._folding.drift[0]}")
         if entry is None or entry.tenant != self._head.tenant:
@@ -145,18 +145,18 @@ class _Run:
                 self._key_ids |= self._keys_of_blobs.get(sha256, set())
                 self._in_clear = self._in_clear or sha256 in self._blobs_in_clear
         if isinstance(entry.event, RunStarted):
-            self._is_restored = not is_hearsay(entry.event)
-            if (before := origin_of(entry.event)) is not None:
+            self._is_restored = not is_foreign_event(entry.event)
+            if (before := conversation_origin(entry.event)) is not None:
                 self._origin = before.run_id
 
     def check_end(self, found: CheckedState) -> None:
         """Raises BrokenState when it is not what its head says; `found` then knows what is to be known of it."""
         head, folding = self._head, self._folding
-        if (head.events, head.tail_digest) != (folding.seq, folding.tail.hex()):
+        if (head.events, head.tail_digest) != (folding.seq, folding.tail_digest.hex()):
             raise BrokenState(f"{head.run_id} has {folding.seq} events, not the {head.events} that its head promises")
         if isinstance(folding.state, Refused) or head.is_over != isinstance(folding.state, Ended):
             raise BrokenState(f"{head.run_id} is {type(folding.state).__name__}, which its head does not say")
-        if is_import(folding.state):
+        if is_importing(folding.state):
             if not self._is_restored:
                 found.hearsay.add(head.run_id)
             if not head.is_over:

@@ -1,6 +1,6 @@
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import Outgoing
-from loomlog.projections.engine.batch import Cursor, EventAt, Unreadable, read_records
+from loomlog.projections.engine.batch import Cursor, PositionedEvent, UnreadableEvent, read_records
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -27,7 +27,7 @@ def some_runs() -> Partition:
 def test_events_come_by_run_in_log_order_and_the_cursor_moves_past_them():
     batch = read_records(START, polled(some_runs().records))
     assert {run: [item.offset for item in items] for run, items in batch.runs.items()} == {"r_1": [1, 3], "r_2": [2]}
-    assert batch.moved == [Cursor(partition=0, next_offset=4, term=0, epoch=7)]
+    assert batch.new_cursors == [Cursor(partition=0, next_offset=4, term=0, epoch=7)]
     assert (batch.events, batch.stale, batch.problems) == (3, 0, [])
 
 
@@ -38,7 +38,7 @@ def test_a_zombies_records_are_counted_and_nothing_else():
     batch = read_records(START, polled(partition.records))
     assert batch.stale == 1
     assert [item.offset for item in batch.runs["r_1"]] == [1, 3]
-    assert batch.moved[0].term == 4
+    assert batch.new_cursors[0].term == 4
 
 
 def test_a_cursor_moves_past_records_that_change_nothing():
@@ -46,13 +46,13 @@ def test_a_cursor_moves_past_records_that_change_nothing():
     partition.claim()
     batch = read_records(START, polled(partition.records))
     assert batch.runs == {}
-    assert batch.moved == [Cursor(partition=0, next_offset=1, term=0, epoch=7)]
+    assert batch.new_cursors == [Cursor(partition=0, next_offset=1, term=0, epoch=7)]
 
 
 def test_reading_goes_on_under_the_term_of_the_cursor():
     records = polled(some_runs().records)
     first = read_records(START, {0: records[0][:2]})
-    batch = read_records({0: first.moved[0]}, {0: records[0][2:]})
+    batch = read_records({0: first.new_cursors[0]}, {0: records[0][2:]})
     assert sorted(batch.runs) == ["r_1", "r_2"]
 
 
@@ -61,7 +61,7 @@ def test_records_below_the_cursor_are_left_out():
     cursor = {0: Cursor(partition=0, next_offset=3, term=0)}
     assert list(read_records(cursor, records).runs) == ["r_1"]
     done = {0: Cursor(partition=0, next_offset=4, term=0)}
-    assert read_records(done, records).moved == []
+    assert read_records(done, records).new_cursors == []
 
 
 def test_a_record_without_a_frame_is_a_problem_of_no_run_with_its_bytes():
@@ -76,7 +76,7 @@ def test_a_record_without_a_frame_is_a_problem_of_no_run_with_its_bytes():
         b"garbage",
         b"k",
     )
-    assert batch.moved[0].next_offset == 5
+    assert batch.new_cursors[0].next_offset == 5
 
 
 def test_a_tombstone_is_a_problem():
@@ -87,8 +87,8 @@ def test_an_event_that_cannot_be_read_stands_in_its_place():
     partition = some_runs()
     partition.records[3] = partition.records[3][:-1]
     first, second = read_records(START, polled(partition.records)).runs["r_1"]
-    assert isinstance(first, EventAt)
-    assert isinstance(second, Unreadable)
+    assert isinstance(first, PositionedEvent)
+    assert isinstance(second, UnreadableEvent)
     assert second.problem.kind == "undecodable"
     assert second.problem.value == partition.records[3]
 
@@ -106,7 +106,8 @@ def test_a_command_among_the_events_is_no_event():
     partition.records.append(local_codec().encode(command))
     batch = read_records(START, polled(partition.records))
     assert (
-        batch.stale + len(batch.problems) + sum(isinstance(i, Unreadable) for r in batch.runs.values() for i in r) == 1
+        batch.stale + len(batch.problems) + sum(isinstance(i, UnreadableEvent) for r in batch.runs.values() for i in r)
+        == 1
     )
 
 

@@ -135,10 +135,10 @@ def test_changes_are_sorted_by_key():
 
 def test_a_run_that_is_over_need_not_be_kept():
     known = projected([RECORDS]).known
-    assert {run_id for run_id, run in known.items() if not run.over} == set()
-    assert not projected([RECORDS[:5]]).known["r_talk"].over
+    assert {run_id for run_id, run in known.items() if not run.is_over} == set()
+    assert not projected([RECORDS[:5]]).known["r_talk"].is_over
 
 
 def test_a_cursor_without_news_gives_no_changes():
     batch = read_records({0: Cursor(partition=0, next_offset=len(RECORDS), term=0)}, {0: RECORDS})
-    assert batch.moved == []
+    assert batch.new_cursors == []

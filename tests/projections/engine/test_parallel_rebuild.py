@@ -1,10 +1,10 @@
-from loomlog.projections.engine.parallel_rebuild import shares
+from loomlog.projections.engine.parallel_rebuild import divide_partitions
 
 
 def test_partitions_are_dealt_so_that_nobody_has_much_more_than_another():
-    assert shares({0: 10, 1: 70, 2: 30, 3: 40}, 2) == [{1: 70, 0: 10}, {3: 40, 2: 30}]
+    assert divide_partitions({0: 10, 1: 70, 2: 30, 3: 40}, 2) == [{1: 70, 0: 10}, {3: 40, 2: 30}]
 
 
 def test_there_are_no_more_shares_than_partitions():
-    assert shares({0: 5}, 4) == [{0: 5}]
-    assert shares({}, 4) == []
+    assert divide_partitions({0: 5}, 4) == [{0: 5}]
+    assert divide_partitions({}, 4) == []

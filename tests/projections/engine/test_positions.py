@@ -6,7 +6,7 @@ from loomlog.connectors.errors import Permanent
 from loomlog.projections.engine import positions
 from loomlog.projections.engine.builds import Builds
 from loomlog.projections.engine.cursors import Position
-from loomlog.projections.engine.positions import Arrival, PositionWatch
+from loomlog.projections.engine.positions import PositionWatch, WaitResult
 from loomlog.projections.engine.run_projection import RunProjection
 from tests.projections.engine.test_fold import RECORDS
 from tests.projections.stories import TOPIC
@@ -34,7 +34,7 @@ async def watch(connecting, prefix, builds):
 
 async def test_a_position_that_was_passed_is_reached_at_once(projection, watch):
     await projection.apply({0: RECORDS[:10]})
-    assert await watch.wait(at(9), timeout_s=5) == Arrival(reached=True, lag=0)
+    assert await watch.wait(at(9), timeout_s=5) == WaitResult(is_reached=True, lag=0)
 
 
 async def test_a_reader_wakes_when_the_projection_passes_its_place(projection, watch):
@@ -45,14 +45,14 @@ async def test_a_reader_wakes_when_the_projection_passes_its_place(projection, w
             await asyncio.sleep(0)
     assert not waiting.done()
     await projection.apply({0: RECORDS[12:13]})
-    assert await waiting == Arrival(reached=True, lag=0)
+    assert await waiting == WaitResult(is_reached=True, lag=0)
 
 
 async def test_the_wait_is_bounded_and_says_how_much_is_missing(projection, watch):
     await projection.apply({0: RECORDS[:10]})
-    assert await watch.wait(at(9), timeout_s=5) == Arrival(reached=True, lag=0)
-    assert await watch.wait(at(14), timeout_s=0.05) == Arrival(reached=False, lag=5)
-    assert await watch.wait(at(3, partition=7), timeout_s=0) == Arrival(reached=False, lag=4)
+    assert await watch.wait(at(9), timeout_s=5) == WaitResult(is_reached=True, lag=0)
+    assert await watch.wait(at(14), timeout_s=0.05) == WaitResult(is_reached=False, lag=5)
+    assert await watch.wait(at(3, partition=7), timeout_s=0) == WaitResult(is_reached=False, lag=4)
     assert watch._waiters == {}
 
 
@@ -92,12 +92,12 @@ async def test_a_lost_connection_is_made_anew_and_waiters_go_on_waiting(
     task = asyncio.create_task(watch.run())
     try:
         await projection.apply({0: RECORDS[:1]})
-        assert (await watch.wait(at(0), timeout_s=5)).reached
+        assert (await watch.wait(at(0), timeout_s=5)).is_reached
         waiting = asyncio.create_task(watch.wait(at(5), timeout_s=5))
         async with await connecting() as other:
             await other.execute("SELECT pg_terminate_backend(%s)", (made[0].info.backend_pid,))
         await projection.apply({0: RECORDS[1:6]})
-        assert (await waiting).reached
+        assert (await waiting).is_reached
         assert len(made) == 2
     finally:
         task.cancel()
@@ -124,13 +124,13 @@ async def test_tables_that_do_not_exist_yet_are_waited_for(connection, connectin
     watch = PositionWatch(connecting, prefix)
     task = asyncio.create_task(watch.run())
     try:
-        assert not (await watch.wait(at(0), timeout_s=0.1)).reached
+        assert not (await watch.wait(at(0), timeout_s=0.1)).is_reached
         builds = Builds(connection, prefix)
         await builds.prepare()
         projection = RunProjection(connection, builds.build(1), TOPIC, owner="tests")
         await projection.claim([0])
         await projection.apply({0: RECORDS[:1]})
-        assert (await watch.wait(at(0), timeout_s=5)).reached
+        assert (await watch.wait(at(0), timeout_s=5)).is_reached
     finally:
         task.cancel()
         await asyncio.wait({task})
@@ -148,7 +148,7 @@ async def test_too_many_waiters_are_told_at_once(projection, watch, monkeypatch)
     monkeypatch.setattr(positions, "WAITERS_MAX", 1)
     first = asyncio.create_task(watch.wait(at(50), timeout_s=5))
     await asyncio.sleep(0)
-    assert await watch.wait(at(50), timeout_s=5) == Arrival(reached=False, lag=51)
+    assert await watch.wait(at(50), timeout_s=5) == WaitResult(is_reached=False, lag=51)
     first.cancel()
     await asyncio.wait({first})
 
@@ -156,8 +156,8 @@ async def test_too_many_waiters_are_told_at_once(projection, watch, monkeypatch)
 def test_a_log_of_many_partitions_is_announced_without_numbers(monkeypatch):
     watch = PositionWatch(lambda: None, "t")
     watch._build = 3
-    assert watch._take("3 loom.run.events 0:5 1:7")
+    assert watch._apply_notification("3 loom.run.events 0:5 1:7")
     assert watch._next == {(TOPIC, 0): 5, (TOPIC, 1): 7}
-    assert not watch._take("")
-    assert not watch._take("4 loom.run.events 0:9")
+    assert not watch._apply_notification("")
+    assert not watch._apply_notification("4 loom.run.events 0:9")
     assert watch._next[TOPIC, 0] == 5

@@ -4,7 +4,7 @@ from psycopg.errors import UniqueViolation
 from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, MetaData, Table, Text
 
 from loomlog.connectors.storage.postgres import create_tables
-from loomlog.projections.engine.writer import COPY_FROM_ROWS, write_all, writer
+from loomlog.projections.engine.writer import COPY_FROM_ROWS, make_writer, write_all
 from loomlog.projections.tables import JsonText
 
 TABLE = Table(
@@ -29,7 +29,7 @@ def rows(size: int, number: int | None, first: str | None) -> list[tuple]:
 
 
 async def written(connection, schema, policy, *batches, **more) -> set[tuple]:
-    write = writer(schema, TABLE, policy, **more)
+    write = make_writer(schema, TABLE, policy, **more)
     await write.prepare(connection)
     for batch in batches:
         async with connection.transaction():
@@ -54,7 +54,7 @@ async def test_added_numbers_are_summed(connection, things, size):
     )
     schema = things
     await connection.execute(f"ALTER TABLE {schema}.things ALTER first TYPE bigint USING 0")
-    write = writer(schema, table, "add")
+    write = make_writer(schema, table, "add")
     await write.prepare(connection)
     for number in (1, 2):
         async with connection.transaction():
@@ -98,7 +98,7 @@ async def test_json_and_bytes_are_kept_to_the_byte(connection, pg_schema, size):
         Column("is_so", Boolean),
     )
     await create_tables(connection, kinds.metadata, pg_schema)
-    write = writer(pg_schema, kinds, "replace")
+    write = make_writer(pg_schema, kinds, "replace")
     await write.prepare(connection)
     said = '{"b": "\\u0000 \\ud800",  "a":"\\\\x", "a":1}'
     both = [(f"n{n:04d}", said, b"\x00\xff\\", True) for n in range(size - 1)] + [("none", None, None, None)]
@@ -121,8 +121,8 @@ async def test_no_rows_are_no_statement(connection, things):
 
 async def test_tables_are_written_together_some_by_copy_and_some_not_and_then_the_last_statement(connection, things):
     await connection.execute(f"CREATE TABLE {things}.others (LIKE {things}.things INCLUDING ALL)")
-    others = writer(things, TABLE.to_metadata(MetaData(), name="others"), "insert")
-    write = writer(things, TABLE, "replace")
+    others = make_writer(things, TABLE.to_metadata(MetaData(), name="others"), "insert")
+    write = make_writer(things, TABLE, "replace")
     await write.prepare(connection)
     count = f"SELECT set_config('tests.seen', (SELECT count(*)::text FROM {things}.things), false)".encode()
     async with connection.transaction():
@@ -135,7 +135,7 @@ async def test_tables_are_written_together_some_by_copy_and_some_not_and_then_th
 
 
 async def test_what_was_copied_for_a_transaction_that_was_undone_is_gone(connection, things):
-    write = writer(things, TABLE, "replace")
+    write = make_writer(things, TABLE, "replace")
     await write.prepare(connection)
     async with connection.transaction(force_rollback=True):
         await write_all(connection, [(write, rows(COPY_FROM_ROWS, 1, "a"))])

@@ -3,9 +3,9 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameMemory, OpenCall
-from loomlog.projections.frames.frame_json import parsed
-from loomlog.projections.frames.frames import frames
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameCall, FrameMemory
+from loomlog.projections.frames.frame_json import parse_input
+from loomlog.projections.frames.frames import build_frames
 from loomlog.projections.frames.output import replay_frames, stream_frame, with_text
 from loomlog.projections.frames.turn_events import CALLS_SHOWN_MAX
 from loomlog.projections.transcript import TranscriptRow
@@ -57,7 +57,7 @@ def shown(*events, memory: FrameMemory | None = None) -> list[Frame]:
     """The frames of events with seqs from 1."""
     memory, found = memory or FrameMemory(), []
     for seq, event in enumerate(events, 1):
-        more, memory = frames(memory, envelope(seq), event)
+        more, memory = build_frames(memory, envelope(seq), event)
         found += more
     return found
 
@@ -360,19 +360,19 @@ def test_a_turn_with_too_many_calls_fits_its_places_and_says_how_many_are_not_sh
 
 @pytest.mark.parametrize("text", ["not json", "", '{"a": "\\ud800"}', "[" * 300 + "]" * 300, "NaN"])
 def test_an_input_that_is_no_usable_json_stays_text(text):
-    value = parsed(text)
+    value = parse_input(text)
     assert value == text
     assert orjson.loads(orjson.dumps(value)) == text
 
 
 def test_a_long_list_of_objects_is_still_json():
-    assert parsed(orjson.dumps([{"n": n} for n in range(400)]).decode())[399] == {"n": 399}
+    assert parse_input(orjson.dumps([{"n": n} for n in range(400)]).decode())[399] == {"n": 399}
 
 
 def test_a_time_no_calendar_has_does_not_stop_a_frame():
     for at_ms in (-5, 10**18):
-        _, memory = frames(FrameMemory(), envelope(at_ms=at_ms), InputReceived(text="x"))
-        stored, _ = frames(memory, envelope(), requested(2))[0]
+        _, memory = build_frames(FrameMemory(), envelope(at_ms=at_ms), InputReceived(text="x"))
+        stored, _ = build_frames(memory, envelope(), requested(2))[0]
         assert stored.event["user_input"]["seen_at"].endswith("Z")
 
 
@@ -436,9 +436,9 @@ def test_data_is_one_line():
 
 
 def test_the_memory_holds_the_calls_of_the_latest_turn_only():
-    _, memory = frames(FrameMemory(), envelope(1), replied(1, "", call("c1")))
-    _, memory = frames(memory, envelope(2), replied(2, "", call("c2", "Search", "[1]")))
-    assert memory.calls == {"c2": OpenCall("Search", [1])}
+    _, memory = build_frames(FrameMemory(), envelope(1), replied(1, "", call("c1")))
+    _, memory = build_frames(memory, envelope(2), replied(2, "", call("c2", "Search", "[1]")))
+    assert memory.calls == {"c2": FrameCall("Search", [1])}
 
 
 # --- hooks -----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from loomlog.projections.frames.masking import masked
+from loomlog.projections.frames.masking import mask_frame
 from tests.projections.engine.test_fold import records_of
 from tests.projections.stories import Partition, asked, call, replied, requested, returned, started
 from tests.projections.twin import Twin, projected
@@ -46,13 +46,15 @@ def test_what_has_nothing_to_mask_is_the_same_object() -> None:
         {"type": "tool_call", "tool_use": {"id": "c", "name": "Read", "input": {"path": "a"}}},
         {"type": "tool_result", "tool_use": {"id": "c"}, "text": "ok"},
     ):
-        assert masked(event) is event
+        assert mask_frame(event) is event
 
 
 def test_arguments_that_are_no_json_and_those_hooks_gave_are_masked() -> None:
     assert (
-        masked({"type": "tool_call", "tool_use": {"id": "c", "name": "x", "input": f"{{{SECRET}"}})["tool_use"]["input"]
+        mask_frame({"type": "tool_call", "tool_use": {"id": "c", "name": "x", "input": f"{{{SECRET}"}})["tool_use"][
+            "input"
+        ]
         == "{[redacted:key]"
     )
-    acted = masked({"type": "hook_acted", "hook_acted": {"input": {"password": "hunter2hunter2"}}})
+    acted = mask_frame({"type": "hook_acted", "hook_acted": {"input": {"password": "hunter2hunter2"}}})
     assert acted["hook_acted"]["input"] == {"password": "[redacted:value]"}

@@ -26,8 +26,8 @@ from schemathesis.specs.openapi.checks import (
 from loomlog.connectors.models.mock.model import MockModel
 from loomlog.schemas.codec import local_codec
 from loomlog.services.api.openapi import document
-from loomlog.services.core.run.commands import Refusal
-from loomlog.services.core.run.commands import Start as StartOrder
+from loomlog.services.core.run.commands import CommandRefusal
+from loomlog.services.core.run.commands import StartCommand as StartOrder
 from loomlog.services.runtime.models.provider_probe import Prober
 from tests.services.api.serving import Served, served
 from tests.services.application.world import WAIT_S, World
@@ -99,7 +99,7 @@ def refuse_all(made: World) -> None:
             session_id=order.session_id,
             agent_id=order.agent_id,
             definition=None,
-            unresolved=Refusal(code="unknown_agent", message="there is no such agent"),
+            definition_refusal=CommandRefusal(code="unknown_agent", message="there is no such agent"),
         )
 
     made._start = start  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ import pytest_asyncio
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import Outgoing
 from loomlog.projections.engine.cursors import CursorRow
-from loomlog.projections.run_queries import AtWork
+from loomlog.projections.run_queries import ActiveRuns
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.services.api import operator_endpoints as module
@@ -129,7 +129,7 @@ async def test_the_gauge_of_active_runs_is_that_of_the_runs_at_work(
     await wire.until("event: started")
     assert "\nloomcycle_concurrency_active 1.0\n" in (await here.client().get("/metrics")).text
 
-    async def no_answer(caller: Caller) -> list[AtWork]:
+    async def no_answer(caller: Caller) -> list[ActiveRuns]:
         raise away("projection", Transient("no Postgres", kind="unavailable"))
 
     monkeypatch.setattr(here.world.layer.reads, "at_work", no_answer)

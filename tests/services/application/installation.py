@@ -19,7 +19,7 @@ from loomlog.connectors.protocols import Incoming
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.engine.cursors import Position
-from loomlog.projections.engine.positions import Arrival
+from loomlog.projections.engine.positions import WaitResult
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.reader import TermReader
@@ -75,10 +75,10 @@ class Installation:
                 self.twin.apply(records)
                 self._projected[partition] += len(records)
 
-    async def wait(self, position: Position, *, timeout_s: float) -> Arrival:
+    async def wait(self, position: Position, *, timeout_s: float) -> WaitResult:
         """Protocol Positions."""
         self.project()
-        return Arrival(reached=self._projected[position.partition] > position.offset, lag=0)
+        return WaitResult(is_reached=self._projected[position.partition] > position.offset, lag=0)
 
     def lengths(self) -> dict[Any, int]:
         """Records of every partition of what is kept for ever."""

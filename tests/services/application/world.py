@@ -27,12 +27,12 @@ from loomlog.connectors.protocols import Incoming, Outgoing
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.projections.audit import AuditRow
 from loomlog.projections.engine.cursors import CursorRow, Position
-from loomlog.projections.engine.positions import Arrival
+from loomlog.projections.engine.positions import WaitResult
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, FrameMemory
 from loomlog.projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
-from loomlog.projections.run_queries import SAME_HANDLE_MAX, AtWork, RunFilter, RunPage
+from loomlog.projections.run_queries import SAME_HANDLE_MAX, ActiveRuns, RunFilter, RunPage
 from loomlog.projections.runs import RunRow, frame_memory
-from loomlog.projections.tables import EVERY_TENANT, Scope, place_number, place_parts, place_token
+from loomlog.projections.tables import EVERY_TENANT, Scope, page_token, parse_page_token, parse_token_number
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from loomlog.projections.usage import SUMS, UsageRow
 from loomlog.schemas.codec import digest, local_codec
@@ -68,30 +68,30 @@ from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, TENANT, USER
 from loomlog.services.core.run.commands import (
-    Cancel,
-    Close,
-    Compact,
-    Fork,
-    Import,
-    Input,
+    CancelCommand,
+    CancelTurnCommand,
+    CloseCommand,
+    CommandRefusal,
+    CompactCommand,
+    ForkCommand,
+    ForkOrigin,
+    ImportCommand,
+    InputCommand,
     ModelAnswered,
-    Origin,
-    PauseIt,
-    Quarantine,
-    Refusal,
-    Release,
-    Resolve,
-    ResumeIt,
-    StopTurn,
-    Summarised,
+    PauseCommand,
+    QuarantineCommand,
+    ReleaseCommand,
+    ResolveCallCommand,
+    ResumeCommand,
+    SummaryCompleted,
     SummaryFailed,
 )
-from loomlog.services.core.run.commands import Start as StartOrder
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.commands import StartCommand as StartOrder
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.evolve import evolve
-from loomlog.services.core.run.interrupts.interruptions import TOOL, id_of, wish_of
-from loomlog.services.core.run.lifecycle.fork import overridden
+from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME, interrupt_id_for, parse_request
+from loomlog.services.core.run.lifecycle.fork import override_definition
 from loomlog.services.core.run.state import Absent, AwaitingModel, Compacting, Ended, Refused, State
 from loomlog.services.runtime.budget_hosting import budget_host
 from loomlog.services.runtime.run.history_handler import told
@@ -279,16 +279,17 @@ class World:
     def ask(self, run_id: str, *questions: dict[str, Any]) -> list[str]:
         """The silent run asks people; the ids of its questions."""
         asks = tuple(
-            ToolCall(id=f"c{at}", name=TOOL, input=json.dumps({"op": "ask", **one})) for at, one in enumerate(questions)
+            ToolCall(id=f"c{at}", name=TOOL_NAME, input=json.dumps({"op": "ask", **one}))
+            for at, one in enumerate(questions)
         )
         turn = getattr(self.states[run_id], "turn", 0)
         self.reply(
             run_id,
             tool_calls=asks,
             effect_classes=("pure",) * len(asks),
-            wishes=tuple(wish_of(at, call.input) for at, call in enumerate(asks)),
+            wishes=tuple(parse_request(at, call.input) for at, call in enumerate(asks)),
         )
-        return [id_of(run_id, turn, at) for at in range(len(asks))]
+        return [interrupt_id_for(run_id, turn, at) for at in range(len(asks))]
 
     def reply(self, run_id: str, text: str = "ok", **more: Any) -> None:
         """The model answers the open turn."""
@@ -338,22 +339,22 @@ class World:
                 self.tenants.setdefault(run_id, command.envelope.tenant)
                 order = self._fork(command)
                 if order.origin is not None and isinstance(state, Absent):
-                    state = self.states[run_id] = Absent(run_id=run_id, history=conversation(order.origin.state))
+                    state = self.states[run_id] = Absent(run_id=run_id, history=build_conversation(order.origin.state))
             case ImportRun():
                 self.tenants.setdefault(run_id, command.envelope.tenant)
                 events, times = told(command)
                 seq = self.seqs.get(run_id, 0) + 1
-                order = Import(at_ms=NOW_MS, command=command, events=events, times=times, next_seq=seq)
+                order = ImportCommand(at_ms=NOW_MS, command=command, events=events, times=times, next_seq=seq)
                 self.happen(run_id, *decide(state, order), cause_id=command.envelope.command_id)
                 return
             case CancelRun():
-                order = Cancel(at_ms=NOW_MS, command=command, cascaded=self.cascaded.get(run_id, ()))
+                order = CancelCommand(at_ms=NOW_MS, command=command, cascaded=self.cascaded.get(run_id, ()))
             case CloseResident():
-                order = Close(at_ms=NOW_MS, command=command)
+                order = CloseCommand(at_ms=NOW_MS, command=command)
             case PostInput():
-                order = Input(at_ms=NOW_MS, command=command)
+                order = InputCommand(at_ms=NOW_MS, command=command)
             case ResolveCall():
-                order = Resolve(at_ms=NOW_MS, command=command)
+                order = ResolveCallCommand(at_ms=NOW_MS, command=command)
             case ResolveInterruption():
                 answering = Responses().prepared(command, state, command.envelope.tenant, "")
                 assert callable(answering)
@@ -361,17 +362,17 @@ class World:
             case CancelTurn():
                 turn, attempt = (state.turn, state.attempt) if isinstance(state, AwaitingModel) else (0, 0)
                 said = self.said
-                order = StopTurn(at_ms=NOW_MS, command=command, turn=turn, attempt=attempt, text=said)
+                order = CancelTurnCommand(at_ms=NOW_MS, command=command, turn=turn, attempt=attempt, text=said)
             case CompactRun():
-                order = Compact(at_ms=NOW_MS, command=command)
+                order = CompactCommand(at_ms=NOW_MS, command=command)
             case PauseRun():
-                order = PauseIt(at_ms=NOW_MS, command=command)
+                order = PauseCommand(at_ms=NOW_MS, command=command)
             case ResumeRun():
-                order = ResumeIt(at_ms=NOW_MS, command=command)
+                order = ResumeCommand(at_ms=NOW_MS, command=command)
             case QuarantineRun():
-                order = Quarantine(at_ms=NOW_MS, command=command)
+                order = QuarantineCommand(at_ms=NOW_MS, command=command)
             case ReleaseRun():
-                order = Release(at_ms=NOW_MS, command=command, error=self.unfoldable)
+                order = ReleaseCommand(at_ms=NOW_MS, command=command, error=self.unfoldable)
         events = decide(state, order)
         if not events:
             return
@@ -387,7 +388,7 @@ class World:
         state = self.states[run_id]
         assert isinstance(state, Compacting)
         place: dict[str, Any] = {"at_ms": NOW_MS, "number": state.number, "attempt": state.attempt, "duration_ms": 1}
-        order: Any = Summarised(
+        order: Any = SummaryCompleted(
             **place,
             summary=self.summary,
             usage=Usage(input_tokens=7, output_tokens=2),
@@ -403,9 +404,9 @@ class World:
     def _history_of(self, session_id: str) -> tuple[Message, ...]:
         """What was said in a session that is over."""
         ended = [s for s in self.states.values() if isinstance(s, Ended) and s.facts.session_id == session_id]
-        return conversation(ended[-1]) if ended else ()
+        return build_conversation(ended[-1]) if ended else ()
 
-    def _fork(self, command: ForkRun) -> Fork:
+    def _fork(self, command: ForkRun) -> ForkCommand:
         """The origin up to the seq, read from the log as the real owner does it."""
         run_id, origin_id = command.run_id, command.origin_run_id
         partition = self.layer.publisher.partition_of(partition_key(origin_id))
@@ -415,7 +416,7 @@ class World:
             envelope = decoded.envelope
             if envelope is not None and envelope.aggregate == origin_id and envelope.tenant == command.envelope.tenant:
                 found.append((record.offset, record.value or b"", decoded.record, envelope))
-        origin: Origin | None = None
+        origin: ForkOrigin | None = None
         if 1 <= command.at_seq <= len(found):
             started = found[0][2]
             assert isinstance(started, RunStarted)
@@ -430,20 +431,22 @@ class World:
                 seq=command.at_seq,
                 digest=digest(value).hex(),
             )
-            origin = Origin(started=started, state=state, point=point)
-            self.histories.setdefault(run_id, conversation(state))
+            origin = ForkOrigin(started=started, state=state, point=point)
+            self.histories.setdefault(run_id, build_conversation(state))
         definition = origin.started.definition if origin is not None else None
         is_known = command.agent != "ghost"
         if command.seed and definition is not None:
             definition = replace(definition, name=command.agent)
-        return Fork(
+        return ForkCommand(
             at_ms=NOW_MS,
             command=command,
             session_id=f"s_{run_id[2:]}",
             agent_id=command.agent_id,
             origin=origin,
-            definition=definition and overridden(definition, command.overrides, tools=definition.tools),
-            unresolved=None if is_known else Refusal(code="unknown_agent", message="there is no agent ghost"),
+            definition=definition and override_definition(definition, command.overrides, tools=definition.tools),
+            definition_refusal=None
+            if is_known
+            else CommandRefusal(code="unknown_agent", message="there is no agent ghost"),
         )
 
     def _start(self, command: StartRun) -> StartOrder:
@@ -472,8 +475,10 @@ class World:
             session_id=session,
             agent_id=handle,
             definition=definition if is_known else None,
-            unresolved=None if is_known else Refusal(code="unknown_agent", message="there is no agent ghost"),
-            session_found=not command.session_id or session in known,
+            definition_refusal=None
+            if is_known
+            else CommandRefusal(code="unknown_agent", message="there is no agent ghost"),
+            session_exists=not command.session_id or session in known,
             session_live_run=same_session,
             handle_live_run=same_handle,
         )
@@ -488,12 +493,12 @@ class World:
                 self.twin.apply(records)
                 self._projected[partition] += len(records)
 
-    async def wait(self, position: Position, *, timeout_s: float) -> Arrival:
+    async def wait(self, position: Position, *, timeout_s: float) -> WaitResult:
         """Protocol Positions."""
         if self.projecting:
             self.project()
         known = self._projected[position.partition]
-        return Arrival(reached=known > position.offset, lag=max(0, position.offset + 1 - known))
+        return WaitResult(is_reached=known > position.offset, lag=max(0, position.offset + 1 - known))
 
     # --- looking on --------------------------------------------------------------------------------------------------
 
@@ -532,15 +537,13 @@ class TwinProjection:
         rows = [row for row in self._tables["runs"].values() if _within(scope, row.tenant) and _wanted(wanted, row)]
         rows.sort(key=lambda row: (row.started_at_ms, row.run_id), reverse=True)
         if after:
-            at_ms, run_id = place_parts(after, 2)
-            rows = [row for row in rows if (row.started_at_ms, row.run_id) < (place_number(at_ms), run_id)]
+            at_ms, run_id = parse_page_token(after, 2)
+            rows = [row for row in rows if (row.started_at_ms, row.run_id) < (parse_token_number(at_ms), run_id)]
         if len(rows) <= limit:
             return RunPage(rows=tuple(rows), next="")
-        return RunPage(
-            rows=tuple(rows[:limit]), next=place_token(rows[limit - 1].started_at_ms, rows[limit - 1].run_id)
-        )
+        return RunPage(rows=tuple(rows[:limit]), next=page_token(rows[limit - 1].started_at_ms, rows[limit - 1].run_id))
 
-    async def at_work(self, scope: Scope) -> list[AtWork]:
+    async def at_work(self, scope: Scope) -> list[ActiveRuns]:
         counts = Counter(
             (row.user_id, row.provider)
             for row in self._tables["runs"].values()
@@ -549,7 +552,7 @@ class TwinProjection:
             and row.under_way
             and not (row.parent_run_id or row.told_events)
         )
-        return [AtWork(*of, runs) for of, runs in counts.items()]
+        return [ActiveRuns(*of, runs) for of, runs in counts.items()]
 
     async def place(self, scope: Scope, run_id: str) -> AuditRow | None:
         row = self._tables["audit"].get(run_id)

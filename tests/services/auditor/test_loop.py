@@ -20,7 +20,7 @@ from tests.services.core.audit.written import KEY, START_MS, Log
 PATIENCE_S = 30.0
 
 
-class Outside:
+class MemoryLogConnection:
     """The log in memory; `away` makes the next connections fail."""
 
     def __init__(self, log: MemoryLog) -> None:
@@ -29,14 +29,14 @@ class Outside:
         self.away = 0
         self.connections = 0
 
-    async def connect(self) -> "Outside":
+    async def connect(self) -> "MemoryLogConnection":
         self.connections += 1
         if self.away:
             self.away -= 1
             raise Transient("the broker is away", kind="unavailable")
         return self
 
-    async def tail(self, topic: str, starts: Mapping[int, int]) -> MemoryTail:
+    async def open_tail(self, topic: str, starts: Mapping[int, int]) -> MemoryTail:
         return self.log.tail(topic, starts)
 
     async def close(self) -> None:
@@ -74,8 +74,8 @@ def grow(log: MemoryLog, source: Log, *, partition: int = 0) -> None:
 
 
 @asynccontextmanager
-async def running(log: MemoryLog, told: AuditorSettings, outside: Outside | None = None):
-    outside = outside or Outside(log)
+async def running(log: MemoryLog, told: AuditorSettings, outside: MemoryLogConnection | None = None):
+    outside = outside or MemoryLogConnection(log)
     auditor = Auditor(told, connect=outside.connect, codec=local_codec(), clock_ms=lambda: START_MS)
     stop = asyncio.Event()
     task = asyncio.create_task(auditor.run(stop))
@@ -227,12 +227,12 @@ async def test_an_append_with_an_unknown_outcome_needs_no_care():
 
 async def test_a_broker_that_is_away_is_waited_for_and_missing_topics_too():
     log, _ = written(1)
-    outside = Outside(log)
+    outside = MemoryLogConnection(log)
     outside.away = 2
     async with running(log, settings(), outside):
         await until(lambda: covered(log) == 13)
     assert outside.connections == 3
-    empty = Outside(MemoryLog({EVENTS_TOPIC: 2}))
+    empty = MemoryLogConnection(MemoryLog({EVENTS_TOPIC: 2}))
     async with running(empty.log, settings(), empty):
         await until(lambda: empty.connections >= 2)
 

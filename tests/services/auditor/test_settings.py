@@ -7,7 +7,7 @@ from loomlog.connectors.configuration import ConfigurationProblem, read_settings
 from loomlog.connectors.crypto.signatures import generate_key, write_new_key
 from loomlog.connectors.errors import Permanent
 from loomlog.redpanda.topics import load_topics
-from loomlog.services.auditor.settings import auditor_settings, of_the_books
+from loomlog.services.auditor.settings import auditor_settings, budget_settings
 
 RAW = base64.b64encode(bytes(range(32))).decode()
 
@@ -36,7 +36,7 @@ def test_old_keys_are_trusted_beside_our_own(tmp_path):
 
 def test_the_books_are_signed_with_the_same_key_in_the_same_rhythm_under_topics_of_their_own(tmp_path):
     runs = told(tmp_path, KEY=RAW)
-    books = of_the_books(runs)
+    books = budget_settings(runs)
     assert (books.key, books.trusted, books.every_records, books.every_s) == (
         runs.key,
         runs.trusted,

@@ -11,8 +11,8 @@ from loomlog.connectors.kafka import KafkaOptions
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import DeadLetter, Header, RunTally
 from loomlog.services.insights.app import Insights, Stalled
-from loomlog.services.insights.minute_windows import MINUTE_MS, Admission, minute_start_ms
-from loomlog.services.insights.progress import Start
+from loomlog.services.insights.minute_windows import MINUTE_MS, TallyFilter, minute_start_ms
+from loomlog.services.insights.progress import PartitionStart
 from loomlog.services.insights.settings import InsightsSettings
 from tests.services.insights.given import NOW_MS, tally
 
@@ -56,7 +56,7 @@ def insights(letters: Letters, *, committed: int | None = None) -> Insights:
     built = Insights(settings, member="m", now_ms=lambda: NOW_MS)
     built.app.finalize()
     built.app.producer = letters  # type: ignore[assignment]  # only send_and_wait is used
-    built.app.progress.begin({0: Start(offset=0, committed=committed, end=2)})
+    built.app.progress.begin({0: PartitionStart(offset=0, committed=committed, end=2)})
     return built
 
 
@@ -68,18 +68,18 @@ def record(one: RunTally | Header | bytes | None, offset: int, **more: int) -> M
 async def test_a_batch_is_in_the_windows_by_partition_and_minute() -> None:
     app = insights(Letters())
     before = tally(offset=11, ended_at_ms=NOW_MS - MINUTE_MS)
-    await app.take([record(tally(), 0), record(before, 1), record(tally(offset=12, runs=40), 2)])
+    await app.process_batch([record(tally(), 0), record(before, 1), record(tally(offset=12, runs=40), 2)])
     view, minute = app.view(), minute_start_ms(NOW_MS)
     assert {cell: found.runs for cell, found in view.cells.items()} == {(0, minute): 41, (0, minute - MINUTE_MS): 1}
     assert view.records["counted"] == 3
     assert view.is_whole
-    assert app.app.progress.to_commit() == {0: 3}
+    assert app.app.progress.offsets_to_commit() == {0: 3}
 
 
 async def test_what_does_not_count_is_counted_as_what_it_is() -> None:
     app = insights(Letters())
-    await app.take([record(tally(), 0), record(tally(), 1), record(tally(term=20, offset=21), 2)])
-    await app.take([record(tally(offset=22), 3), record(tally(offset=23, ended_at_ms=5), 4)])
+    await app.process_batch([record(tally(), 0), record(tally(), 1), record(tally(term=20, offset=21), 2)])
+    await app.process_batch([record(tally(offset=22), 3), record(tally(offset=23, ended_at_ms=5), 4)])
     found = app.view().records
     assert (found["counted"], found["duplicate"], found["stale"], found["late"]) == (2, 1, 2, 0)
 
@@ -97,31 +97,31 @@ async def test_what_does_not_count_is_counted_as_what_it_is() -> None:
 async def test_what_cannot_be_read_is_parked_and_the_rest_counts(value: bytes | Header | None, kind: str) -> None:
     letters = Letters()
     app = insights(letters)
-    await app.take([record(tally(), 0), record(value, 1), record(tally(offset=11), 2)])
+    await app.process_batch([record(tally(), 0), record(value, 1), record(tally(offset=11), 2)])
     ((topic, key, letter),) = letters.sent
     assert (topic, key) == ("loom.dead-letter", b"loom.insights.runs/0/1")
     assert (letter.kind, letter.partition, letter.offset, letter.service) == (kind, 0, 1, "insights")
     assert (letter.key, letter.headers, letter.timestamp_ms) == (b"r_1", (Header(key="h", value=b"1"),), NOW_MS)
     assert app.view().records["counted"] == 2
     assert app.view().parked == {kind: 1}
-    assert app.app.progress.to_commit() == {0: 3}
+    assert app.app.progress.offsets_to_commit() == {0: 3}
 
 
 async def test_a_bug_parks_the_record_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Admission, one: RunTally, now_ms: int) -> None:
+    def broken(self: TallyFilter, one: RunTally, now_ms: int) -> None:
         raise ZeroDivisionError("a bug")
 
     letters = Letters()
     app = insights(letters)
-    monkeypatch.setattr(Admission, "judge", broken)
-    await app.take([record(tally(), 0)])
+    monkeypatch.setattr(TallyFilter, "classify", broken)
+    await app.process_batch([record(tally(), 0)])
     assert [(letter.kind, letter.error) for _, _, letter in letters.sent] == [("fold_bug", "ZeroDivisionError: a bug")]
 
 
 async def test_what_was_dealt_with_before_a_restart_is_not_parked_again() -> None:
     letters = Letters()
     app = insights(letters, committed=5)
-    await app.take([record(b"garbage", 4), record(b"garbage", 5)])
+    await app.process_batch([record(b"garbage", 4), record(b"garbage", 5)])
     assert [letter.offset for _, _, letter in letters.sent] == [5]
     assert app.view().records["unreadable"] == 2
 
@@ -129,23 +129,23 @@ async def test_what_was_dealt_with_before_a_restart_is_not_parked_again() -> Non
 async def test_what_was_fetched_before_a_rebalance_waits_for_its_second_coming() -> None:
     app = insights(Letters())
     app.app.consumer_generation_id = 2
-    await app.take([record(tally(), 0, generation_id=1), record(b"garbage", 1, generation_id=1)])
+    await app.process_batch([record(tally(), 0, generation_id=1), record(b"garbage", 1, generation_id=1)])
     assert app.view().cells == {}
-    assert app.app.progress.to_commit() == {}
+    assert app.app.progress.offsets_to_commit() == {}
 
 
 async def test_a_record_from_a_position_that_is_not_ours_is_refused() -> None:
     app = insights(Letters())
     with pytest.raises(Stalled, match=r"partitions \[3\]"):
-        await app.take([record(tally(), 0, partition=3)])
+        await app.process_batch([record(tally(), 0, partition=3)])
 
 
 async def test_when_reading_begins_anew_the_windows_are_empty_and_the_same_runs_count_again() -> None:
     app = insights(Letters())
-    await app.take([record(tally(), 0)])
-    app.app.on_begin()
+    await app.process_batch([record(tally(), 0)])
+    app.app.on_rewind()
     assert app.view().cells == {}
-    await app.take([record(tally(), 0)])
+    await app.process_batch([record(tally(), 0)])
     assert [minute.runs for minute in app.view().cells.values()] == [1]
 
 
@@ -166,13 +166,13 @@ async def test_a_letter_that_cannot_be_written_ends_the_process_and_nothing_more
     letters = Letters(away=True)
     app = insights(letters)
     stream = Batches([record(b"garbage", 0)], [record(tally(), 1)])
-    reading = asyncio.create_task(app.read(stream))
+    reading = asyncio.create_task(app.read_tallies(stream))
     try:
         with pytest.raises(Transient, match=r"loom\.insights\.runs/0/0 could not be parked in loom\.dead-letter"):
             async with asyncio.timeout(5):
                 await app.watch()
         assert stream.given == 1
-        assert app.app.progress.to_commit() == {}
+        assert app.app.progress.offsets_to_commit() == {}
         assert not reading.done()
     finally:
         reading.cancel()
@@ -181,7 +181,7 @@ async def test_a_letter_that_cannot_be_written_ends_the_process_and_nothing_more
 
 async def test_windows_that_left_the_history_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     app = insights(Letters())
-    await app.take([record(tally(), 0), record(tally(offset=11, ended_at_ms=NOW_MS - MINUTE_MS), 1)])
+    await app.process_batch([record(tally(), 0), record(tally(offset=11, ended_at_ms=NOW_MS - MINUTE_MS), 1)])
     monkeypatch.setattr("faust.tables.base.time.time", lambda: NOW_MS / 1000 + 16 * 60)
     await app._table._del_old_keys()
     assert [start_ms for _, start_ms in app.view().cells] == [minute_start_ms(NOW_MS)]

@@ -10,12 +10,12 @@ from loomlog.services.insights.dead_letters import (
     MAX_HEADERS_BYTES,
     MAX_KEY_BYTES,
     MAX_VALUE_BYTES,
+    build_dead_letter,
     kind_of,
-    letter_for,
     position_key,
 )
 from loomlog.services.insights.faust_adapters import MAX_REQUEST_BYTES
-from loomlog.services.insights.minute_windows import Implausible
+from loomlog.services.insights.minute_windows import InvalidTally
 
 
 def letter(
@@ -25,7 +25,7 @@ def letter(
     headers: tuple[tuple[str, bytes | None], ...] = (),
     error: Exception | None = None,
 ) -> DeadLetter:
-    return letter_for(
+    return build_dead_letter(
         topic="loom.insights.runs",
         partition=3,
         offset=77,
@@ -64,7 +64,7 @@ def test_a_record_without_key_value_and_header_values_can_be_parked() -> None:
     [
         (UnknownSchema(9), "unknown_schema"),
         (Undecodable("x"), "undecodable"),
-        (Implausible("x"), "refused"),
+        (InvalidTally("x"), "refused"),
         (KeyError("x"), "fold_bug"),
     ],
 )

@@ -10,7 +10,7 @@ from faust.types import TP
 
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.services.insights.app import Insights
-from loomlog.services.insights.faust_adapters import RereadingConsumer
+from loomlog.services.insights.faust_adapters import ReplayConsumer
 from loomlog.services.insights.settings import InsightsSettings
 from tests.services.insights.given import NOW_MS
 
@@ -78,19 +78,19 @@ def record(tp: TP, offset: int) -> SimpleNamespace:
     )
 
 
-def consumer(broker: Broker) -> RereadingConsumer:
+def consumer(broker: Broker) -> ReplayConsumer:
     """One to whom both partitions were given, and for whom nothing was sought yet."""
     built = Insights(InsightsSettings(kafka=KafkaOptions(bootstrap="127.0.0.1:1")), member="m", now_ms=lambda: NOW_MS)
     built.app.finalize()
     found = built.app.consumer
-    assert isinstance(found, RereadingConsumer)
+    assert isinstance(found, ReplayConsumer)
     found._thread.thread_loop.close()  # of a thread that is never started
     found._thread = broker  # type: ignore[assignment]  # what it uses of it
     found._set_active_tps({SOURCE, CHANGELOG})
     return found
 
 
-async def fetch(of: RereadingConsumer) -> list[tuple[str, int]]:
+async def fetch(of: ReplayConsumer) -> list[tuple[str, int]]:
     return [(tp.topic, message.offset) async for tp, message in of.getmany(1.0)]
 
 

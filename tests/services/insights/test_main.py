@@ -22,7 +22,7 @@ from loomlog.redpanda.apply import apply
 from loomlog.redpanda.topics import load_topics
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import DeadLetter, RunTally, ToolTally
-from loomlog.services.insights.web import bound_socket
+from loomlog.services.insights.web import bind_socket
 from tests.connectors.kafka.test_schema_registry import FakeRegistry, registry
 from tests.services.insights.given import tally
 
@@ -131,7 +131,7 @@ async def topics(kafka: str, topic_prefix: str) -> AsyncIterator[Topics]:
 @asynccontextmanager
 async def running(topics: Topics, tmp_path: Path, *, port: int = 0, **more: object) -> AsyncIterator[Process]:
     if not port:
-        with bound_socket(0) as free:
+        with bind_socket(0) as free:
             port = free.getsockname()[1]
     given = {
         "bootstrap": topics.bootstrap,

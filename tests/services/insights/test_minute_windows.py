@@ -17,11 +17,11 @@ from loomlog.services.insights.minute_windows import (
     MAX_TERMS,
     MINUTE_MS,
     OTHER,
-    Admission,
-    Implausible,
-    Minute,
-    Outcome,
+    InvalidTally,
+    MinuteTotals,
     Rate,
+    TallyFilter,
+    TallyOutcome,
     minute_of,
     minute_start_ms,
 )
@@ -30,86 +30,90 @@ from tests.services.insights.given import NOW_MS, tally
 HISTORY = 15
 
 
-def admission() -> Admission:
-    return Admission(history_minutes=HISTORY)
+def admission() -> TallyFilter:
+    return TallyFilter(history_minutes=HISTORY)
 
 
-def outcomes(tallies: list[RunTally], now_ms: int = NOW_MS) -> list[Outcome]:
+def outcomes(tallies: list[RunTally], now_ms: int = NOW_MS) -> list[TallyOutcome]:
     judging = admission()
-    return [judging.judge(one, now_ms) for one in tallies]
+    return [judging.classify(one, now_ms) for one in tallies]
 
 
 # --- what counts -----------------------------------------------------------------------------------------------------
 
 
 def test_a_tally_counts_once() -> None:
-    assert outcomes([tally(), tally(), tally(offset=11)]) == [Outcome.COUNTED, Outcome.DUPLICATE, Outcome.COUNTED]
+    assert outcomes([tally(), tally(), tally(offset=11)]) == [
+        TallyOutcome.COUNTED,
+        TallyOutcome.DUPLICATE,
+        TallyOutcome.COUNTED,
+    ]
 
 
 def test_the_same_offset_of_another_partition_is_another_tally() -> None:
-    assert outcomes([tally(partition=0), tally(partition=1)]) == [Outcome.COUNTED, Outcome.COUNTED]
+    assert outcomes([tally(partition=0), tally(partition=1)]) == [TallyOutcome.COUNTED, TallyOutcome.COUNTED]
 
 
 def test_what_a_fenced_owner_wrote_after_the_next_claim_is_stale() -> None:
     new_owner, old_owner_late = tally(term=20, offset=21), tally(term=5, offset=22)
-    assert outcomes([new_owner, old_owner_late]) == [Outcome.COUNTED, Outcome.STALE]
+    assert outcomes([new_owner, old_owner_late]) == [TallyOutcome.COUNTED, TallyOutcome.STALE]
 
 
 def test_what_a_former_owner_wrote_before_the_next_claim_counts_when_it_is_read_later() -> None:
     new_owner, old_owner_in_time = tally(term=20, offset=21), tally(term=5, offset=19)
-    assert outcomes([new_owner, old_owner_in_time]) == [Outcome.COUNTED, Outcome.COUNTED]
+    assert outcomes([new_owner, old_owner_in_time]) == [TallyOutcome.COUNTED, TallyOutcome.COUNTED]
 
 
 def test_a_claim_between_two_others_makes_stale_as_well() -> None:
     assert outcomes([tally(term=20, offset=40), tally(term=10, offset=11), tally(term=5, offset=15)]) == [
-        Outcome.COUNTED,
-        Outcome.COUNTED,
-        Outcome.STALE,
+        TallyOutcome.COUNTED,
+        TallyOutcome.COUNTED,
+        TallyOutcome.STALE,
     ]
 
 
 def test_a_claim_of_another_partition_makes_nothing_stale() -> None:
     assert outcomes([tally(partition=1, term=20, offset=21), tally(partition=0, term=5, offset=22)])[1] is (
-        Outcome.COUNTED
+        TallyOutcome.COUNTED
     )
 
 
 def test_more_claims_than_are_remembered_forget_the_oldest() -> None:
     judging = admission()
     for term in range(100, 100 + 2 * (MAX_TERMS + 5), 2):
-        judging.judge(tally(term=term, offset=term + 1), NOW_MS)
+        judging.classify(tally(term=term, offset=term + 1), NOW_MS)
     assert len(judging._terms[0]) == MAX_TERMS
-    assert judging.judge(tally(term=5, offset=10_000), NOW_MS) is Outcome.STALE
+    assert judging.classify(tally(term=5, offset=10_000), NOW_MS) is TallyOutcome.STALE
 
 
 def test_a_run_of_a_forgotten_minute_is_late() -> None:
     oldest_kept = minute_start_ms(NOW_MS) - HISTORY * MINUTE_MS
     assert outcomes([tally(ended_at_ms=oldest_kept), tally(offset=11, ended_at_ms=oldest_kept - 1)]) == [
-        Outcome.COUNTED,
-        Outcome.LATE,
+        TallyOutcome.COUNTED,
+        TallyOutcome.LATE,
     ]
 
 
 def test_a_clock_that_is_set_back_brings_no_forgotten_minute_back() -> None:
     judging, old = admission(), tally(ended_at_ms=NOW_MS)
-    assert judging.judge(old, NOW_MS) is Outcome.COUNTED
-    judging.judge(tally(offset=99), NOW_MS + (HISTORY + 2) * MINUTE_MS)
-    assert judging.judge(old, NOW_MS) is Outcome.LATE
+    assert judging.classify(old, NOW_MS) is TallyOutcome.COUNTED
+    judging.classify(tally(offset=99), NOW_MS + (HISTORY + 2) * MINUTE_MS)
+    assert judging.classify(old, NOW_MS) is TallyOutcome.LATE
 
 
 def test_a_run_from_the_future_is_early_and_one_within_the_skew_of_clocks_counts() -> None:
     assert outcomes(
         [tally(ended_at_ms=NOW_MS + CLOCK_SKEW_MS), tally(offset=11, ended_at_ms=NOW_MS + CLOCK_SKEW_MS + 1)]
-    ) == [Outcome.COUNTED, Outcome.EARLY]
+    ) == [TallyOutcome.COUNTED, TallyOutcome.EARLY]
 
 
 def test_more_tallies_in_a_minute_than_are_remembered_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loomlog.services.insights.minute_windows.MAX_TALLIES_PER_MINUTE", 2)
     assert outcomes([tally(offset=n) for n in (10, 11, 12)] + [tally(offset=10)]) == [
-        Outcome.COUNTED,
-        Outcome.COUNTED,
-        Outcome.OVERFLOW,
-        Outcome.DUPLICATE,
+        TallyOutcome.COUNTED,
+        TallyOutcome.COUNTED,
+        TallyOutcome.OVERFLOW,
+        TallyOutcome.DUPLICATE,
     ]
 
 
@@ -132,8 +136,8 @@ def test_more_tallies_in_a_minute_than_are_remembered_overflow(monkeypatch: pyte
     ],
 )
 def test_what_cannot_be_true_is_refused_and_named(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(Implausible, match=said):
-        admission().judge(tally(**changes), NOW_MS)
+    with pytest.raises(InvalidTally, match=said):
+        admission().classify(tally(**changes), NOW_MS)
 
 
 # --- what it adds ----------------------------------------------------------------------------------------------------
@@ -242,25 +246,25 @@ def logs(draw: st.DrawFn) -> list[RunTally]:
     return list(found.values())
 
 
-def folded(tallies: list[RunTally], judging: Admission, now_ms: int = NOW_MS) -> dict[tuple[int, int], Minute]:
-    minutes: dict[tuple[int, int], Minute] = {}
+def folded(tallies: list[RunTally], judging: TallyFilter, now_ms: int = NOW_MS) -> dict[tuple[int, int], MinuteTotals]:
+    minutes: dict[tuple[int, int], MinuteTotals] = {}
     for one in tallies:
-        if judging.judge(one, now_ms) is Outcome.COUNTED:
+        if judging.classify(one, now_ms) is TallyOutcome.COUNTED:
             cell = (one.partition, minute_start_ms(one.ended_at_ms))
             minutes[cell] = minutes.get(cell, EMPTY).plus(minute_of(one))
     return minutes
 
 
-def knowing_all_claims(tallies: list[RunTally]) -> Admission:
+def knowing_all_claims(tallies: list[RunTally]) -> TallyFilter:
     judging = admission()
     for one in tallies:
-        judging._learn(one.partition, one.term)
+        judging._record_term(one.partition, one.term)
     return judging
 
 
 @given(st.lists(TALLIES, max_size=8), st.lists(TALLIES, max_size=8), st.lists(TALLIES, max_size=8))
 def test_adding_minutes_is_associative_and_commutative(a: list[RunTally], b: list[RunTally], c: list[RunTally]) -> None:
-    def total(tallies: list[RunTally]) -> Minute:
+    def total(tallies: list[RunTally]) -> MinuteTotals:
         found = EMPTY
         for one in tallies:
             found = found.plus(minute_of(one))
@@ -289,7 +293,7 @@ def test_in_the_order_of_the_log_exactly_what_the_term_rule_accepts_counts(talli
     claims = {(one.partition, one.term) for one in tallies}
     for one in tallies:
         fenced = any(one.term < term < one.offset for partition, term in claims if partition == one.partition)
-        assert (judging.judge(one, NOW_MS) is Outcome.STALE) == fenced
+        assert (judging.classify(one, NOW_MS) is TallyOutcome.STALE) == fenced
 
 
 @given(st.lists(TALLIES, max_size=40))
@@ -297,9 +301,9 @@ def test_every_run_of_a_tally_that_counts_is_in_one_minute_and_no_other_run_is(
     tallies: list[RunTally],
 ) -> None:
     judging = admission()
-    judged = [judging.judge(one, NOW_MS) for one in tallies]
+    judged = [judging.classify(one, NOW_MS) for one in tallies]
     runs = sum(
-        len(one.durations_ms) for one, outcome in zip(tallies, judged, strict=True) if outcome is Outcome.COUNTED
+        len(one.durations_ms) for one, outcome in zip(tallies, judged, strict=True) if outcome is TallyOutcome.COUNTED
     )
     minutes = folded(tallies, admission())
     assert sum(minute.runs for minute in minutes.values()) == runs

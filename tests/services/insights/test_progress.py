@@ -2,7 +2,7 @@
 
 import pytest
 
-from loomlog.services.insights.progress import Progress, Start, start_offset
+from loomlog.services.insights.progress import PartitionStart, ReadProgress, start_offset
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,11 @@ def test_reading_begins_at_the_history_and_skips_nothing_undone(
     assert start_offset(since=since, committed=committed, beginning=10, end=100) == begins
 
 
-def begun() -> Progress:
-    progress = Progress()
-    progress.begin({0: Start(offset=5, committed=8, end=10), 1: Start(offset=0, committed=None, end=0)})
+def begun() -> ReadProgress:
+    progress = ReadProgress()
+    progress.begin(
+        {0: PartitionStart(offset=5, committed=8, end=10), 1: PartitionStart(offset=0, committed=None, end=0)}
+    )
     return progress
 
 
@@ -37,42 +39,42 @@ def test_what_was_dealt_with_before_the_restart_is_not_new() -> None:
 
 def test_only_what_lies_above_the_last_commit_is_committed() -> None:
     progress = begun()
-    progress.done(0, 6)
-    assert progress.to_commit() == {}
-    progress.done(0, 8)
-    progress.done(1, 0)
-    assert progress.to_commit() == {0: 9, 1: 1}
-    progress.committed({0: 9, 1: 1})
-    assert progress.to_commit() == {}
+    progress.mark_done(0, 6)
+    assert progress.offsets_to_commit() == {}
+    progress.mark_done(0, 8)
+    progress.mark_done(1, 0)
+    assert progress.offsets_to_commit() == {0: 9, 1: 1}
+    progress.mark_committed({0: 9, 1: 1})
+    assert progress.offsets_to_commit() == {}
 
 
 def test_a_partition_that_was_taken_away_is_ignored() -> None:
     progress = begun()
-    progress.begin({1: Start(offset=0, committed=None, end=0)})
-    progress.done(0, 50)
-    progress.committed({0: 50})
+    progress.begin({1: PartitionStart(offset=0, committed=None, end=0)})
+    progress.mark_done(0, 50)
+    progress.mark_committed({0: 50})
     assert progress.partitions == {1}
-    assert progress.to_commit() == {}
+    assert progress.offsets_to_commit() == {}
 
 
 def test_the_windows_are_whole_once_the_end_of_the_beginning_is_passed() -> None:
-    progress = Progress()
+    progress = ReadProgress()
     assert not progress.is_whole
     progress = begun()
     assert not progress.is_whole
-    progress.done(0, 9)
+    progress.mark_done(0, 9)
     assert progress.is_whole
 
 
 def test_lag_counts_the_partitions_that_are_read() -> None:
     progress = begun()
-    progress.done(0, 9)
+    progress.mark_done(0, 9)
     assert progress.lag({0: 15, 1: 3, 2: 99}) == 5 + 3
 
 
 def test_a_position_never_goes_back_and_grows_with_every_record() -> None:
     progress = begun()
     before = progress.position
-    progress.done(0, 9)
-    progress.done(0, 7)
+    progress.mark_done(0, 9)
+    progress.mark_done(0, 7)
     assert progress.position == before + 5

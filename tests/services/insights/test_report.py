@@ -5,14 +5,14 @@ import json
 from prometheus_client.parser import text_string_to_metric_families
 
 from loomlog.schemas.generated.stream_records import ModelTally, ToolTally
-from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, Minute, minute_of, minute_start_ms
-from loomlog.services.insights.report import View, as_json, as_metrics
+from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, MinuteTotals, minute_of, minute_start_ms
+from loomlog.services.insights.report import ReportData, render_json, render_metrics
 from tests.services.insights.given import NOW_MS, tally
 
 RUNNING = minute_start_ms(NOW_MS)
 
 
-def view(cells: dict[tuple[int, int], Minute], **changes: object) -> View:
+def view(cells: dict[tuple[int, int], MinuteTotals], **changes: object) -> ReportData:
     given: dict[str, object] = {
         "now_ms": NOW_MS,
         "history_minutes": 15,
@@ -22,26 +22,26 @@ def view(cells: dict[tuple[int, int], Minute], **changes: object) -> View:
         "lag_records": 4,
         "is_whole": True,
     }
-    return View(**(given | changes))  # type: ignore[arg-type]  # a wrong field fails in the test at once
+    return ReportData(**(given | changes))  # type: ignore[arg-type]  # a wrong field fails in the test at once
 
 
-def runs(count: int, **changes: object) -> Minute:
+def runs(count: int, **changes: object) -> MinuteTotals:
     total = EMPTY
     for _ in range(count):
         total = total.plus(minute_of(tally(**changes)))
     return total
 
 
-def samples(given: View) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def samples(given: ReportData) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(as_metrics(given).decode())
+        for family in text_string_to_metric_families(render_metrics(given).decode())
         for sample in family.samples
     }
 
 
 def test_a_rate_divides_by_the_time_the_window_really_covers() -> None:
-    window = as_json(view({(0, RUNNING): runs(3)}))["windows"]["1m"]
+    window = render_json(view({(0, RUNNING): runs(3)}))["windows"]["1m"]
     assert window["covered_s"] == 90.0
     assert window["runs_per_minute"] == 2.0
     assert window["input_tokens_per_minute"] == 200.0
@@ -50,17 +50,17 @@ def test_a_rate_divides_by_the_time_the_window_really_covers() -> None:
 
 def test_a_window_ends_where_it_should() -> None:
     cells = {(0, RUNNING - n * MINUTE_MS): runs(1) for n in range(16)}
-    windows = as_json(view(cells))["windows"]
+    windows = render_json(view(cells))["windows"]
     assert {name: window["runs"] for name, window in windows.items()} == {"1m": 2, "5m": 6, "15m": 16}
 
 
 def test_no_window_is_longer_than_the_history() -> None:
-    assert list(as_json(view({}, history_minutes=6))["windows"]) == ["1m", "5m"]
+    assert list(render_json(view({}, history_minutes=6))["windows"]) == ["1m", "5m"]
 
 
 def test_rows_name_what_they_are_about_and_the_busiest_is_first() -> None:
     busy = runs(3, agent="busy", status="failed", tools=(ToolTally(name="Bash", calls=4, errors=1),))
-    window = as_json(view({(0, RUNNING): runs(1), (1, RUNNING): busy}))["windows"]["5m"]
+    window = render_json(view({(0, RUNNING): runs(1), (1, RUNNING): busy}))["windows"]["5m"]
     assert window["agents"] == [
         {"tenant": "acme", "agent": "busy", "runs": 3, "errors": 3, "error_ratio": 1.0},
         {"tenant": "acme", "agent": "writer", "runs": 1, "errors": 0, "error_ratio": 0.0},
@@ -73,14 +73,14 @@ def test_rows_name_what_they_are_about_and_the_busiest_is_first() -> None:
 
 def test_the_minutes_come_one_by_one_over_all_partitions() -> None:
     cells = {(0, RUNNING): runs(1), (1, RUNNING): runs(2, status="failed"), (0, RUNNING - MINUTE_MS): runs(1)}
-    assert as_json(view(cells))["minutes"] == [
+    assert render_json(view(cells))["minutes"] == [
         {"start_ms": RUNNING - MINUTE_MS, "runs": 1, "failed": 0, "tokens": 120, "cost_micros": {"USD": 300}},
         {"start_ms": RUNNING, "runs": 3, "failed": 2, "tokens": 360, "cost_micros": {"USD": 900}},
     ]
 
 
 def test_an_empty_report_is_a_report() -> None:
-    empty = as_json(view({}))
+    empty = render_json(view({}))
     assert json.loads(json.dumps(empty)) == empty
     assert empty["windows"]["1m"]["duration_ms"] == {"p50": None, "p95": None}
     assert samples(view({}))["loomlog_insights_run_error_ratio", (("window", "1m"),)] == 0.0
@@ -95,7 +95,7 @@ def test_metrics_say_the_same_as_the_json() -> None:
             ),
         }
     )
-    found, window = samples(given), as_json(given)["windows"]["5m"]
+    found, window = samples(given), render_json(given)["windows"]["5m"]
     label = ("window", "5m")
     assert found["loomlog_insights_runs_per_minute", (("status", "failed"), label)] == 1 * 60 / window["covered_s"]
     assert (

@@ -7,7 +7,7 @@ from faust.types.auth import AuthProtocol
 from loomlog.connectors.configuration import Settings
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import KafkaOptions
-from loomlog.services.insights.broker import broker_urls, credentials
+from loomlog.services.insights.broker import broker_urls, build_credentials
 from loomlog.services.insights.settings import insights_settings
 
 
@@ -30,11 +30,11 @@ def test_several_brokers_are_several_urls() -> None:
 
 
 def test_a_plain_connection_needs_no_credentials() -> None:
-    assert credentials(KafkaOptions(bootstrap="a:1")) is None
+    assert build_credentials(KafkaOptions(bootstrap="a:1")) is None
 
 
 def test_sasl_gives_faust_the_credentials() -> None:
-    found = credentials(
+    found = build_credentials(
         KafkaOptions(
             bootstrap="a:1",
             security_protocol="SASL_SSL",
@@ -51,7 +51,7 @@ def test_sasl_gives_faust_the_credentials() -> None:
 
 
 def test_sasl_without_tls_has_no_context() -> None:
-    found = credentials(
+    found = build_credentials(
         KafkaOptions(bootstrap="a:1", security_protocol="SASL_PLAINTEXT", sasl_username="a", sasl_password="b")
     )
     assert isinstance(found, faust.SASLCredentials)
@@ -59,13 +59,13 @@ def test_sasl_without_tls_has_no_context() -> None:
 
 
 def test_tls_alone_gives_faust_a_context() -> None:
-    found = credentials(KafkaOptions(bootstrap="a:1", security_protocol="SSL"))
+    found = build_credentials(KafkaOptions(bootstrap="a:1", security_protocol="SSL"))
     assert isinstance(found, faust.SSLCredentials)
 
 
 def test_a_certificate_that_cannot_be_read_is_named() -> None:
     with pytest.raises(Permanent, match=r"/nowhere/cert\.pem"):
-        credentials(KafkaOptions(bootstrap="a:1", security_protocol="SSL", cert_file="/nowhere/cert.pem"))
+        build_credentials(KafkaOptions(bootstrap="a:1", security_protocol="SSL", cert_file="/nowhere/cert.pem"))
 
 
 def test_the_password_never_shows() -> None:

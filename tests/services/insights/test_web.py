@@ -7,17 +7,19 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from loomlog.services.insights.report import View
-from loomlog.services.insights.web import bound_socket, serve, web_app
+from loomlog.services.insights.report import ReportData
+from loomlog.services.insights.web import bind_socket, create_app, serve
 from tests.services.insights.given import NOW_MS
 
-EMPTY_VIEW = View(now_ms=NOW_MS, history_minutes=15, cells={}, records={}, parked={}, lag_records=0, is_whole=False)
+EMPTY_VIEW = ReportData(
+    now_ms=NOW_MS, history_minutes=15, cells={}, records={}, parked={}, lag_records=0, is_whole=False
+)
 
 
 @asynccontextmanager
 async def served() -> AsyncIterator[httpx.AsyncClient]:
-    with bound_socket(0) as listening:
-        serving = asyncio.create_task(serve(web_app(lambda: EMPTY_VIEW), listening))
+    with bind_socket(0) as listening:
+        serving = asyncio.create_task(serve(create_app(lambda: EMPTY_VIEW), listening))
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         try:
             async with httpx.AsyncClient(base_url=address, timeout=5, trust_env=False) as client:
@@ -45,7 +47,7 @@ async def test_a_page_that_names_another_host_and_an_unknown_route_are_refused()
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    with bound_socket(0) as listening:
+    with bind_socket(0) as listening:
         port = listening.getsockname()[1]
         with pytest.raises(OSError, match=f"127.0.0.1:{port}.*LOOMLOG_INSIGHTS_PORT"):
-            bound_socket(port)
+            bind_socket(port)

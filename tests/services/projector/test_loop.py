@@ -91,7 +91,7 @@ class Stage:
 @pytest.fixture
 async def stage(options, connecting, prefix, monkeypatch):
     monkeypatch.setattr(loop_module, "STATUS_EVERY_S", 0.03)
-    monkeypatch.setattr(loop_module, "STAND_BY_S", 0.02)
+    monkeypatch.setattr(loop_module, "STANDBY_POLL_S", 0.02)
     monkeypatch.setattr(loop_module, "RETRY_FIRST_S", 0.01)
     monkeypatch.setattr(loop_module, "RETRY_MAX_S", 0.05)
     found = Stage(options, connecting, prefix)

@@ -15,7 +15,7 @@ from loomlog.projections.engine import rebuild as rebuild_module
 from loomlog.projections.engine.builds import read_status
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import Codec, local_codec
-from loomlog.services.projector.main import main, run_rebuild, wired
+from loomlog.services.projector.main import build_projector, main, run_rebuild
 from loomlog.services.projector.settings import ProjectorSettings
 from tests.projections.stories import Partition, many_runs
 
@@ -53,7 +53,7 @@ async def settings(kafka, postgres, topic_prefix, prefix) -> ProjectorSettings:
 
 
 async def test_it_projects_from_a_broker_and_rebuilds_equal(settings, builds, connection, caplog):
-    projector, stop = wired(settings), asyncio.Event()
+    projector, stop = build_projector(settings), asyncio.Event()
     task = asyncio.create_task(projector.run(stop))
     async with asyncio.timeout(20):
         while projector.metrics["events"] < 480:
@@ -64,11 +64,11 @@ async def test_it_projects_from_a_broker_and_rebuilds_equal(settings, builds, co
     before = await builds.table_hashes(1)
     assert before["runs"].rows == 40
     with caplog.at_level(logging.INFO, "loomlog.projector"):
-        assert await run_rebuild(settings, wired(settings)) == 0
+        assert await run_rebuild(settings, build_projector(settings)) == 0
         assert (await builds.live()).number == 2
         assert await builds.table_hashes(2) == before
         await connection.execute(f"UPDATE {builds.build(2).schema}.steps SET duration_ms = 1")
-        assert await run_rebuild(settings, wired(settings)) == 1
+        assert await run_rebuild(settings, build_projector(settings)) == 1
     assert (await builds.live()).number == 2
     for said in ("runs: 40 rows live, 40 rows new, equal", "it is live now", "new, DIFFERENT", "build 2 stays live"):
         assert said in caplog.text
@@ -84,7 +84,7 @@ async def no_codec() -> Codec:
 
 async def test_a_long_log_is_rebuilt_by_several_processes_to_the_same_rows(settings, builds, monkeypatch):
     monkeypatch.setattr(rebuild_module, "FILL_EVENTS", 1)
-    projector, stop = wired(settings), asyncio.Event()
+    projector, stop = build_projector(settings), asyncio.Event()
     task = asyncio.create_task(projector.run(stop))
     async with asyncio.timeout(20):
         while projector.metrics["events"] < 480:
@@ -92,7 +92,7 @@ async def test_a_long_log_is_rebuilt_by_several_processes_to_the_same_rows(setti
     stop.set()
     await task
     filled = []
-    filling = wired(settings, make_codec=own_codec)
+    filling = build_projector(settings, make_codec=own_codec)
     whole = filling._fill
 
     async def counted(build, target):
@@ -104,7 +104,7 @@ async def test_a_long_log_is_rebuilt_by_several_processes_to_the_same_rows(setti
     assert filled == [480], "the processes have projected all of it"
     assert (report.equal, report.switched, report.events) == (True, True, 480)
     with pytest.raises(Transient, match="build 3: the registry is away"):
-        await wired(settings, make_codec=no_codec).rebuild(3)
+        await build_projector(settings, make_codec=no_codec).rebuild(3)
     assert (await builds.live()).number == 2
 
 

@@ -31,7 +31,7 @@ from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, T
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.pauses import PauseTable
-from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.runtime.admission.queue import Door
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
@@ -133,9 +133,9 @@ class OneAgent:
     def __init__(self, definition: AgentDefinition = AGENT) -> None:
         self._definition = definition
 
-    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | CommandRefusal:
         known = self._definition
-        return known if agent == known.name else Refusal(code="unknown_agent", message=f"no agent {agent}")
+        return known if agent == known.name else CommandRefusal(code="unknown_agent", message=f"no agent {agent}")
 
     def providers(self) -> frozenset[str]:
         return frozenset({AGENT.provider})

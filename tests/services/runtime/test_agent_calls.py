@@ -9,7 +9,7 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.tools.agent import Agent
 from loomlog.schemas.generated.values import BlobRef, Spawn
-from loomlog.services.core.run.commands import ChildrenAsked, ChildTold, ToolDone
+from loomlog.services.core.run.commands import ChildrenRequested, ChildReported, ToolCompleted
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
@@ -39,7 +39,7 @@ class Work:
             secrecy=secrecy,
         )
 
-    async def run(self, run: Run, **effect: Any) -> ToolDone | ChildrenAsked:
+    async def run(self, run: Run, **effect: Any) -> ToolCompleted | ChildrenRequested:
         assert isinstance(run.state, AwaitingTools)
         return await self.calls.run(replace(CALL, **effect), run.state, "t")
 
@@ -50,7 +50,7 @@ def granted(*tools: str) -> Run:
 
 async def test_a_call_becomes_a_plan_with_its_secrets_masked() -> None:
     order = await Work().run(granted("Agent"), input='{"name":"helper","prompt":"log in with hunter2"}')
-    assert isinstance(order, ChildrenAsked)
+    assert isinstance(order, ChildrenRequested)
     assert order.spawns == (Spawn(agent="helper", prompt="log in with [secret]"),)
     assert (order.op, order.is_sealed) == ("spawn", False)
 
@@ -58,13 +58,13 @@ async def test_a_call_becomes_a_plan_with_its_secrets_masked() -> None:
 async def test_a_call_that_cannot_be_read_is_an_error_result() -> None:
     for text in ("{", "[]", '{"name":"helper"}'):
         order = await Work().run(granted("Agent"), input=text)
-        assert isinstance(order, ToolDone)
+        assert isinstance(order, ToolCompleted)
         assert order.is_error
 
 
 async def test_an_agent_that_was_not_granted_the_tool_has_no_children() -> None:
     order = await Work().run(granted("Read"), input='{"name":"helper","prompt":"go"}')
-    assert isinstance(order, ToolDone)
+    assert isinstance(order, ToolCompleted)
     assert "not found" in order.text
 
 
@@ -73,10 +73,10 @@ async def test_long_results_are_fetched_and_put_together() -> None:
     run.give(asked("parallel_spawn", "a", "b"))
     text = "x" * (INLINE_TEXT_BYTES + 1)
     ref = await work.blobs.put(text.encode())
-    run.give(ChildTold(at_ms=NOW, child_run_id=child(0), status="completed", text="short"))
-    run.give(ChildTold(at_ms=NOW, child_run_id=child(1), status="completed", text_blob=ref))
+    run.give(ChildReported(at_ms=NOW, child_run_id=child(0), status="completed", text="short"))
+    run.give(ChildReported(at_ms=NOW, child_run_id=child(1), status="completed", text_blob=ref))
     order = await work.run(run)
-    assert isinstance(order, ToolDone)
+    assert isinstance(order, ToolCompleted)
     assert isinstance(order.text_blob, BlobRef)
     found = json.loads(await work.blobs.get(order.text_blob))["results"]
     assert [entry["output"] for entry in found] == ["short", text]
@@ -86,9 +86,9 @@ async def test_results_that_cannot_be_read_are_an_error_result() -> None:
     work, run = Work(), granted("Agent")
     run.give(asked("spawn", "a"))
     lost = BlobRef(sha256="0" * 64, size_bytes=1, media_type="text/plain")
-    run.give(ChildTold(at_ms=NOW, child_run_id=child(0), status="completed", text_blob=lost))
+    run.give(ChildReported(at_ms=NOW, child_run_id=child(0), status="completed", text_blob=lost))
     order = await work.run(run)
-    assert isinstance(order, ToolDone)
+    assert isinstance(order, ToolCompleted)
     assert order.is_error
 
 
@@ -99,13 +99,13 @@ async def test_with_encryption_prompts_and_results_are_sealed_and_still_make_one
     work, run = Work(Secrecy(keys)), granted("Agent")
     given = sealer.text('{"op":"parallel_spawn","spawns":[{"name":"a","prompt":"the secret"}]}')
     order = await work.run(run, input=given)
-    assert isinstance(order, ChildrenAsked)
+    assert isinstance(order, ChildrenRequested)
     assert order.is_sealed
     assert is_token(order.spawns[0].prompt, untrusted=False)
     run.give(order)
-    run.give(ChildTold(at_ms=NOW, child_run_id=child(0), status="completed", text=sealer.text('it "said" so')))
+    run.give(ChildReported(at_ms=NOW, child_run_id=child(0), status="completed", text=sealer.text('it "said" so')))
     result = await work.run(run, input=given)
-    assert isinstance(result, ToolDone)
+    assert isinstance(result, ToolCompleted)
     assert is_token(result.text, untrusted=False)
     found = json.loads(await Secrecy(keys).text(result.text, "t"))
     assert found["results"][0]["output"] == 'it "said" so'

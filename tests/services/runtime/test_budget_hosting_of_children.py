@@ -14,7 +14,7 @@ from loomlog.connectors.tools.agent import Agent
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.run_events import ChildReturned, RunCompleted, RunFailed, RunStarted, ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, ToolCall, Usage
-from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.stream.partition import lookups
 from tests.services.runtime.budget_world import BudgetWorld, until
 from tests.services.runtime.small_runtime import AGENT, OneAgent, Scripted
@@ -30,7 +30,7 @@ class Families(OneAgent):
     def __init__(self, width: int = 4) -> None:
         self.helper = replace(AGENT, tools=("Agent",), max_tokens=10, max_concurrent_children=width)
 
-    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | CommandRefusal:
         return {"helper": self.helper, "child": CHILD}[agent]
 
 

@@ -22,7 +22,7 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope
 from loomlog.schemas.reader import TermReader
-from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import CommandRefusal
 from tests.services.runtime.small_runtime import AGENT, RUN, TOPICS, Echo, OneAgent, Stage
 
 SCRIPT = """
@@ -69,7 +69,7 @@ class One(OneAgent):
     def __init__(self, definition: AgentDefinition) -> None:
         self.definition = definition
 
-    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | CommandRefusal:
         return self.definition
 
 

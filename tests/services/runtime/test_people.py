@@ -25,10 +25,10 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import CommandEnvelope, InterruptionTerms, ToolCall, Usage
-from loomlog.services.core.run.interrupts.interruptions import TOOL
+from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME
 from tests.services.runtime.small_runtime import AGENT, RUN, Echo, Scripted, Stage
 
-ASKER = replace(AGENT, tools=("Echo", TOOL), interruption=InterruptionTerms(enabled=True))
+ASKER = replace(AGENT, tools=("Echo", TOOL_NAME), interruption=InterruptionTerms(enabled=True))
 Kind = TypeVar("Kind")
 DONE = Reply(text="the answer", stop_reason="end_turn", usage=Usage())
 
@@ -37,7 +37,8 @@ def asks(*questions: dict[str, Any]) -> Reply:
     return Reply(
         text="",
         tool_calls=tuple(
-            ToolCall(id=f"c{at}", name=TOOL, input=json.dumps({"op": "ask", **one})) for at, one in enumerate(questions)
+            ToolCall(id=f"c{at}", name=TOOL_NAME, input=json.dumps({"op": "ask", **one}))
+            for at, one in enumerate(questions)
         ),
         stop_reason="tool_use",
         usage=Usage(),
@@ -46,7 +47,7 @@ def asks(*questions: dict[str, Any]) -> Reply:
 
 def stage_with(*questions: dict[str, Any]) -> Stage:
     """Its model asks these in its first turn; once they have results it is done."""
-    stage = Stage(ASKER, {"Echo": Echo(), TOOL: Interruption()})
+    stage = Stage(ASKER, {"Echo": Echo(), TOOL_NAME: Interruption()})
     replies = {0: asks(*questions), len(questions): DONE}
     stage.model = Scripted([replies.get(at, DONE) for at in range(len(questions) + 1)])
     return stage
@@ -118,7 +119,7 @@ async def test_two_people_answer_two_questions_of_one_turn() -> None:
 
 
 async def test_an_agent_that_was_not_given_the_tool_hears_that_there_is_none() -> None:
-    stage = Stage(replace(ASKER, tools=("Echo",)), {"Echo": Echo(), TOOL: Interruption()})
+    stage = Stage(replace(ASKER, tools=("Echo",)), {"Echo": Echo(), TOOL_NAME: Interruption()})
     stage.model = Scripted([asks({"question": "Shall I?"}), DONE])
     async with stage.owner("only"):
         stage.start()

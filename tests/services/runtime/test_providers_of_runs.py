@@ -10,7 +10,7 @@ from loomlog.connectors.configuration import ConfigurationProblem, Loaded, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition
-from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.runtime.models.availability import Traits
 from loomlog.services.runtime.models.routing import Routing, checked_tiers, traits_of
 from tests.services.core.run.given import NOW, erred
@@ -61,19 +61,21 @@ def made(tmp_path: Path) -> Routing:
     return routing(tmp_path)
 
 
-def resolved(made: Routing, agent: str, *credentials: str, restricted: bool = False) -> AgentDefinition | Refusal:
+def resolved(
+    made: Routing, agent: str, *credentials: str, restricted: bool = False
+) -> AgentDefinition | CommandRefusal:
     return made.definitions.resolve(
         agent, tenant="t", user_tier="", credentials=credentials, operator_key_restricted=restricted
     )
 
 
-def places(found: AgentDefinition | Refusal) -> list[str]:
+def places(found: AgentDefinition | CommandRefusal) -> list[str]:
     assert isinstance(found, AgentDefinition), found
     return [choice.provider for choice in found.candidates] or [found.provider]
 
 
-def refused(found: AgentDefinition | Refusal) -> Refusal:
-    assert isinstance(found, Refusal)
+def refused(found: AgentDefinition | CommandRefusal) -> CommandRefusal:
+    assert isinstance(found, CommandRefusal)
     return found
 
 

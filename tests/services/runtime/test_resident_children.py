@@ -11,7 +11,7 @@ from loomlog.connectors.tools.agent import Agent
 from loomlog.schemas.conversation import TextBlock, ToolResultBlock
 from loomlog.schemas.generated.run_events import ModelReplied, ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, ToolCall, Usage
-from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import CommandRefusal
 from tests.services.runtime.small_runtime import AGENT, OneAgent, Scripted, Stage
 
 CHILD = replace(AGENT, name="child", tools=())
@@ -23,7 +23,7 @@ CHILD_RUN = re.compile(r"r_one[\w-]+")
 class Pair(OneAgent):
     """helper has the tool Agent; child has nothing."""
 
-    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | CommandRefusal:
         return {"helper": PARENT, "child": CHILD}[agent]
 
 

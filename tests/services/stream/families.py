@@ -10,7 +10,7 @@ guest       stands still after each answer
 from typing import Any
 
 from loomlog.schemas.generated.values import AgentDefinition, Spawn, ToolCall, Usage
-from loomlog.services.core.run.commands import ChildrenAsked, ModelAnswered
+from loomlog.services.core.run.commands import ChildrenRequested, ModelAnswered
 from loomlog.services.core.run.react import CallModel, CallTool
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools
 from tests.services.stream.outside import Definitions
@@ -79,16 +79,16 @@ def _answered(effect: CallModel, state: AwaitingModel, calls: int, at_ms: int) -
     )
 
 
-def _asked(agent: str, effect: CallTool, state: AwaitingTools, at_ms: int) -> ChildrenAsked:
+def _asked(agent: str, effect: CallTool, state: AwaitingTools, at_ms: int) -> ChildrenRequested:
     place = {"at_ms": at_ms, "turn": effect.turn, "index": effect.index, "attempt": effect.attempt}
     if agent == "keeper":
         op = KEEPER_OPS[effect.turn - 1]
         if op == "open":
-            return ChildrenAsked(**place, op=op, spawns=(Spawn(agent="guest", prompt="hello"),), idle_ttl_s=60)
+            return ChildrenRequested(**place, op=op, spawns=(Spawn(agent="guest", prompt="hello"),), idle_ttl_s=60)
         guest = state.facts.residents[0] if state.facts.residents else ""
-        return ChildrenAsked(**place, op=op, child_run_id=guest, prompt="go on" if op == "send" else "")
+        return ChildrenRequested(**place, op=op, child_run_id=guest, prompt="go on" if op == "send" else "")
     if agent == "pair":
-        return ChildrenAsked(**place, op="spawn", spawns=(Spawn(agent="leaf", prompt="go"),))
+        return ChildrenRequested(**place, op="spawn", spawns=(Spawn(agent="leaf", prompt="go"),))
     width, *rest = agent.split("-")[1:]
     spawns = tuple(Spawn(agent=below(rest), prompt="go") for _ in range(int(width)))
-    return ChildrenAsked(**place, op="parallel_spawn", spawns=spawns)
+    return ChildrenRequested(**place, op="parallel_spawn", spawns=spawns)

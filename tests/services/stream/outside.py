@@ -10,7 +10,7 @@ from loomlog.connectors.protocols import Outgoing
 from loomlog.schemas.codec import Undecodable
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.schemas.reader import TermReader
-from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.run_index import PastRun
 from loomlog.services.stream.family import Topics
@@ -115,9 +115,9 @@ class Definitions:
     def __init__(self) -> None:
         self.known = {"helper": AgentDefinition(name="helper", provider="acme", model="large", tools=("T",))}
 
-    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | CommandRefusal:
         found = self.known.get(agent)
-        return found or Refusal(code="unknown_agent", message=f"agent {agent} does not exist")
+        return found or CommandRefusal(code="unknown_agent", message=f"agent {agent} does not exist")
 
     def providers(self) -> frozenset[str]:
         return frozenset(known.provider for known in self.known.values())

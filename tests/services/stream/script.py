@@ -4,14 +4,14 @@ from typing import Any
 from zlib import crc32
 
 from loomlog.schemas.generated.values import ToolCall, Usage
-from loomlog.services.core.run.commands import ModelAnswered, ToolDone
+from loomlog.services.core.run.commands import ModelAnswered, ToolCompleted
 from loomlog.services.core.run.react import CallModel, CallTool
 
 CLASSES = ("pure", "read", "idempotent", "unsafe")
 MOST_CALLS = 3
 
 
-def answer(effect: Any, turns: int, at_ms: int) -> ModelAnswered | ToolDone:
+def answer(effect: Any, turns: int, at_ms: int) -> ModelAnswered | ToolCompleted:
     """The order that the call gives; a run has `turns` turns, and all but the last ask for one to three tool calls."""
     match effect:
         case CallModel():
@@ -36,7 +36,7 @@ def answer(effect: Any, turns: int, at_ms: int) -> ModelAnswered | ToolDone:
                 duration_ms=1,
             )
         case CallTool():
-            return ToolDone(
+            return ToolCompleted(
                 at_ms=at_ms,
                 turn=effect.turn,
                 index=effect.index,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from loomlog.services.core.run.commands import ModelErred, ToolDone
+from loomlog.services.core.run.commands import ModelFailed, ToolCompleted
 from loomlog.services.core.run.react import CallModel, CallTool, Effect
 from loomlog.services.stream import effect_calls as calls_module
 from loomlog.services.stream.effect_calls import Calls
@@ -133,11 +133,11 @@ async def test_a_crash_becomes_an_order_so_that_the_run_does_not_wait_for_ever(c
     outside.returns.set()
     await soon()
     orders = {type(order): order for _, _, order in outside.results}
-    assert set(orders) == {ModelErred, ToolDone}
-    assert (orders[ModelErred].transient, orders[ModelErred].at_ms) == (False, NOW)
-    assert "ZeroDivisionError: a bug" in orders[ModelErred].message
-    assert orders[ToolDone].key == TOOL.key
-    assert (orders[ToolDone].is_error, orders[ToolDone].outcome) == (True, "error")
+    assert set(orders) == {ModelFailed, ToolCompleted}
+    assert (orders[ModelFailed].transient, orders[ModelFailed].at_ms) == (False, NOW)
+    assert "ZeroDivisionError: a bug" in orders[ModelFailed].message
+    assert orders[ToolCompleted].key == TOOL.key
+    assert (orders[ToolCompleted].is_error, orders[ToolCompleted].outcome) == (True, "error")
 
 
 async def test_a_call_cancelled_from_inside_becomes_an_order_too(calls: Calls, outside: Outside) -> None:
@@ -146,7 +146,7 @@ async def test_a_call_cancelled_from_inside_becomes_an_order_too(calls: Calls, o
     begin(calls, TOOL)
     outside.returns.set()
     await soon()
-    assert [type(order) for _, _, order in outside.results] == [ToolDone]
+    assert [type(order) for _, _, order in outside.results] == [ToolCompleted]
 
 
 async def test_stopped_calls_give_no_result(calls: Calls, outside: Outside) -> None:

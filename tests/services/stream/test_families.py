@@ -13,8 +13,8 @@ from loomlog.schemas.generated.run_commands import CancelTurn
 from loomlog.schemas.generated.run_events import ChildRequested, RunStarted, ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, Spawn
 from loomlog.schemas.ids import child_run_id, partition_key
-from loomlog.services.core.run.commands import ChildrenAsked, Refusal
-from loomlog.services.core.run.react import TellParent
+from loomlog.services.core.run.commands import ChildrenRequested, CommandRefusal
+from loomlog.services.core.run.react import NotifyParent
 from loomlog.services.core.run.state import Ended, Parked
 from loomlog.services.runtime.run import run_directory
 from loomlog.services.stream.partition import fold
@@ -80,7 +80,7 @@ async def test_a_tree_is_its_parents_tenants_and_so_are_the_agents_and_keys_it_f
     asked: list[Any] = []
     resolve = world.definitions.resolve
 
-    def noted(agent: str, **more: Any) -> AgentDefinition | Refusal:
+    def noted(agent: str, **more: Any) -> AgentDefinition | CommandRefusal:
         asked.append((more["tenant"], more["credentials"], more["operator_key_restricted"]))
         return resolve(agent, **more)
 
@@ -152,7 +152,7 @@ async def test_children_whose_end_the_parent_never_heard_of_are_found_over(
     carry_out = owner.carry_out
 
     def deaf(aggregate: Any, effect: Any, state: Any) -> None:
-        if not isinstance(effect, TellParent):
+        if not isinstance(effect, NotifyParent):
             carry_out(aggregate, effect, state)
 
     owner.carry_out = deaf  # type: ignore[method-assign]  # its process dies before it can tell
@@ -295,7 +295,9 @@ async def test_a_run_of_another_partition_is_no_child_and_its_offsets_are_not_re
 
     def asks(effect: Any, state: Any, at_ms: int) -> Any:
         found = family_script(effect, state, at_ms)
-        return replace(found, op=op, spawns=(), child_run_id=stranger) if isinstance(found, ChildrenAsked) else found
+        return (
+            replace(found, op=op, spawns=(), child_run_id=stranger) if isinstance(found, ChildrenRequested) else found
+        )
 
     world.script = asks
     world.start_run(caller, agent="keeper")
@@ -363,7 +365,7 @@ async def test_a_stopped_open_leaves_no_guest_that_nobody_knows_of(world_of: Wor
 
     def opens(effect: Any, state: Any, at_ms: int) -> Any:
         found = family_script(effect, state, at_ms)
-        if not isinstance(found, ChildrenAsked):
+        if not isinstance(found, ChildrenRequested):
             return found
         return replace(found, op="open", spawns=(Spawn(agent="guest", prompt="hello"),), child_run_id="", idle_ttl_s=60)
 

@@ -14,7 +14,7 @@ from loomlog.schemas.generated.run_commands import PostInput, StartRun
 from loomlog.schemas.generated.run_events import Event, RunCompleted, RunQuarantined
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.core.run.commands import Order
+from loomlog.services.core.run.commands import RunCommand
 from loomlog.services.core.run.state import State
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.stream.ownership import watchdog
@@ -126,7 +126,7 @@ class BuggyFamily(RunFamily):
         self.where = where
         self.turn = turn
 
-    def decide(self, state: State, order: Order) -> list[Event]:
+    def decide(self, state: State, order: RunCommand) -> list[Event]:
         if self.where == "decide" and getattr(order, "turn", 0) == self.turn and self._is_bad(state):
             raise ZeroDivisionError("a bug in decide")
         return super().decide(state, order)

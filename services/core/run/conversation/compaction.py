@@ -32,29 +32,41 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import AgentDefinition, Compaction
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import Compact, Recover, Refusal, Summarised, SummaryFailed
-from loomlog.services.core.run.conversation.compaction_split import Split, compacted, estimate_tokens, left_out, split
-from loomlog.services.core.run.conversation.conversation import at_boundary, used_tokens
+from loomlog.services.core.run.commands import (
+    CommandRefusal,
+    CompactCommand,
+    RecoverCommand,
+    SummaryCompleted,
+    SummaryFailed,
+)
+from loomlog.services.core.run.conversation.compaction_split import (
+    CompactionSplit,
+    apply_split,
+    estimate_tokens,
+    omitted_messages,
+    plan_split,
+)
+from loomlog.services.core.run.conversation.conversation import join_waiting_inputs, used_tokens
 from loomlog.services.core.run.evolve import evolve
-from loomlog.services.core.run.run_facts import NO_USAGE, Facts, Pause
-from loomlog.services.core.run.state import Absent, AwaitingModel, Compacting, Live, Parked, State
+from loomlog.services.core.run.run_facts import NO_USAGE, Pause, RunFacts
+from loomlog.services.core.run.state import Absent, AwaitingModel, Compacting, LiveState, Parked, State
 from loomlog.services.core.run.turns.code_agents import is_code_agent
 
-Wish = TypeVar("Wish", bool, int, str)
+FieldValue = TypeVar("FieldValue", bool, int, str)
 MANUAL, AUTO, SELF = "manual", "auto", "self"
 COPY, COMPACT = "copy", "compact"
 """What a seed does with the conversation it begins with."""
 SEEDS = (COPY, COMPACT)
 BUSY = "run_busy"
-NOTHING = "nothing_to_compact"
+NOTHING_TO_COMPACT = "nothing_to_compact"
 EMPTY_SOURCE = "empty_source"
 """Codes of refusals."""
-NO_GAIN, EMPTY, CUT, INTERRUPTED = "no_gain", "empty", "cut", "interrupted"
+NO_GAIN, EMPTY, TRUNCATED_SUMMARY, INTERRUPTED = "no_gain", "empty", "cut", "interrupted"
 """Kinds of failure that are no failure of the provider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class CompactionPolicy:
     """What is said about compaction, with the defaults of the reference. Percentages of 100."""
 
     enabled: bool = False
@@ -64,25 +76,25 @@ class Policy:
     autocompact_at_pct: int = 80
 
 
-DEFAULT = Policy()
+DEFAULT_POLICY = CompactionPolicy()
 
 
-def policy_of(definition: AgentDefinition) -> Policy:
+def policy_of(definition: AgentDefinition) -> CompactionPolicy:
     """The policy a run of this definition follows."""
     said = definition.compaction
     if said is None:
-        return DEFAULT
-    return Policy(
-        enabled=DEFAULT.enabled if said.enabled is None else said.enabled,
+        return DEFAULT_POLICY
+    return CompactionPolicy(
+        enabled=DEFAULT_POLICY.enabled if said.enabled is None else said.enabled,
         # A StartRun of a microservice may say anything; transports refuse what is out of range.
-        target_percentage=_within(said.target_percentage or DEFAULT.target_percentage, limits.TARGET_PCT),
-        keep_last_n=DEFAULT.keep_last_n if said.keep_last_n is None else said.keep_last_n,
-        keep_first=DEFAULT.keep_first if said.keep_first is None else said.keep_first,
-        autocompact_at_pct=_within(said.autocompact_at_pct or DEFAULT.autocompact_at_pct, limits.AUTO_PCT),
+        target_percentage=_within(said.target_percentage or DEFAULT_POLICY.target_percentage, limits.TARGET_PCT),
+        keep_last_n=DEFAULT_POLICY.keep_last_n if said.keep_last_n is None else said.keep_last_n,
+        keep_first=DEFAULT_POLICY.keep_first if said.keep_first is None else said.keep_first,
+        autocompact_at_pct=_within(said.autocompact_at_pct or DEFAULT_POLICY.autocompact_at_pct, limits.AUTO_PCT),
     )
 
 
-def wishes_of(text: str) -> Compaction | None:
+def parse_overrides(text: str) -> Compaction | None:
     """The wishes in a JSON object of a model; None when it says nothing. What is not of its type is not heard."""
     try:
         said = json.loads(text) if text else None
@@ -92,7 +104,7 @@ def wishes_of(text: str) -> Compaction | None:
         return None
     values: dict[str, object] = said
 
-    def of(name: str, kind: type[Wish]) -> Wish | None:
+    def of(name: str, kind: type[FieldValue]) -> FieldValue | None:
         value = values.get(name)
         return value if isinstance(value, kind) and not (kind is int and isinstance(value, bool)) else None
 
@@ -110,7 +122,7 @@ def _within(value: int, bounds: tuple[int, int]) -> int:
     return min(max(value, bounds[0]), bounds[1])
 
 
-def merged(base: Compaction | None, over: Compaction | None) -> Compaction | None:
+def merge_compaction(base: Compaction | None, over: Compaction | None) -> Compaction | None:
     """`over` wins in every field it sets; a model of another provider comes with it."""
     if base is None or over is None:
         return over or base
@@ -129,19 +141,19 @@ def merged(base: Compaction | None, over: Compaction | None) -> Compaction | Non
 # --- when ------------------------------------------------------------------------------------------------------------
 
 
-def due_after(state: State, told: list[Event], at_ms: int) -> CompactionRequested | None:
+def due_after_events(state: State, events: list[Event], at_ms: int) -> CompactionRequested | None:
     """What is due at the turn boundary after these events; None = the next turn. The run is not held by a pause."""
-    wishes = any(getattr(event, "asks_compaction", False) for event in told)
-    facts: Facts | None = getattr(state, "facts", None)
+    wishes = any(getattr(event, "asks_compaction", False) for event in events)
+    facts: RunFacts | None = getattr(state, "facts", None)
     if facts is None or not (wishes or may_be_due(facts)):
         return None
-    for event in told:
+    for event in events:
         state = evolve(state, event, at_ms)
-    after: Facts | None = getattr(state, "facts", None)
-    return due(after) if after is not None else None
+    after: RunFacts | None = getattr(state, "facts", None)
+    return due_compaction(after) if after is not None else None
 
 
-def due_first(
+def due_before_first_turn(
     state: Absent, started: list[Event], definition: AgentDefinition, at_ms: int
 ) -> CompactionRequested | None:
     """What is due before the first turn of a run that goes on with a session; None = the first turn."""
@@ -151,34 +163,34 @@ def due_first(
     for event in started:
         after = evolve(after, event, at_ms)
     assert isinstance(after, AwaitingModel)
-    return due(after.facts)
+    return due_compaction(after.facts)
 
 
-def may_be_due(facts: Facts) -> bool:
+def may_be_due(facts: RunFacts) -> bool:
     """Whether it is worth looking: the answer is no for most runs, and costs them nothing."""
-    return facts.compactions.is_wished or policy_of(facts.definition).enabled
+    return facts.compactions.is_requested or policy_of(facts.definition).enabled
 
 
-def due(facts: Facts) -> CompactionRequested | None:
+def due_compaction(facts: RunFacts) -> CompactionRequested | None:
     """The compaction before the next turn."""
-    if facts.compactions.is_wished:
-        return requested(facts, SELF)
+    if facts.compactions.is_requested:
+        return request_compaction(facts, SELF)
     policy = policy_of(facts.definition)
     window, next_turn = facts.max_context_tokens, facts.turns + 1
     if not policy.enabled or not window or next_turn <= facts.compactions.last_turn + 1:
         return None
-    if used_tokens(at_boundary(facts)) * 100 < window * policy.autocompact_at_pct:
+    if used_tokens(join_waiting_inputs(facts)) * 100 < window * policy.autocompact_at_pct:
         return None
-    return requested(facts, AUTO)
+    return request_compaction(facts, AUTO)
 
 
-def requested(facts: Facts, trigger: str) -> CompactionRequested | None:
+def request_compaction(facts: RunFacts, trigger: str) -> CompactionRequested | None:
     """The intent; None when there is nothing that could be left out, as in the record that a script goes on from."""
     if is_code_agent(facts.definition):
         return None
     policy = policy_of(facts.definition)
-    messages = at_boundary(facts).messages
-    how = split(
+    messages = join_waiting_inputs(facts).messages
+    how = plan_split(
         messages,
         keep_last_n=policy.keep_last_n,
         keep_first=policy.keep_first,
@@ -186,7 +198,7 @@ def requested(facts: Facts, trigger: str) -> CompactionRequested | None:
     )
     if how is None:
         return None
-    said, current = facts.definition.compaction or Compaction(), facts.current
+    said, current = facts.definition.compaction or Compaction(), facts.current_model
     return CompactionRequested(
         number=facts.compactions.count + 1,
         turn=facts.turns + 1,
@@ -200,32 +212,34 @@ def requested(facts: Facts, trigger: str) -> CompactionRequested | None:
     )
 
 
-def compact(state: State, order: Compact) -> list[Event]:
+def compact_run(state: State, request: CompactCommand) -> list[Event]:
     """Somebody wants a run compacted that waits for input; any other is busy."""
-    if not isinstance(state, Live):
+    if not isinstance(state, LiveState):
         return []
     facts = state.facts
     if not isinstance(state, Parked) or facts.pauses:
         why = "is paused: resume it first" if facts.pauses else "is in the middle of a turn: wait until it is parked"
         return [CommandRefused(code=BUSY, message=f"{BUSY}: the run {facts.run_id} {why}")]
-    intent = requested(facts, MANUAL)
-    return [intent if intent is not None else _nothing(facts)]
+    intent = request_compaction(facts, MANUAL)
+    return [intent if intent is not None else _refuse_too_short(facts)]
 
 
 # --- what comes of it ------------------------------------------------------------------------------------------------
 
 
-def summarised(state: State, order: Summarised) -> ContextCompacted | CompactionFailed | None:
+def complete_compaction(state: State, result: SummaryCompleted) -> ContextCompacted | CompactionFailed | None:
     """The end of the compaction with this summary; None when nobody waits for it any more."""
-    if not _is_awaited(state, order):
+    if not _is_awaited(state, result):
         return None
     assert isinstance(state, Compacting)
     facts = state.facts
-    if order.is_cut:
+    if result.is_truncated:
         # Its end is what would be missed most, and nobody could ever tell.
-        return _failed(state, order, CUT, "the summary was cut off at the bound of its length")
-    summary = order.summary
-    shorter = compacted(facts.messages, summary, state.split) if summary else ()
+        return _failed_with_usage(
+            state, result, TRUNCATED_SUMMARY, "the summary was cut off at the bound of its length"
+        )
+    summary = result.summary
+    shorter = apply_split(facts.messages, summary, state.split) if summary else ()
     after = estimate_tokens(shorter)
     if not summary or after >= state.before_tokens:
         kind = NO_GAIN if summary else EMPTY
@@ -234,7 +248,7 @@ def summarised(state: State, order: Summarised) -> ContextCompacted | Compaction
             if summary
             else "the model gave no summary"
         )
-        return _failed(state, order, kind, why)
+        return _failed_with_usage(state, result, kind, why)
     return ContextCompacted(
         number=state.number,
         attempt=state.attempt,
@@ -245,30 +259,30 @@ def summarised(state: State, order: Summarised) -> ContextCompacted | Compaction
         after_tokens=after,
         keep_n=state.keep_n,
         keep_first=state.keep_first,
-        usage=order.usage,
-        provider=order.provider,
-        model=order.model,
-        cost_micros=order.cost_micros,
-        currency=order.currency,
-        duration_ms=order.duration_ms,
-        credential_source=order.credential_source,
-        credential_scope=order.credential_scope,
+        usage=result.usage,
+        provider=result.provider,
+        model=result.model,
+        cost_micros=result.cost_micros,
+        currency=result.currency,
+        duration_ms=result.duration_ms,
+        credential_source=result.credential_source,
+        credential_scope=result.credential_scope,
     )
 
 
-def not_summarised(state: State, order: SummaryFailed) -> CompactionFailed | None:
+def fail_compaction(state: State, result: SummaryFailed) -> CompactionFailed | None:
     """The end of the compaction whose call failed; None when nobody waits for it any more."""
-    if not _is_awaited(state, order):
+    if not _is_awaited(state, result):
         return None
     assert isinstance(state, Compacting)
-    return replace(_failure(state, order.kind, order.message), duration_ms=order.duration_ms)
+    return replace(_failure(state, result.kind, result.message), duration_ms=result.duration_ms)
 
 
-def lost(state: Compacting, order: Recover) -> CompactionRequested | CompactionFailed | None:
+def recover_compaction(state: Compacting, command: RecoverCommand) -> CompactionRequested | CompactionFailed | None:
     """What follows for a summary call whose owner is lost or did not begin it; None while it is still under way."""
-    if ("compact", state.number, 0, state.attempt) in order.still_running:
+    if ("compact", state.number, 0, state.attempt) in command.still_running:
         return None
-    if state.facts.pauses or (not state.not_begun and state.losses + 1 >= limits.COMPACTION_LOSSES_MAX):
+    if state.facts.pauses or (not state.is_unstarted and state.losses + 1 >= limits.COMPACTION_LOSSES_MAX):
         return _failure(state, INTERRUPTED, "the owner of the run was lost before the summary call returned")
     return CompactionRequested(
         number=state.number,
@@ -283,44 +297,46 @@ def lost(state: Compacting, order: Recover) -> CompactionRequested | CompactionF
     )
 
 
-def wrong_seed(
+def seed_refusal(
     history: tuple[Message, ...], command: StartRun, definition: AgentDefinition | None, pauses: tuple[Pause, ...]
-) -> Refusal | None:
+) -> CommandRefusal | None:
     """Why a session cannot be held by this seed."""
     if command.seed not in SEEDS or not command.session_id or command.segments or command.prompt:
         why = f"a seed is {' or '.join(SEEDS)}, goes on with a session and says nothing itself"
-        return Refusal(code="bad_request", message=why)
-    return empty_or_held(history, command.seed, pauses) or _too_short(history, definition)
+        return CommandRefusal(code="bad_request", message=why)
+    return history_refusal(history, command.seed, pauses) or _length_refusal(history, definition)
 
 
-def empty_or_held(history: tuple[Message, ...], seed: str, pauses: tuple[Pause, ...]) -> Refusal | None:
+def history_refusal(history: tuple[Message, ...], seed: str, pauses: tuple[Pause, ...]) -> CommandRefusal | None:
     """Why this conversation cannot be held now."""
     if not history:
-        return Refusal(code=EMPTY_SOURCE, message=f"{EMPTY_SOURCE}: nothing was said in the session")
+        return CommandRefusal(code=EMPTY_SOURCE, message=f"{EMPTY_SOURCE}: nothing was said in the session")
     if pauses and seed == COMPACT:
-        return Refusal(code="runtime_paused", message=f"no summary is made while it is paused: {pauses[0].reason}")
+        return CommandRefusal(
+            code="runtime_paused", message=f"no summary is made while it is paused: {pauses[0].reason}"
+        )
     return None
 
 
-def first_of_seed(state: State, started: list[Event], at_ms: int) -> list[Event]:
+def begin_seed(state: State, started: list[Event], at_ms: int) -> list[Event]:
     """What follows the start of a seed: the summary that was asked for, or its end."""
     for event in started:
         state = evolve(state, event, at_ms)
     assert isinstance(state, AwaitingModel)
     facts = state.facts
-    intent = requested(facts, MANUAL) if facts.seed == COMPACT else None
-    return [intent if intent is not None else end_of_seed(facts, None)]
+    intent = request_compaction(facts, MANUAL) if facts.seed == COMPACT else None
+    return [intent if intent is not None else end_seed(facts, None)]
 
 
-def _too_short(history: tuple[Message, ...], definition: AgentDefinition | None) -> Refusal | None:
+def _length_refusal(history: tuple[Message, ...], definition: AgentDefinition | None) -> CommandRefusal | None:
     """Only a session that could be shorter is worth a run of its own."""
-    policy = policy_of(definition) if definition is not None else DEFAULT
-    if split(history, keep_last_n=policy.keep_last_n, keep_first=policy.keep_first) is not None:
+    policy = policy_of(definition) if definition is not None else DEFAULT_POLICY
+    if plan_split(history, keep_last_n=policy.keep_last_n, keep_first=policy.keep_first) is not None:
         return None
-    return Refusal(code=NOTHING, message=f"{NOTHING}: the conversation is too short")
+    return CommandRefusal(code=NOTHING_TO_COMPACT, message=f"{NOTHING_TO_COMPACT}: the conversation is too short")
 
 
-def end_of_seed(facts: Facts, failure: CompactionFailed | None) -> RunCompleted | RunFailed:
+def end_seed(facts: RunFacts, failure: CompactionFailed | None) -> RunCompleted | RunFailed:
     """A seed has done what it is for, or could not."""
     if failure is not None and failure.kind != NO_GAIN:
         error = f"the conversation could not be summarised: {failure.message}"
@@ -339,40 +355,46 @@ def end_of_seed(facts: Facts, failure: CompactionFailed | None) -> RunCompleted 
     )
 
 
-def parks(state: Compacting) -> bool:
+def returns_to_parked(state: Compacting) -> bool:
     """Whether the run was parked and has nothing to answer."""
     return state.trigger == MANUAL and not state.facts.seed and not state.facts.waiting_inputs
 
 
-def parked_again(facts: Facts) -> RunParked:
+def park_again(facts: RunFacts) -> RunParked:
     return RunParked(since_turn=facts.turns)
 
 
-def summary_tokens(facts: Facts, how: Split) -> int:
+def summary_tokens(facts: RunFacts, split_plan: CompactionSplit) -> int:
     """How long a summary may be, in tokens."""
-    wanted = estimate_tokens(left_out(facts.messages, how)) * policy_of(facts.definition).target_percentage // 100
+    wanted = (
+        estimate_tokens(omitted_messages(facts.messages, split_plan))
+        * policy_of(facts.definition).target_percentage
+        // 100
+    )
     return min(max(wanted, limits.SUMMARY_TOKENS_MIN), limits.SUMMARY_TOKENS_MAX)
 
 
-def _is_awaited(state: State, order: Summarised | SummaryFailed) -> bool:
-    return isinstance(state, Compacting) and (state.number, state.attempt) == (order.number, order.attempt)
+def _is_awaited(state: State, result: SummaryCompleted | SummaryFailed) -> bool:
+    return isinstance(state, Compacting) and (state.number, state.attempt) == (result.number, result.attempt)
 
 
-def _nothing(facts: Facts) -> CommandRefused:
-    return CommandRefused(code=NOTHING, message=f"{NOTHING}: the conversation of {facts.run_id} is too short")
+def _refuse_too_short(facts: RunFacts) -> CommandRefused:
+    return CommandRefused(
+        code=NOTHING_TO_COMPACT, message=f"{NOTHING_TO_COMPACT}: the conversation of {facts.run_id} is too short"
+    )
 
 
-def _failed(state: Compacting, order: Summarised, kind: str, why: str) -> CompactionFailed:
+def _failed_with_usage(state: Compacting, result: SummaryCompleted, kind: str, why: str) -> CompactionFailed:
     return replace(
         _failure(state, kind, why),
-        usage=order.usage,
-        provider=order.provider,
-        model=order.model,
-        cost_micros=order.cost_micros,
-        currency=order.currency,
-        duration_ms=order.duration_ms,
-        credential_source=order.credential_source,
-        credential_scope=order.credential_scope,
+        usage=result.usage,
+        provider=result.provider,
+        model=result.model,
+        cost_micros=result.cost_micros,
+        currency=result.currency,
+        duration_ms=result.duration_ms,
+        credential_source=result.credential_source,
+        credential_scope=result.credential_scope,
     )
 
 

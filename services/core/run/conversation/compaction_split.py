@@ -27,19 +27,21 @@ from loomlog.services.core.run.conversation.prompt import fence
 SUMMARY = "summary"
 """The label a summary is fenced with: a model wrote it, and what it had read may have been anybody's."""
 HEADING = "What was said and done before, in a summary:"
-TAKEN_IN = "Understood. I have taken in the summary and go on from there."
+ACKNOWLEDGEMENT = "Understood. I have taken in the summary and go on from there."
 
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class CompactionSplit:
     """Which messages stay: the last `keep_n`, and in front of them the first text of a person."""
 
     keep_n: int
     keep_first: bool
 
 
-def split(messages: Sequence[Message], *, keep_last_n: int, keep_first: bool, tail_tokens_max: int = 0) -> Split | None:
+def plan_split(
+    messages: Sequence[Message], *, keep_last_n: int, keep_first: bool, tail_tokens_max: int = 0
+) -> CompactionSplit | None:
     """How to compact; None when nothing can be left out. `tail_tokens_max` 0: no bound of the tail.
 
     The bound gives way to the last group of messages that belong together: something has to be answered.
@@ -47,13 +49,15 @@ def split(messages: Sequence[Message], *, keep_last_n: int, keep_first: bool, ta
     count = len(messages)
     if count < limits.COMPACTION_MESSAGES_MIN:
         return None
-    fresh = [at for at, message in enumerate(messages) if is_fresh(message)]
-    answers = [at for at, message in enumerate(messages) if message.role == "assistant" and not is_made(message)]
+    fresh = [at for at, message in enumerate(messages) if is_user_input(message)]
+    answers = [
+        at for at, message in enumerate(messages) if message.role == "assistant" and not is_summary_only(message)
+    ]
     is_answered = messages[-1].role == "assistant" and not _calls(messages[-1])
     end = [count] if is_answered else []
     places = sorted({*fresh, *answers, *end})
     wanted = max(0, count - max(0, keep_last_n))
-    earliest = _earliest(messages, places, tail_tokens_max)
+    earliest = _earliest_cut(messages, places, tail_tokens_max)
     start = fresh[0] if keep_first and fresh else 0
     cut = max((at for at in (*fresh, *end) if earliest <= at <= wanted), default=-1)
     if cut <= start:
@@ -61,34 +65,36 @@ def split(messages: Sequence[Message], *, keep_last_n: int, keep_first: bool, ta
     if cut < 0 and earliest > wanted:
         cut = earliest  # more was asked to stay than may stay: as much of its end as may
     is_pinned = keep_first and bool(fresh)
-    if not any(not is_made(messages[at]) for at in range(cut) if not (is_pinned and at == fresh[0])):
+    if not any(not is_summary_only(messages[at]) for at in range(cut) if not (is_pinned and at == fresh[0])):
         return None
-    return Split(keep_n=count - cut, keep_first=is_pinned and fresh[0] < cut)
+    return CompactionSplit(keep_n=count - cut, keep_first=is_pinned and fresh[0] < cut)
 
 
-def compacted(messages: Sequence[Message], summary: str, how: Split) -> tuple[Message, ...]:
+def apply_split(messages: Sequence[Message], summary: str, split_plan: CompactionSplit) -> tuple[Message, ...]:
     """The conversation with a summary in place of what is left out."""
-    cut = len(messages) - how.keep_n
+    cut = len(messages) - split_plan.keep_n
     tail = tuple(messages[cut:])
-    pinned = next((message for message in messages[:cut] if is_fresh(message)), None) if how.keep_first else None
-    first: list[Block] = [] if pinned is None else [block for block in pinned.blocks if not _is_mark(block)]
+    pinned = (
+        next((message for message in messages[:cut] if is_user_input(message)), None) if split_plan.keep_first else None
+    )
+    first: list[Block] = [] if pinned is None else [block for block in pinned.blocks if not _is_summary_block(block)]
     # A sealed summary is escaped for its fence when it is opened.
     first.append(TextBlock(text=f"{HEADING}\n{fence(summary, SUMMARY)}", is_summary=True))
     head = Message(role="user", blocks=tuple(first))
     if tail and tail[0].role == "assistant":
         return (head, *tail)
-    taken_in = Message(role="assistant", blocks=(TextBlock(text=TAKEN_IN, is_summary=True),))
+    taken_in = Message(role="assistant", blocks=(TextBlock(text=ACKNOWLEDGEMENT, is_summary=True),))
     return (head, taken_in, *tail)
 
 
-def left_out(messages: Sequence[Message], how: Split) -> tuple[Message, ...]:
+def omitted_messages(messages: Sequence[Message], split_plan: CompactionSplit) -> tuple[Message, ...]:
     """What a summary has to stand for, earlier summaries included; without the pinned text."""
     found: list[Message] = []
-    pins = how.keep_first
-    for message in messages[: len(messages) - how.keep_n]:
-        if pins and is_fresh(message):
+    pins = split_plan.keep_first
+    for message in messages[: len(messages) - split_plan.keep_n]:
+        if pins and is_user_input(message):
             pins = False
-            marks = tuple(block for block in message.blocks if _is_mark(block))
+            marks = tuple(block for block in message.blocks if _is_summary_block(block))
             if marks:
                 found.append(replace(message, blocks=marks))
         else:
@@ -96,18 +102,18 @@ def left_out(messages: Sequence[Message], how: Split) -> tuple[Message, ...]:
     return tuple(found)
 
 
-def is_fresh(message: Message) -> bool:
+def is_user_input(message: Message) -> bool:
     """Whether a person said something in it: not only results, and not only a summary."""
     if message.role != "user":
         return False
     if any(isinstance(block, ToolResultBlock) for block in message.blocks):
         return False
-    return any(not _is_mark(block) for block in message.blocks)
+    return any(not _is_summary_block(block) for block in message.blocks)
 
 
-def is_made(message: Message) -> bool:
+def is_summary_only(message: Message) -> bool:
     """Whether a compaction made it, and nothing else is in it."""
-    return all(_is_mark(block) for block in message.blocks)
+    return all(_is_summary_block(block) for block in message.blocks)
 
 
 def estimate_tokens(messages: Sequence[Message]) -> int:
@@ -122,12 +128,12 @@ def estimate_text(text: str) -> int:
     return -(-len(text) // limits.CHARACTERS_PER_TOKEN)
 
 
-def _earliest(messages: Sequence[Message], places: Sequence[int], tail_tokens_max: int) -> int:
+def _earliest_cut(messages: Sequence[Message], cut_points: Sequence[int], tail_tokens_max: int) -> int:
     """The first place whose tail is within the bound; the last place when none is."""
     if not tail_tokens_max:
         return 0
-    found, tail, at = places[-1], 0, len(messages)
-    for place in reversed(places):
+    found, tail, at = cut_points[-1], 0, len(messages)
+    for place in reversed(cut_points):
         tail += estimate_tokens(messages[place:at])
         at = place
         if tail > tail_tokens_max:
@@ -136,7 +142,7 @@ def _earliest(messages: Sequence[Message], places: Sequence[int], tail_tokens_ma
     return found
 
 
-def _is_mark(block: Block) -> bool:
+def _is_summary_block(block: Block) -> bool:
     return isinstance(block, TextBlock) and block.is_summary
 
 

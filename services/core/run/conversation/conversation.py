@@ -13,12 +13,12 @@ from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.making import maker
 from loomlog.services.core.changing import changed
 from loomlog.services.core.run.conversation.compaction_split import estimate_text, estimate_tokens
-from loomlog.services.core.run.run_facts import Facts, wishing
+from loomlog.services.core.run.run_facts import RunFacts, with_compaction_requested
 from loomlog.services.core.run.state import (
     Absent,
-    Answer,
     AwaitingModel,
     AwaitingTools,
+    CallResult,
     Compacting,
     Ended,
     Parked,
@@ -34,7 +34,7 @@ NOT_YET = "not returned yet"
 _result = maker(ToolResultBlock)
 
 
-def conversation(state: State) -> tuple[Message, ...]:
+def build_conversation(state: State) -> tuple[Message, ...]:
     """The conversation so far, closed so that any provider accepts it: every call has a result.
 
     A run that ended in the middle of its tool calls leaves calls without results; they get an error result here. Those
@@ -45,18 +45,20 @@ def conversation(state: State) -> tuple[Message, ...]:
             return history
         case Refused():
             return ()
-        case AwaitingTools(facts=facts, answers=answers):
-            return at_boundary(changed(facts, messages=closed(facts.messages, answers, is_over=False))).messages
-        case Ended(facts=facts, answers=answers):
-            return closed(facts.messages, answers, is_over=True)
+        case AwaitingTools(facts=facts, results=answers):
+            return join_waiting_inputs(
+                changed(facts, messages=close_open_calls(facts.messages, answers, is_over=False))
+            ).messages
+        case Ended(facts=facts, results=answers):
+            return close_open_calls(facts.messages, answers, is_over=True)
         case AwaitingModel(facts=facts) | Parked(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):
             # Texts that wait for the next turn have been said: only a fork looks at a run that is under way.
-            return at_boundary(facts).messages
+            return join_waiting_inputs(facts).messages
         case _:
             assert_never(state)
 
 
-def used_tokens(facts: Facts) -> int:
+def used_tokens(facts: RunFacts) -> int:
     """How full the context is: what the provider counted last, and an estimate of what came after.
 
     Before anything was counted, or from a provider that counts nothing, all of it is an estimate.
@@ -75,41 +77,43 @@ def without_reasoning(message: Message) -> Message:
     return changed(message, reasoning="", reasoning_signature="") if has_reasoning(message) else message
 
 
-def at_boundary(facts: Facts) -> Facts:
+def join_waiting_inputs(facts: RunFacts) -> RunFacts:
     """Waiting user texts join the conversation, one message each. What was wished for the boundary has had its time."""
-    if facts.compactions.is_wished:
-        facts = wishing(facts, is_wished=False)
+    if facts.compactions.is_requested:
+        facts = with_compaction_requested(facts, is_requested=False)
     if not facts.waiting_inputs:
         return facts
-    texts = tuple(Message(role="user", blocks=(_said(text),)) for text in facts.waiting_inputs)
+    texts = tuple(Message(role="user", blocks=(_text_block(text),)) for text in facts.waiting_inputs)
     return changed(facts, messages=(*facts.messages, *texts), waiting_inputs=())
 
 
-def _said(text: str | BlobRef) -> TextBlock:
+def _text_block(text: str | BlobRef) -> TextBlock:
     return TextBlock(text=text) if isinstance(text, str) else TextBlock(text="", blob=text)
 
 
-def next_to_read(facts: Facts) -> Facts:
+def prepare_next_turn(facts: RunFacts) -> RunFacts:
     """The facts as the next turn reads them. A script is executed for one text, and to its end: all others wait."""
     if not code_agents.is_code_agent(facts.definition):
-        return at_boundary(facts)
+        return join_waiting_inputs(facts)
     if code_agents.is_mid_script(facts):
         return facts
     one, others = facts.waiting_inputs[:1], facts.waiting_inputs[1:]
-    return changed(at_boundary(changed(facts, waiting_inputs=one)), waiting_inputs=others)
+    return changed(join_waiting_inputs(changed(facts, waiting_inputs=one)), waiting_inputs=others)
 
 
-def result_block(answer: Answer) -> ToolResultBlock:
+def result_block(result: CallResult) -> ToolResultBlock:
     return _result(
-        tool_use_id=answer.call.id,
-        name=answer.call.name,
-        text=answer.text,
-        is_error=answer.is_error,
-        blob=answer.blob,
+        tool_use_id=result.call.id,
+        name=result.call.name,
+        text=result.text,
+        is_error=result.is_error,
+        blob=result.blob,
     )
 
 
-def closed(messages: tuple[Message, ...], answers: tuple[Answer, ...], *, is_over: bool) -> tuple[Message, ...]:
+def close_open_calls(
+    messages: tuple[Message, ...], answers: tuple[CallResult, ...], *, is_over: bool
+) -> tuple[Message, ...]:
     """With a result for every call of the last message: what is in, and for the rest that it is not known."""
     if not messages or messages[-1].role != "assistant":
         return messages

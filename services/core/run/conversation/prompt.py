@@ -53,7 +53,7 @@ def first_message(
     for segment in segments:
         for content in segment.content:
             if segment.role == "system":
-                system.append(fenced(content))
+                system.append(fence_content(content))
             else:
                 blocks.append(_block(content))
     if is_code_agent(definition):
@@ -72,14 +72,14 @@ def cache_marks(definition: AgentDefinition, segments: Sequence[Segment]) -> tup
     return tuple([at for at, is_marked in enumerate(marks) if is_marked])
 
 
-def segments_of(segments: tuple[Segment, ...], prompt: str) -> tuple[Segment, ...]:
+def effective_segments(segments: tuple[Segment, ...], prompt: str) -> tuple[Segment, ...]:
     """The request in full: `prompt` is short for one trusted user text."""
     if segments or not prompt:
         return segments
     return (Segment(role="user", content=(ContentBlock(type="trusted-text", text=prompt),)),)
 
 
-def wrong_segments(segments: Sequence[Segment]) -> str:
+def segments_error(segments: Sequence[Segment]) -> str:
     """What is wrong with a request's own words; empty when nothing is."""
     for segment in segments:
         if segment.role not in ROLES:
@@ -92,7 +92,7 @@ def wrong_segments(segments: Sequence[Segment]) -> str:
     return ""
 
 
-def fenced(content: ContentBlock) -> str:
+def fence_content(content: ContentBlock) -> str:
     """The text of a block as a model may see it."""
     label = label_of(content)
     return fence(content.text, label) if label else content.text
@@ -111,7 +111,7 @@ def fence(text: str, label: str) -> str:
     return f"<{label}>\n{body}\n</{label}>"
 
 
-def fenced_result(text: str, tool: str) -> str:
+def fence_tool_result(text: str, tool: str) -> str:
     """What a tool gave, wrapped in where it is from; it cannot close the wrapper.
 
     Nothing else of it is escaped: an agent that edits files has to see them as they are (decision 28).
@@ -129,4 +129,4 @@ def _block(content: ContentBlock) -> Block:
         return ImageBlock(media_type=content.media_type, data=content.data, blob=content.blob)
     if content.blob is not None:
         return TextBlock(text="", blob=content.blob, fence=label_of(content), cacheable=content.cacheable)
-    return TextBlock(text=fenced(content), cacheable=content.cacheable)
+    return TextBlock(text=fence_content(content), cacheable=content.cacheable)

@@ -22,30 +22,30 @@ SYSTEM = (
     "the summary alone."
 )
 CONVERSATION = "conversation"
-WORDS_OF_TOKENS = 3, 4
+WORDS_PER_TOKENS = 3, 4
 """Words are about three quarters of tokens."""
 
 
-def question(messages: Sequence[Message], *, tokens: int, keeps_first: bool) -> Message:
+def summary_request(messages: Sequence[Message], *, tokens: int, keeps_first: bool) -> Message:
     """The one message of the call. The messages are in clear; `tokens` is how long the summary may be."""
-    words = tokens * WORDS_OF_TOKENS[0] // WORDS_OF_TOKENS[1]
+    words = tokens * WORDS_PER_TOKENS[0] // WORDS_PER_TOKENS[1]
     stays = " The first text stays in front of your summary, so do not repeat it." if keeps_first else ""
-    told = "\n\n".join(_told(message) for message in messages)
+    told = "\n\n".join(_format_message(message) for message in messages)
     text = f"{fence(told, CONVERSATION)}\n\nSummarise this conversation in at most {words} words.{stays}"
     return Message(role="user", blocks=(TextBlock(text=text),))
 
 
-def _told(message: Message) -> str:
+def _format_message(message: Message) -> str:
     who = "Agent" if message.role == "assistant" else "Person"
-    return "\n".join(_line(block, who) for block in message.blocks)
+    return "\n".join(_format_block(block, who) for block in message.blocks)
 
 
-def _line(block: Block, who: str) -> str:
+def _format_block(block: Block, speaker: str) -> str:
     match block:
         case TextBlock(text=text):
-            return f"{who}: {_short(text)}"
+            return f"{speaker}: {_short(text)}"
         case ImageBlock(media_type=media_type):
-            return f"{who}: [an image, {media_type}]"
+            return f"{speaker}: [an image, {media_type}]"
         case ToolUseBlock(name=name, input=arguments):
             return f"Agent calls {name}: {_short(arguments)}"
         case ToolResultBlock(name=name, text=text, is_error=is_error):

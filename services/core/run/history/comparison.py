@@ -15,9 +15,9 @@ from typing import Any
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import ModelReplied
 from loomlog.schemas.generated.values import AgentDefinition
-from loomlog.services.core.run.conversation.conversation import conversation
-from loomlog.services.core.run.history.replay import Replayed, status_of
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.conversation.conversation import build_conversation
+from loomlog.services.core.run.history.replay import ReplayResult, run_status
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Absent, Refused, State
 
 
@@ -32,7 +32,7 @@ class CallStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ConversationStep:
     """One message. Figures are 0 where it is no answer of the run's own; `who` is user, agent or tools."""
 
     who: str
@@ -49,7 +49,7 @@ class Step:
 
 COMPARED = ("who", "text", "calls", "model", "stop_reason", "input_tokens", "output_tokens", "cost_micros")
 """What makes two steps differ. Places do not: a fork counts its own turns from 1."""
-ONLY_IN_ONE, PARTED = "only in one", "after they parted"
+ONLY_IN_ONE, AFTER_DIVERGENCE = "only in one", "after they parted"
 CONTENT = frozenset({"who", "text", "calls", ONLY_IN_ONE})
 """What answers something else from then on; other figures alone part nothing."""
 OWN = ("model", "stop_reason", "input_tokens", "output_tokens", "cost_micros")
@@ -70,9 +70,9 @@ class StepPair:
     """The steps at one place, None where a run has none; `differs` names what is not the same."""
 
     place: int
-    a: Step | None
-    b: Step | None
-    differs: tuple[str, ...]
+    a: ConversationStep | None
+    b: ConversationStep | None
+    differing_fields: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +83,16 @@ class Comparison:
     system: tuple[Difference, ...]
     outcome: tuple[Difference, ...]
     steps: tuple[StepPair, ...]
-    first: int | None
+    first_difference: int | None
 
     @property
-    def same(self) -> bool:
-        return not (self.definition or self.system or self.outcome) and self.first is None
+    def is_same(self) -> bool:
+        return not (self.definition or self.system or self.outcome) and self.first_difference is None
 
 
-def compared(a: Replayed, b: Replayed) -> Comparison:
+def compare_runs(a: ReplayResult, b: ReplayResult) -> Comparison:
     """Both runs as far as they were folded."""
-    facts_a, facts_b = facts_of(a.state), facts_of(b.state)
+    facts_a, facts_b = accepted_facts(a.state), accepted_facts(b.state)
     steps = tuple(_pairs(steps_of(a), steps_of(b)))
     return Comparison(
         definition=_definitions(facts_a, facts_b),
@@ -101,18 +101,18 @@ def compared(a: Replayed, b: Replayed) -> Comparison:
         ),
         outcome=_differences(*_outcome(a.state, b.state)),
         steps=steps,
-        first=next((pair.place for pair in steps if pair.differs), None),
+        first_difference=next((pair.place for pair in steps if pair.differing_fields), None),
     )
 
 
-def facts_of(state: State) -> Facts | None:
+def accepted_facts(state: State) -> RunFacts | None:
     """What an accepted run has; None for one that is not there or was refused."""
     return None if isinstance(state, Absent | Refused) else state.facts
 
 
-def steps_of(run: Replayed) -> list[Step]:
+def steps_of(run: ReplayResult) -> list[ConversationStep]:
     """The conversation of a run as steps, its own answers with their figures."""
-    facts = facts_of(run.state)
+    facts = accepted_facts(run.state)
     inherited = 0 if facts is None else facts.inherited_messages
     # An answer without text and calls is no message, so it has no step either.
     own = [
@@ -121,7 +121,7 @@ def steps_of(run: Replayed) -> list[Step]:
         if isinstance(entry.event, ModelReplied)
         and (entry.event.text or entry.event.text_blob or entry.event.tool_calls)
     ]
-    found = [_step(message) for message in conversation(run.state)]
+    found = [_step(message) for message in build_conversation(run.state)]
     # From the end: what a compaction left out is missing at the beginning.
     places = [number for number, step in enumerate(found) if step.who == "agent" and number >= inherited]
     for number, answer in zip(reversed(places), reversed(own), strict=False):
@@ -129,7 +129,7 @@ def steps_of(run: Replayed) -> list[Step]:
     return found
 
 
-def _step(message: Message) -> Step:
+def _step(message: Message) -> ConversationStep:
     texts: list[str] = []
     calls: list[CallStep] = []
     who = "agent" if message.role == "assistant" else "user"
@@ -145,11 +145,11 @@ def _step(message: Message) -> Step:
                 who = "tools"
                 text = block.text if block.blob is None else f"blob {block.blob.sha256}"
                 calls.append(CallStep(name=block.name, text=text, is_error=block.is_error))
-    return Step(who=who, text="\n".join(texts), calls=tuple(calls))
+    return ConversationStep(who=who, text="\n".join(texts), calls=tuple(calls))
 
 
-def _with_figures(step: Step, seq: int, event: ModelReplied) -> Step:
-    return Step(
+def _with_figures(step: ConversationStep, seq: int, event: ModelReplied) -> ConversationStep:
+    return ConversationStep(
         who=step.who,
         text=step.text,
         calls=step.calls,
@@ -163,26 +163,26 @@ def _with_figures(step: Step, seq: int, event: ModelReplied) -> Step:
     )
 
 
-def _pairs(a: Sequence[Step], b: Sequence[Step]) -> Iterator[StepPair]:
+def _pairs(a: Sequence[ConversationStep], b: Sequence[ConversationStep]) -> Iterator[StepPair]:
     have_parted = False
     for place in range(max(len(a), len(b))):
         one = a[place] if place < len(a) else None
         other = b[place] if place < len(b) else None
-        differs = _step_differs(one, other)
+        differs = _differing_fields(one, other)
         if not differs and have_parted:
-            differs = (PARTED,)
+            differs = (AFTER_DIVERGENCE,)
         have_parted = have_parted or not CONTENT.isdisjoint(differs)
-        yield StepPair(place=place, a=one, b=other, differs=differs)
+        yield StepPair(place=place, a=one, b=other, differing_fields=differs)
 
 
-def _step_differs(a: Step | None, b: Step | None) -> tuple[str, ...]:
+def _differing_fields(a: ConversationStep | None, b: ConversationStep | None) -> tuple[str, ...]:
     if a is None or b is None:
         return (ONLY_IN_ONE,)
     both_own = bool(a.seq and b.seq)
     return tuple(name for name in COMPARED if (both_own or name not in OWN) and getattr(a, name) != getattr(b, name))
 
 
-def _definitions(a: Facts | None, b: Facts | None) -> tuple[Difference, ...]:
+def _definitions(a: RunFacts | None, b: RunFacts | None) -> tuple[Difference, ...]:
     if a is None or b is None:
         return _differences(("definition", a and a.definition.sha256, b and b.definition.sha256))
     names = [field.name for field in fields(AgentDefinition)]
@@ -190,9 +190,9 @@ def _definitions(a: Facts | None, b: Facts | None) -> tuple[Difference, ...]:
 
 
 def _outcome(a: State, b: State) -> Iterator[tuple[str, Any, Any]]:
-    yield "status", status_of(a), status_of(b)
+    yield "status", run_status(a), run_status(b)
     yield "reason", getattr(a, "reason", ""), getattr(b, "reason", "")
-    one, other = facts_of(a), facts_of(b)
+    one, other = accepted_facts(a), accepted_facts(b)
     if one is not None and other is not None:
         yield "turns", one.turns, other.turns
         yield "input_tokens", one.usage.input_tokens, other.usage.input_tokens

@@ -19,17 +19,17 @@ from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_events import Event
 from loomlog.schemas.reader import RawEvent
 from loomlog.services.core.canonical import StateCodec, Unreadable
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.state import Absent, Ended, IllegalEvent, Refused, State
 
 STATES = StateCodec(State)
-NO_DIGEST = bytes(DIGEST_BYTES)
+INITIAL_DIGEST = bytes(DIGEST_BYTES)
 """What the first event names as its predecessor's digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TimelineEntry:
     """An event on the timeline."""
 
     seq: int
@@ -51,7 +51,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class ReplayResult:
     """What came out. `state_sha256` is that of the last state that could be folded."""
 
     run_id: str
@@ -60,7 +60,7 @@ class Replayed:
     seq: int
     last_offset: int
     tail_digest: bytes
-    entries: tuple[Entry, ...]
+    entries: tuple[TimelineEntry, ...]
     drift: tuple[str, ...]
     first_drift_seq: int = 0
     """The first event something was wrong at; 0 when nothing was."""
@@ -68,15 +68,15 @@ class Replayed:
     @property
     def status(self) -> str:
         """As the read models call it."""
-        return status_of(self.state)
+        return run_status(self.state)
 
     @property
     def history(self) -> tuple[Message, ...]:
         """What a run that goes on with this one begins with."""
-        return conversation(self.state)
+        return build_conversation(self.state)
 
 
-class Folding:
+class RunFold:
     """The fold of one run under way. `history` is what the run it goes on with had said."""
 
     def __init__(
@@ -85,22 +85,22 @@ class Folding:
         *,
         history: tuple[Message, ...] = (),
         codec: Codec | None = None,
-        through_bytes: bool = True,
+        checks_roundtrip: bool = True,
     ) -> None:
         """`through_bytes`: write and read the state after every event, at its size's price; else at the end only."""
         self.run_id = run_id
         self.state: State = Absent(run_id=run_id, history=history)
         self.seq = 0
         self.last_offset = -1
-        self.tail = NO_DIGEST
+        self.tail_digest = INITIAL_DIGEST
         self.drift: list[str] = []
         self.first_drift_seq = 0
         self.is_stuck = False
         """An event could not be folded; those after it are of no use."""
         self._codec = codec or local_codec()
-        self._second: State | None = self.state if through_bytes else None
+        self._roundtrip_state: State | None = self.state if checks_roundtrip else None
 
-    def take(self, event: RawEvent) -> Entry | None:
+    def apply(self, event: RawEvent) -> TimelineEntry | None:
         """Fold the next event; None when it cannot be, or one before it could not."""
         if self.is_stuck:
             return None
@@ -111,54 +111,54 @@ class Folding:
             if envelope is None:
                 raise Undecodable("it has no envelope")
             if envelope.aggregate != self.run_id:
-                self.differs(event.seq, f"{where}: it is an event of {envelope.aggregate}")
+                self.report_drift(event.seq, f"{where}: it is an event of {envelope.aggregate}")
             if envelope.seq != self.seq + 1:
-                self.differs(
+                self.report_drift(
                     event.seq, f"{where}: seq {self.seq + 1} was expected, so the history has a gap or a repetition"
                 )
-            if envelope.prev != self.tail:
-                self.differs(
+            if envelope.prev != self.tail_digest:
+                self.report_drift(
                     event.seq, f"{where}: it does not name the digest of the record before it, the chain is broken"
                 )
             self.state = evolve(self.state, decoded.record, envelope.at_ms)
-            if self._second is not None:
-                self._second = _through_bytes(evolve(self._second, decoded.record, envelope.at_ms))
+            if self._roundtrip_state is not None:
+                self._roundtrip_state = _roundtrip(evolve(self._roundtrip_state, decoded.record, envelope.at_ms))
         except (Undecodable, IllegalEvent, Unreadable) as error:
-            self.differs(event.seq, f"{where}: {type(error).__name__}: {error}")
+            self.report_drift(event.seq, f"{where}: {type(error).__name__}: {error}")
             self.is_stuck = True
             return None
-        self.seq, self.last_offset, self.tail = envelope.seq, event.offset, digest(event.value)
-        return Entry(
+        self.seq, self.last_offset, self.tail_digest = envelope.seq, event.offset, digest(event.value)
+        return TimelineEntry(
             seq=envelope.seq,
             offset=event.offset,
             term=envelope.term,
             tenant=envelope.tenant,
             at_ms=envelope.at_ms,
             cause_id=envelope.cause_id,
-            digest=self.tail,
+            digest=self.tail_digest,
             event=decoded.record,
         )
 
-    def differs(self, seq: int, sentence: str) -> None:
+    def report_drift(self, seq: int, sentence: str) -> None:
         """Something does not hold, seen at that event."""
         self.drift.append(sentence)
         self.first_drift_seq = self.first_drift_seq or seq
 
-    def result(self, entries: tuple[Entry, ...] = ()) -> Replayed:
+    def result(self, entries: tuple[TimelineEntry, ...] = ()) -> ReplayResult:
         """What came out so far."""
         sha256 = STATES.digest(self.state)
-        again = STATES.digest(_through_bytes(self.state) if self._second is None else self._second)
+        again = STATES.digest(_roundtrip(self.state) if self._roundtrip_state is None else self._roundtrip_state)
         if again != sha256:
-            self.differs(
+            self.report_drift(
                 self.seq, f"folding through the bytes of each state gives {again[:16]}, straight through {sha256[:16]}"
             )
-        return Replayed(
+        return ReplayResult(
             run_id=self.run_id,
             state=self.state,
             state_sha256=sha256,
             seq=self.seq,
             last_offset=self.last_offset,
-            tail_digest=self.tail,
+            tail_digest=self.tail_digest,
             entries=entries,
             drift=tuple(self.drift),
             first_drift_seq=self.first_drift_seq,
@@ -167,14 +167,14 @@ class Folding:
 
 def replay(
     run_id: str, events: Iterable[RawEvent], *, history: tuple[Message, ...] = (), codec: Codec | None = None
-) -> Replayed:
+) -> ReplayResult:
     """Folds the accepted events of one run, in order, and keeps the timeline."""
-    folding = Folding(run_id, history=history, codec=codec)
-    entries = [entry for event in events if (entry := folding.take(event)) is not None]
+    folding = RunFold(run_id, history=history, codec=codec)
+    entries = [entry for event in events if (entry := folding.apply(event)) is not None]
     return folding.result(tuple(entries))
 
 
-def status_of(state: State) -> str:
+def run_status(state: State) -> str:
     """The status of a run in this state, as the read models call it."""
     match state:
         case Ended(status=status):
@@ -187,6 +187,6 @@ def status_of(state: State) -> str:
             return "running"
 
 
-def _through_bytes(state: State) -> State:
+def _roundtrip(state: State) -> State:
     back: State = STATES.decode(STATES.encode(state))
     return back

@@ -6,44 +6,50 @@ Before: evolve.py. After: AwaitingTools, whose `questions` are the calls that wa
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
 from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.interrupts.questions import Question, Settled, question_of
-from loomlog.services.core.run.run_facts import time_went_on
-from loomlog.services.core.run.state import Answer, AwaitingTools, IllegalEvent, OpenCall, State, waits_for_people
+from loomlog.services.core.run.interrupts.questions import ClosedQuestion, Question, question_of
+from loomlog.services.core.run.run_facts import extend_deadline
+from loomlog.services.core.run.state import AwaitingTools, CallResult, IllegalEvent, OpenCall, State, waits_for_people
 
 
-def question_opened(state: State, event: InterruptionOpened, at_ms: int) -> AwaitingTools:
-    if not isinstance(state, AwaitingTools) or state.turn != event.turn or not 0 <= event.index < len(state.asked):
+def apply_question_opened(state: State, event: InterruptionOpened, at_ms: int) -> AwaitingTools:
+    if (
+        not isinstance(state, AwaitingTools)
+        or state.turn != event.turn
+        or not 0 <= event.index < len(state.requested_calls)
+    ):
         raise IllegalEvent(f"a question {event.turn}.{event.index} that no call of this turn asks")
-    begun: tuple[Answer | OpenCall | Question, ...] = (*state.answers, *state.open, *state.questions)
+    begun: tuple[CallResult | OpenCall | Question, ...] = (*state.results, *state.open, *state.questions)
     asked = {question.interrupt_id for question in state.questions}
     if event.interrupt_id in asked or any(item.index == event.index for item in begun):
         raise IllegalEvent(f"the call {event.turn}.{event.index} asks a second time, as {event.interrupt_id}")
-    question = question_of(event, state.asked[event.index])
-    return looked_at(changed(state, questions=(*state.questions, question)), at_ms)
+    question = question_of(event, state.requested_calls[event.index])
+    return with_idle_time(changed(state, questions=(*state.questions, question)), at_ms)
 
 
-def person_notified(state: State, event: PersonNotified) -> AwaitingTools:
+def apply_person_notified(state: State, event: PersonNotified) -> AwaitingTools:
     """Its result follows in the same batch; nothing waits."""
-    if isinstance(state, AwaitingTools) and state.turn == event.turn and 0 <= event.index < len(state.asked):
+    if isinstance(state, AwaitingTools) and state.turn == event.turn and 0 <= event.index < len(state.requested_calls):
         return state
     raise IllegalEvent(f"a notice {event.turn}.{event.index} of a call that the model did not ask for")
 
 
-def question_closed(state: State, event: InterruptionClosed, at_ms: int) -> AwaitingTools:
+def apply_question_closed(state: State, event: InterruptionClosed, at_ms: int) -> AwaitingTools:
     """Its result follows in the same batch, or the end of the run."""
     left = state.questions if isinstance(state, AwaitingTools) else ()
     left = tuple(item for item in left if item.interrupt_id != event.interrupt_id)
     if not isinstance(state, AwaitingTools) or len(left) == len(state.questions):
         raise IllegalEvent(f"the question {event.interrupt_id} does not wait")
-    settled = Settled(interrupt_id=event.interrupt_id, status=event.status, resolution_id=event.resolution_id)
-    facts = changed(state.facts, settled=(*state.facts.settled, settled)[-limits.SETTLED_KEPT :])
-    return looked_at(changed(state, facts=facts, questions=left), at_ms)
+    settled = ClosedQuestion(interrupt_id=event.interrupt_id, status=event.status, resolution_id=event.resolution_id)
+    facts = changed(
+        state.facts, closed_questions=(*state.facts.closed_questions, settled)[-limits.CLOSED_QUESTIONS_KEPT :]
+    )
+    return with_idle_time(changed(state, facts=facts, questions=left), at_ms)
 
 
-def looked_at(state: AwaitingTools, at_ms: int) -> AwaitingTools:
+def with_idle_time(state: AwaitingTools, at_ms: int) -> AwaitingTools:
     """With its time standing still from when nothing but people is waited for until something else is."""
     if waits_for_people(state):
         return state if state.idle_since_ms else changed(state, idle_since_ms=at_ms)
     if not state.idle_since_ms:
         return state
-    return changed(state, facts=time_went_on(state.facts, state.idle_since_ms, at_ms), idle_since_ms=0)
+    return changed(state, facts=extend_deadline(state.facts, state.idle_since_ms, at_ms), idle_since_ms=0)

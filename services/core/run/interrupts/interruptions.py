@@ -10,8 +10,8 @@
 Each end is one decision with the call's result and what follows. Nothing is under way meanwhile: no task, no slot, no
 connection, so a question outlives its owner like anything else in the log.
 
-What a call asks for is read off its arguments before they are encrypted (`wish_of`), and so are the answer and whether
-it was offered (services/runtime/run/interrupt_responses.py): the core only ever sees tokens then.
+What a call asks for is read off its arguments before they are encrypted (`parse_request`), and so are the answer and
+whether it was offered (services/runtime/run/interrupt_responses.py): the core only ever sees tokens then.
 
 Before: decide.py. After: questions.py has what the state keeps; alarms.py when it is looked at again.
 Not chosen: a tool that blocks (it would hold a task for a day and die with its process).
@@ -36,20 +36,20 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import InterruptionTerms, InterruptionWish, ToolCall
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import ModelAnswered, Respond
+from loomlog.services.core.run.commands import AnswerInterruptionCommand, ModelAnswered
 from loomlog.services.core.run.interrupts.questions import CANCELLED, DECLINED, RESOLVED, TIMED_OUT, Question
-from loomlog.services.core.run.run_facts import Facts
-from loomlog.services.core.run.state import AwaitingTools, Live, State
+from loomlog.services.core.run.run_facts import RunFacts
+from loomlog.services.core.run.state import AwaitingTools, LiveState, State
 
-TOOL = "Interruption"
+TOOL_NAME = "Interruption"
 ASK, NOTIFY, CANCEL = "ask", "notify", "cancel"
 QUESTION = "question"
 """The only kind of question there is."""
 PRIORITIES = ("low", "normal", "high")
 ANSWER = "answer"
 """Disposition of an answer; the other one is DECLINED."""
-NOTE = "The person declined to answer. Do not ask the same again; go on without the answer."
-ENDS = (RunCompleted, RunFailed, RunCancelled)
+DECLINED_NOTE = "The person declined to answer. Do not ask the same again; go on without the answer."
+END_EVENTS = (RunCompleted, RunFailed, RunCancelled)
 NAME_MAX = 128
 """Characters of a kind or an id as far as they are looked at; nothing has a longer one."""
 LONGEST_MS = 1 << 53
@@ -65,7 +65,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
 # --- what a call asks for --------------------------------------------------------------------------------------------
 
 
-def wish_of(index: int, arguments: str) -> InterruptionWish:
+def parse_request(index: int, arguments: str) -> InterruptionWish:
     """What the call at that place of its turn asks for; `problem` says what is wrong with its arguments."""
     try:
         given = json.loads(arguments or "{}")
@@ -80,7 +80,7 @@ def wish_of(index: int, arguments: str) -> InterruptionWish:
         return InterruptionWish(
             index=index, problem='"op" is missing or unknown, expected is one of ask, notify, cancel'
         )
-    problem = _problem(op, given)
+    problem = _argument_error(op, given)
     if problem:
         return InterruptionWish(index=index, op=op, problem=f"{op}: {problem}")
     return InterruptionWish(
@@ -96,27 +96,27 @@ def wish_of(index: int, arguments: str) -> InterruptionWish:
     )
 
 
-def _problem(op: str, given: Mapping[str, Any]) -> str:
+def _argument_error(op: str, arguments: Mapping[str, Any]) -> str:
     """The first thing wrong; empty when nothing is."""
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name not in FIELDS[op]:
             return f'"{name[:60]}" is unknown, expected are {", ".join(sorted(FIELDS[op]))}'
         if name not in ("options", "timeout_ms") and not isinstance(value, str):
             return f'"{name}" is no text'
     if op == CANCEL:
-        return "" if given.get("interrupt_id") else '"interrupt_id" is missing, expected is the id that ask gave'
-    said = given.get("question") or given.get("message") or ""
+        return "" if arguments.get("interrupt_id") else '"interrupt_id" is missing, expected is the id that ask gave'
+    said = arguments.get("question") or arguments.get("message") or ""
     if not said.strip():
         return '"question" is missing, expected is what the person is asked or told'
     if len(said) > limits.QUESTION_CHARACTERS_MAX:
         return f'"question" has {len(said)} characters, expected are at most {limits.QUESTION_CHARACTERS_MAX}'
-    if len(given.get("context") or "") > limits.CONTEXT_CHARACTERS_MAX:
+    if len(arguments.get("context") or "") > limits.CONTEXT_CHARACTERS_MAX:
         return f'"context" has more than {limits.CONTEXT_CHARACTERS_MAX} characters'
-    if (given.get("priority") or "normal") not in PRIORITIES:
+    if (arguments.get("priority") or "normal") not in PRIORITIES:
         return f'"priority" is unknown, expected is one of {", ".join(PRIORITIES)}'
-    if not _is_whole(given.get("timeout_ms") or 0):
+    if not _is_whole(arguments.get("timeout_ms") or 0):
         return '"timeout_ms" is wrong, expected is a whole number of milliseconds'
-    return _problem_of_options(given.get("options") or [])
+    return _problem_of_options(arguments.get("options") or [])
 
 
 def _is_whole(number: object) -> bool:
@@ -141,124 +141,131 @@ def _problem_of_options(options: object) -> str:
 # --- a turn begins ---------------------------------------------------------------------------------------------------
 
 
-def begun(facts: Facts, order: ModelAnswered, wish: InterruptionWish, before: Sequence[Event]) -> list[Event]:
+def open_interruption(
+    facts: RunFacts, result: ModelAnswered, request: InterruptionWish, earlier_events: Sequence[Event]
+) -> list[Event]:
     """What follows from a call of the model; `before` are the events of the same decision so far."""
-    call = order.tool_calls[wish.index]
-    problem = wish.problem or _refusal(facts.definition.interruption, wish, _waiting(before))
+    call = result.tool_calls[request.index]
+    problem = request.problem or _policy_error(facts.definition.interruption, request, _count_open(earlier_events))
     if problem:
-        return [_returned(order.turn, wish.index, call, f"{TOOL} was not carried out: {problem}", is_error=True)]
-    if wish.op == CANCEL:
-        return _taken_back(facts, order, wish, call, before)
-    interrupt_id = id_of(facts.run_id, order.turn, wish.index)
-    if wish.op == NOTIFY:
+        return [
+            _returned(result.turn, request.index, call, f"{TOOL_NAME} was not carried out: {problem}", is_error=True)
+        ]
+    if request.op == CANCEL:
+        return _cancel_own_question(facts, result, request, call, earlier_events)
+    interrupt_id = interrupt_id_for(facts.run_id, result.turn, request.index)
+    if request.op == NOTIFY:
         told = PersonNotified(
-            turn=order.turn,
-            index=wish.index,
+            turn=result.turn,
+            index=request.index,
             call_id=call.id,
             interrupt_id=interrupt_id,
-            message=wish.question,
-            context=wish.context,
-            priority=wish.priority,
+            message=request.question,
+            context=request.context,
+            priority=request.priority,
         )
         text = json.dumps({"interrupt_id": interrupt_id, "status": "delivered"})
-        return [told, _returned(order.turn, wish.index, call, text)]
+        return [told, _returned(result.turn, request.index, call, text)]
     terms = facts.definition.interruption
     assert terms is not None
     return [
         InterruptionOpened(
-            turn=order.turn,
-            index=wish.index,
+            turn=result.turn,
+            index=request.index,
             call_id=call.id,
             interrupt_id=interrupt_id,
-            kind=wish.kind,
-            question=wish.question,
-            options=wish.options,
-            context=wish.context,
-            priority=wish.priority,
-            expires_at_ms=order.at_ms + (wish.timeout_ms or terms.default_timeout_ms),
+            kind=request.kind,
+            question=request.question,
+            options=request.options,
+            context=request.context,
+            priority=request.priority,
+            expires_at_ms=result.at_ms + (request.timeout_ms or terms.default_timeout_ms),
         )
     ]
 
 
-def id_of(run_id: str, turn: int, index: int) -> str:
+def interrupt_id_for(run_id: str, turn: int, index: int) -> str:
     """The id of what the call at that place asks: always the same, and in the form clients know."""
     return f"intr_{hashlib.sha256(f'{run_id}:{turn}.{index}'.encode()).hexdigest()[:24]}"
 
 
-def _refusal(terms: InterruptionTerms | None, wish: InterruptionWish, waiting: int) -> str:
+def _policy_error(terms: InterruptionTerms | None, request: InterruptionWish, open_count: int) -> str:
     """Why the run may not do that; empty when it may."""
     if terms is None or not terms.enabled:
         return "this agent may not interrupt people"
-    if wish.op != ASK:
+    if request.op != ASK:
         return ""
     kinds = terms.kinds or (QUESTION,)
-    if wish.kind not in kinds or wish.kind != QUESTION:
+    if request.kind not in kinds or request.kind != QUESTION:
         return f'"kind" is not allowed, expected is {" or ".join(kinds)}'
-    if wish.timeout_ms > terms.max_timeout_ms:
-        return f'"timeout_ms" is {wish.timeout_ms}, expected is at most {terms.max_timeout_ms}'
-    if waiting >= terms.max_pending:
-        return f"{waiting} questions of this run wait already, and no more may"
+    if request.timeout_ms > terms.max_timeout_ms:
+        return f'"timeout_ms" is {request.timeout_ms}, expected is at most {terms.max_timeout_ms}'
+    if open_count >= terms.max_pending:
+        return f"{open_count} questions of this run wait already, and no more may"
     return ""
 
 
-def _waiting(events: Sequence[Event]) -> int:
+def _count_open(events: Sequence[Event]) -> int:
     opened = sum(isinstance(event, InterruptionOpened) for event in events)
     return opened - sum(isinstance(event, InterruptionClosed) for event in events)
 
 
-def _taken_back(
-    facts: Facts, order: ModelAnswered, wish: InterruptionWish, call: ToolCall, before: Sequence[Event]
+def _cancel_own_question(
+    facts: RunFacts, result: ModelAnswered, request: InterruptionWish, call: ToolCall, earlier_events: Sequence[Event]
 ) -> list[Event]:
     """A question of this very run is cancelled by the run itself; of any other nothing is said or done."""
-    closed = {event.interrupt_id: event.status for event in before if isinstance(event, InterruptionClosed)}
-    closed |= {one.interrupt_id: one.status for one in facts.settled}
-    asked = next((e for e in before if isinstance(e, InterruptionOpened) and e.interrupt_id == wish.interrupt_id), None)
+    closed = {event.interrupt_id: event.status for event in earlier_events if isinstance(event, InterruptionClosed)}
+    closed |= {one.interrupt_id: one.status for one in facts.closed_questions}
+    asked = next(
+        (e for e in earlier_events if isinstance(e, InterruptionOpened) and e.interrupt_id == request.interrupt_id),
+        None,
+    )
     events: list[Event] = []
-    if asked is not None and wish.interrupt_id not in closed:
-        asking = order.tool_calls[asked.index]
+    if asked is not None and request.interrupt_id not in closed:
+        asking = result.tool_calls[asked.index]
         events = [
-            _closed(asked, asked.turn, CANCELLED),
-            _returned(order.turn, asked.index, asking, _cancelled_text(wish.interrupt_id), is_error=True),
+            _question_closed(asked, asked.turn, CANCELLED),
+            _returned(result.turn, asked.index, asking, _cancelled_text(request.interrupt_id), is_error=True),
         ]
         status, was_pending = CANCELLED, True
-    elif wish.interrupt_id in closed:
-        status, was_pending = closed[wish.interrupt_id], False
+    elif request.interrupt_id in closed:
+        status, was_pending = closed[request.interrupt_id], False
     else:
-        text = f"{TOOL} was not carried out: this run has no such question"
-        return [_returned(order.turn, wish.index, call, text, is_error=True)]
-    text = json.dumps({"interrupt_id": wish.interrupt_id, "was_pending": was_pending, "status": status})
-    return [*events, _returned(order.turn, wish.index, call, text)]
+        text = f"{TOOL_NAME} was not carried out: this run has no such question"
+        return [_returned(result.turn, request.index, call, text, is_error=True)]
+    text = json.dumps({"interrupt_id": request.interrupt_id, "was_pending": was_pending, "status": status})
+    return [*events, _returned(result.turn, request.index, call, text)]
 
 
 # --- a question ends -------------------------------------------------------------------------------------------------
 
 
-def responded(state: State, order: Respond) -> list[Event]:
+def answer_interruption(state: State, request: AnswerInterruptionCommand) -> list[Event]:
     """What a person's answer changes, without what follows in the turn; a refusal when it comes to nothing."""
-    if not isinstance(state, Live):
+    if not isinstance(state, LiveState):
         return []
-    facts, command = state.facts, order.command
-    for one in facts.settled:
+    facts, command = state.facts, request.command
+    for one in facts.closed_questions:
         if one.interrupt_id == command.interrupt_id:
             if one.resolution_id and one.resolution_id == command.envelope.command_id:
                 return []  # its sender did not hear of the first one
             code = "interrupt_expired" if one.status == TIMED_OUT else "interrupt_closed"
             return [CommandRefused(code=code, message=f"the question {one.interrupt_id} is {one.status} already")]
-    question = next((q for q in questions_of(state) if q.interrupt_id == command.interrupt_id), None)
+    question = next((q for q in open_questions(state) if q.interrupt_id == command.interrupt_id), None)
     if question is None:
         message = f"{facts.run_id} has no question {command.interrupt_id[:80]}"
         return [CommandRefused(code="not_found", message=message)]
     assert isinstance(state, AwaitingTools)
-    if order.at_ms >= question.expires_at_ms:
+    if request.at_ms >= question.expires_at_ms:
         return _timed_out(state.turn, question)
     if command.disposition == DECLINED:
-        return _answered(state.turn, question, order, DECLINED)
-    if order.problem:
-        return [CommandRefused(code="invalid_answer", message=f"{question.interrupt_id}: {order.problem}")]
-    return _answered(state.turn, question, order, RESOLVED)
+        return _resolve_question(state.turn, question, request, DECLINED)
+    if request.problem:
+        return [CommandRefused(code="invalid_answer", message=f"{question.interrupt_id}: {request.problem}")]
+    return _resolve_question(state.turn, question, request, RESOLVED)
 
 
-def problem_of_answer(answer: str, options: Sequence[str]) -> str:
+def answer_error(answer: str, options: Sequence[str]) -> str:
     """Why that answer, in clear, cannot be taken where these are offered; empty when it can."""
     if not answer:
         return "the answer is empty"
@@ -267,59 +274,61 @@ def problem_of_answer(answer: str, options: Sequence[str]) -> str:
     return "" if not options or answer in options else "the answer is none of those that are offered"
 
 
-def expired(state: State, at_ms: int) -> list[Event]:
+def expire_questions(state: State, at_ms: int) -> list[Event]:
     """The questions whose time is over, each with the result of its call."""
     return [
         event
-        for question in questions_of(state)
+        for question in open_questions(state)
         if question.expires_at_ms <= at_ms
         for event in _timed_out(getattr(state, "turn", 0), question)
     ]
 
 
-def with_closings(state: State, events: list[Event]) -> list[Event]:
+def close_questions_at_end(state: State, events: list[Event]) -> list[Event]:
     """The events of a decision; when the run ends with it, its questions are closed before."""
-    waiting = questions_of(state)
-    if not waiting or not any(isinstance(event, ENDS) for event in events):
+    waiting = open_questions(state)
+    if not waiting or not any(isinstance(event, END_EVENTS) for event in events):
         return events
     done = {event.interrupt_id for event in events if isinstance(event, InterruptionClosed)}
     turn = getattr(state, "turn", 0)
-    closings = [_closed(question, turn, CANCELLED) for question in waiting if question.interrupt_id not in done]
-    end = next(at for at, event in enumerate(events) if isinstance(event, ENDS))
+    closings = [
+        _question_closed(question, turn, CANCELLED) for question in waiting if question.interrupt_id not in done
+    ]
+    end = next(at for at, event in enumerate(events) if isinstance(event, END_EVENTS))
     return [*events[:end], *closings, *events[end:]]
 
 
-def withdrawn(state: AwaitingTools, text: str) -> list[Event]:
+def cancel_questions(state: AwaitingTools, text: str) -> list[Event]:
     """All questions of the turn cancelled, each with that result of its call."""
     events: list[Event] = []
     for question in state.questions:
-        events.append(_closed(question, state.turn, CANCELLED))
+        events.append(_question_closed(question, state.turn, CANCELLED))
         events.append(_returned(state.turn, question.index, question.call, text, is_error=True, outcome=CANCELLED))
     return events
 
 
-def questions_of(state: State) -> tuple[Question, ...]:
+def open_questions(state: State) -> tuple[Question, ...]:
     """The questions that wait."""
     return state.questions if isinstance(state, AwaitingTools) else ()
 
 
-def _answered(turn: int, question: Question, order: Respond, status: str) -> list[Event]:
-    command = order.command
+def _resolve_question(turn: int, question: Question, request: AnswerInterruptionCommand, status: str) -> list[Event]:
+    command = request.command
     by = (command.resolved_by or command.envelope.subject)[: limits.RESOLVED_BY_MAX]
     named = {"interrupt_id": question.interrupt_id, "resolved_by": by}
     if status == DECLINED:
-        text = json.dumps({"declined": True, "note": NOTE, **named}, ensure_ascii=False)
+        text = json.dumps({"declined": True, "note": DECLINED_NOTE, **named}, ensure_ascii=False)
     else:
-        rest = json.dumps({"resolved_at": _moment(order.at_ms), **named}, ensure_ascii=False)
+        rest = json.dumps({"resolved_at": _format_time(request.at_ms), **named}, ensure_ascii=False)
         # The answer may be a token, so it is put in as the JSON it will be when it is opened.
-        text = f'{{"answer": {order.answer_json}, {rest[1:]}'
+        text = f'{{"answer": {request.answer_json}, {rest[1:]}'
     closed = InterruptionClosed(
         turn=turn,
         index=question.index,
         call_id=question.call.id,
         interrupt_id=question.interrupt_id,
         status=status,
-        answer=order.answer if status == RESOLVED else "",
+        answer=request.answer if status == RESOLVED else "",
         resolved_by=by,
         by=command.envelope.subject,
         resolution_id=command.envelope.command_id,
@@ -328,18 +337,18 @@ def _answered(turn: int, question: Question, order: Respond, status: str) -> lis
 
 
 def _timed_out(turn: int, question: Question) -> list[Event]:
-    text = f"{TOOL} timed out: nobody has answered {question.interrupt_id} in time"
+    text = f"{TOOL_NAME} timed out: nobody has answered {question.interrupt_id} in time"
     return [
-        _closed(question, turn, TIMED_OUT),
+        _question_closed(question, turn, TIMED_OUT),
         _returned(turn, question.index, question.call, text, is_error=True, outcome="timeout"),
     ]
 
 
 def _cancelled_text(interrupt_id: str) -> str:
-    return f"{TOOL} was cancelled: {interrupt_id} was taken back before anybody answered"
+    return f"{TOOL_NAME} was cancelled: {interrupt_id} was taken back before anybody answered"
 
 
-def _closed(question: Question | InterruptionOpened, turn: int, status: str) -> InterruptionClosed:
+def _question_closed(question: Question | InterruptionOpened, turn: int, status: str) -> InterruptionClosed:
     call_id = question.call.id if isinstance(question, Question) else question.call_id
     return InterruptionClosed(
         turn=turn, index=question.index, call_id=call_id, interrupt_id=question.interrupt_id, status=status
@@ -359,5 +368,5 @@ def _returned(
     )
 
 
-def _moment(at_ms: int) -> str:
+def _format_time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

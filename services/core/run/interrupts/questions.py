@@ -31,7 +31,7 @@ class Question:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class ClosedQuestion:
     """A question that has ended, for whoever answers it once more. `resolution_id` is the command that ended it."""
 
     interrupt_id: str

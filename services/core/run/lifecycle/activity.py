@@ -20,10 +20,10 @@ from loomlog.schemas.generated.run_events import (
     ToolOutcomeAsked,
     ToolReturned,
 )
-from loomlog.services.core.run.lifecycle.event_import import is_import
+from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State, waits_for_people
 
-TURNING_POINTS = frozenset(
+ACTIVITY_EVENTS = frozenset(
     {
         RunRefused,
         RunRestored,
@@ -44,11 +44,11 @@ TURNING_POINTS = frozenset(
 """Events after which it may be different. RunStarted is told with one of them, or with a call."""
 
 
-def is_at_work(state: State) -> bool:
+def is_active(state: State) -> bool:
     """Whether a call of the run is due or under way, and nobody holds it."""
     match state:
         case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Compacting(facts=facts):
-            if facts.parent is not None or facts.quarantined or is_import(state):
+            if facts.parent is not None or facts.quarantine_error or is_importing(state):
                 return False
             return not (isinstance(state, AwaitingTools) and waits_for_people(state))
         case _:

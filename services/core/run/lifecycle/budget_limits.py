@@ -3,7 +3,7 @@
 The books are kept elsewhere (services/core/budget); a run only knows what its model calls bring home: notices of soft
 limits with an answer, or that no call may be made. Each scope and severity is told once, however often it is met.
 
-Before: decide.py with a ModelAnswered or an OverBudget. After: the frame `limit`.
+Before: decide.py with a ModelAnswered or an BudgetExceeded. After: the frame `limit`.
 """
 
 from collections.abc import Iterable
@@ -11,22 +11,22 @@ from collections.abc import Iterable
 from loomlog.schemas.generated.run_events import Event, LimitReached, ModelCallFailed, ModelReplied, RunFailed
 from loomlog.schemas.generated.values import LimitNotice
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import OverBudget, Refusal
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.commands import BudgetExceeded, CommandRefusal
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, State
 
 OVER_LIMIT = "token_limit_exceeded"
 """Code of a run that is refused, or ended, by a limit on spending (also one in money: clients know this code)."""
 
 
-def key_of(notice: LimitNotice) -> str:
+def notice_key(notice: LimitNotice) -> str:
     return f"{notice.scope}/{notice.severity}"
 
 
-def news(facts: Facts, notices: Iterable[LimitNotice]) -> list[LimitReached]:
+def new_limits(facts: RunFacts, notices: Iterable[LimitNotice]) -> list[LimitReached]:
     """The limits that were not told in this run yet."""
-    found = {key_of(notice): notice for notice in reversed(tuple(notices))}
-    return [LimitReached(notice=notice) for key, notice in found.items() if key not in facts.limits_told]
+    found = {notice_key(notice): notice for notice in reversed(tuple(notices))}
+    return [LimitReached(notice=notice) for key, notice in found.items() if key not in facts.reported_limits]
 
 
 def with_notices(state: State, notices: tuple[LimitNotice, ...], events: list[Event]) -> list[Event]:
@@ -34,27 +34,27 @@ def with_notices(state: State, notices: tuple[LimitNotice, ...], events: list[Ev
     if not notices or not events or not isinstance(state, AwaitingModel):
         return events
     assert isinstance(events[0], ModelReplied), "an answer is the first that is decided about it"
-    return [events[0], *news(state.facts, notices), *events[1:]]
+    return [events[0], *new_limits(state.facts, notices), *events[1:]]
 
 
-def over_budget(state: State, order: OverBudget) -> list[Event]:
+def handle_budget_exceeded(state: State, result: BudgetExceeded) -> list[Event]:
     """No call may be made: the run is over."""
-    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (order.turn, order.attempt):
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (result.turn, result.attempt):
         return []
     facts = state.facts
     return [
         ModelCallFailed(
-            turn=order.turn,
-            attempt=order.attempt,
+            turn=result.turn,
+            attempt=result.attempt,
             kind="refused",
-            message=order.notice.message[: limits.ERROR_TEXT_MAX],
+            message=result.notice.message[: limits.ERROR_TEXT_MAX],
             provider=state.provider,
             model=state.model,
         ),
-        *news(facts, (order.notice,)),
+        *new_limits(facts, (result.notice,)),
         RunFailed(
             code=OVER_LIMIT,
-            error=f"{OVER_LIMIT}: {order.notice.message}"[: limits.ERROR_TEXT_MAX],
+            error=f"{OVER_LIMIT}: {result.notice.message}"[: limits.ERROR_TEXT_MAX],
             iterations=facts.turns,
             usage=facts.usage,
             cost_micros=facts.cost_micros,
@@ -63,6 +63,6 @@ def over_budget(state: State, order: OverBudget) -> list[Event]:
     ]
 
 
-def refusal(notice: LimitNotice) -> Refusal:
+def limit_refusal(notice: LimitNotice) -> CommandRefusal:
     """A run that may not begin."""
-    return Refusal(code=OVER_LIMIT, message=f"{OVER_LIMIT}: {notice.message}", limit=notice)
+    return CommandRefusal(code=OVER_LIMIT, message=f"{OVER_LIMIT}: {notice.message}", limit=notice)

@@ -20,10 +20,10 @@ from collections.abc import Callable
 
 from loomlog.schemas.generated.run_events import Event, RunCancelled, RunRefused, RunRestored, RunStarted
 from loomlog.services.core.changing import changed
-from loomlog.services.core.run.commands import Import
+from loomlog.services.core.run.commands import ImportCommand
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.interrupts import interruptions
-from loomlog.services.core.run.run_facts import told_as
+from loomlog.services.core.run.run_facts import import_identity
 from loomlog.services.core.run.state import (
     Absent,
     AwaitingModel,
@@ -31,79 +31,81 @@ from loomlog.services.core.run.state import (
     Compacting,
     Ended,
     IllegalEvent,
-    Live,
+    LiveState,
     Parked,
     Paused,
     State,
 )
 
-BEGUN = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)
+STARTED_STATES = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)
 """A tuple, because a union is made anew at every look, and this is looked at with each event."""
-GOES_ON_ELSEWHERE = "imported while it was under way: it goes on where it came from"
+CONTINUES_ELSEWHERE = "imported while it was under way: it goes on where it came from"
 HISTORY_ONLY = "restored as history only: what was said in it cannot be read here, or not all of it was in the file"
 
 
-def take_in(state: State, order: Import, recover: Callable[[Live], list[Event]]) -> list[Event]:
+def import_events(state: State, request: ImportCommand, recover: Callable[[LiveState], list[Event]]) -> list[Event]:
     """The events of the part that are not here yet; none when all are, some before it are missing, or it is of another
     file than the run here.
 
     `recover` gives what follows for a live run whose owner is lost.
     """
-    command = order.command
-    is_open = isinstance(state, Absent) or (is_import(state) and not isinstance(state, Ended))
-    known = order.next_seq - command.first_seq
+    command = request.command
+    is_open = isinstance(state, Absent) or (is_importing(state) and not isinstance(state, Ended))
+    known = request.next_seq - command.first_seq
     total = command.origin.events
-    if not is_open or known < 0 or (known and known >= len(order.events)):
+    if not is_open or known < 0 or (known and known >= len(request.events)):
         return []
-    if isinstance(state, BEGUN) and state.facts.imported_as != told_as(command.origin):
+    if isinstance(state, STARTED_STATES) and state.facts.imported_as != import_identity(command.origin):
         return []  # else a restore would go on with a run whose beginning is anybody's words
     # Whoever sent it before may have cut the same file into other parts.
-    events, times = list(order.events[known:]), order.times[known:]
-    if not events or order.next_seq + len(events) - 1 > total:
-        return _refused(state, f"the part has {len(events)} events from {command.first_seq} of {total}")
+    events, times = list(request.events[known:]), request.times[known:]
+    if not events or request.next_seq + len(events) - 1 > total:
+        return _refuse_import(state, f"the part has {len(events)} events from {command.first_seq} of {total}")
     if isinstance(state, Absent):
         first = events[0]
         if not isinstance(first, RunStarted):
-            return _refused(state, f"a run begins with RunStarted, not {type(first).__name__}")
+            return _refuse_import(state, f"a run begins with RunStarted, not {type(first).__name__}")
         events[0] = changed(first, imported_from=command.origin)
     after = state
     try:
-        for seq, (event, at_ms) in enumerate(zip(events, times, strict=True), order.next_seq):
+        for seq, (event, at_ms) in enumerate(zip(events, times, strict=True), request.next_seq):
             if isinstance(event, RunRestored) and event.events >= seq:
                 # Before the last part is told it would make the run one of this log, with all it says of itself.
-                return _refused(state, f"event {seq} says that {event.events} events were told before it")
+                return _refuse_import(state, f"event {seq} says that {event.events} events were told before it")
             after = evolve(after, event, at_ms)
     except IllegalEvent as error:
-        return _refused(state, f"the history cannot be folded: {error}")
-    is_last = order.next_seq + len(events) - 1 == total
-    if is_last and isinstance(after, Live):
-        ended = HISTORY_ONLY if command.origin.restored else GOES_ON_ELSEWHERE
-        events += _goes_on(after, order, recover) if command.continues else _cancelled(after, ended)
+        return _refuse_import(state, f"the history cannot be folded: {error}")
+    is_last = request.next_seq + len(events) - 1 == total
+    if is_last and isinstance(after, LiveState):
+        ended = HISTORY_ONLY if command.origin.restored else CONTINUES_ELSEWHERE
+        events += _restore_run(after, request, recover) if command.continues else _cancelled(after, ended)
     return events
 
 
-def _goes_on(told: Live, order: Import, recover: Callable[[Live], list[Event]]) -> list[Event]:
+def _restore_run(
+    imported: LiveState, request: ImportCommand, recover: Callable[[LiveState], list[Event]]
+) -> list[Event]:
     """What makes a run that was told to its end one of this log."""
-    if order.occupied:
-        return _cancelled(told, f"restored, but {order.occupied} has its session or its handle here")
-    restored = RunRestored(events=order.command.origin.events)
-    here = evolve(told, restored, order.at_ms)
-    assert isinstance(here, Live)
-    return [restored] if here.facts.quarantined else [restored, *recover(here)]
+    if request.conflicting_run_id:
+        return _cancelled(imported, f"restored, but {request.conflicting_run_id} has its session or its handle here")
+    restored = RunRestored(events=request.command.origin.events)
+    here = evolve(imported, restored, request.at_ms)
+    assert isinstance(here, LiveState)
+    return [restored] if here.facts.quarantine_error else [restored, *recover(here)]
 
 
-def is_import(state: State) -> bool:
+def is_importing(state: State) -> bool:
     """Whether the run happened elsewhere."""
-    return isinstance(state, BEGUN) and state.facts.imported_events > 0
+    return isinstance(state, STARTED_STATES) and state.facts.imported_events > 0
 
 
-def _refused(state: State, message: str) -> list[Event]:
-    if isinstance(state, Live):
+def _refuse_import(state: State, message: str) -> list[Event]:
+    if isinstance(state, LiveState):
         return _cancelled(state, f"the import was given up: {message}")
     return [RunRefused(code="bad_request", message=message)]
 
 
-def _cancelled(state: Live, reason: str) -> list[Event]:
+def _cancelled(state: LiveState, reason: str) -> list[Event]:
     facts = state.facts
     end = RunCancelled(
         reason=reason,
@@ -112,4 +114,4 @@ def _cancelled(state: Live, reason: str) -> list[Event]:
         cost_micros=facts.cost_micros,
         currency=facts.currency,
     )
-    return interruptions.with_closings(state, [end])
+    return interruptions.close_questions_at_end(state, [end])

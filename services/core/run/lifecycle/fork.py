@@ -33,10 +33,10 @@ from loomlog.schemas.generated.values import (
     Sampling,
     Segment,
 )
-from loomlog.services.core.run.commands import Fork, Refusal
+from loomlog.services.core.run.commands import CommandRefusal, ForkCommand
 from loomlog.services.core.run.conversation import compaction
-from loomlog.services.core.run.conversation.conversation import conversation
-from loomlog.services.core.run.conversation.prompt import segments_of, wrong_segments
+from loomlog.services.core.run.conversation.conversation import build_conversation
+from loomlog.services.core.run.conversation.prompt import effective_segments, segments_error
 from loomlog.services.core.run.lifecycle import pause
 from loomlog.services.core.run.lifecycle.start import handle_in_use
 from loomlog.services.core.run.state import (
@@ -57,38 +57,38 @@ DIGEST_PREFIX_MIN = 8
 """Hex digits by which a definition may be named; fewer could name two by accident."""
 
 
-def fork(state: State, order: Fork) -> list[Event]:
+def fork_run(state: State, request: ForkCommand) -> list[Event]:
     """The first events of a fork, or why there is none."""
     if not isinstance(state, Absent):
         return []  # the same fork again: it already has its events
-    refusal = _refusal(order)
-    command = order.command
+    refusal = _fork_refusal(request)
+    command = request.command
     if refusal is not None:
         return [
             RunRefused(
-                session_id=order.session_id,
-                agent_id=order.agent_id,
-                agent=order.definition.name if order.definition is not None else command.agent,
+                session_id=request.session_id,
+                agent_id=request.agent_id,
+                agent=request.definition.name if request.definition is not None else command.agent,
                 code=refusal.code,
                 message=refusal.message,
             )
         ]
-    origin, definition = order.origin, order.definition
+    origin, definition = request.origin, request.definition
     assert origin is not None
     assert definition is not None
     before = origin.started
     started: list[Event] = [
         RunStarted(
-            session_id=order.session_id,
-            agent_id=order.agent_id,
+            session_id=request.session_id,
+            agent_id=request.agent_id,
             subject=command.envelope.subject,
-            user_id=user_of(command, before),
+            user_id=fork_user_id(command, before),
             user_tier=before.user_tier,
             definition=definition,
             # A seed says nothing: whoever goes on with it brings texts of its own.
             segments=()
             if command.seed
-            else (*system_segments(before.segments), *segments_of(command.segments, command.prompt)),
+            else (*system_segments(before.segments), *effective_segments(command.segments, command.prompt)),
             allowed_hosts=before.allowed_hosts,
             web_search_filter=before.web_search_filter,
             metadata=before.metadata,
@@ -96,38 +96,38 @@ def fork(state: State, order: Fork) -> list[Event]:
             idempotency_key=command.idempotency_key,
             request_sha256=command.request_sha256,
             forked_from=origin.point,
-            traceparent=order.traceparent,
+            traceparent=request.traceparent,
             credentials=command.credentials,
-            run_timeout_s=before.run_timeout_s or (definition.run_timeout_s if is_hearsay(before) else 0),
+            run_timeout_s=before.run_timeout_s or (definition.run_timeout_s if is_foreign_event(before) else 0),
             seed=command.seed,
             operator_key_restricted=command.operator_key_restricted,
         ),
-        *map(pause.requested, order.pauses),
+        *map(pause.pause_requested, request.pauses),
     ]
     if command.seed:
-        return [*started, *compaction.first_of_seed(state, started, order.at_ms)]
+        return [*started, *compaction.begin_seed(state, started, request.at_ms)]
     return [
         *started,
-        pause.held_back(order.pauses, 1)
-        if order.pauses
+        pause.run_paused(request.pauses, 1)
+        if request.pauses
         else ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
     ]
 
 
-def origin_of(first: Event | None) -> RunPosition | ForkPoint | None:
+def conversation_origin(first: Event | None) -> RunPosition | ForkPoint | None:
     """Where the conversation lies that a run with this first event goes on with; None when it begins by itself."""
     return first.forked_from or first.continues if isinstance(first, RunStarted) else None
 
 
-def is_hearsay(started: RunStarted) -> bool:
+def is_foreign_event(started: RunStarted) -> bool:
     """Whether definition and user of a run with this first event are only told: it came in a file of which nobody here
     knows who wrote it, and not as a restored state of an installation."""
     return started.imported_from is not None and not started.imported_from.restored
 
 
-def user_of(command: ForkRun, origin: RunStarted) -> str:
+def fork_user_id(command: ForkRun, origin: RunStarted) -> str:
     """The end user of a fork."""
-    return command.user_id if is_hearsay(origin) else origin.user_id
+    return command.user_id if is_foreign_event(origin) else origin.user_id
 
 
 def system_segments(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
@@ -135,14 +135,14 @@ def system_segments(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
     return tuple(segment for segment in segments if segment.role == "system")
 
 
-def problem_at(state: State) -> str:
+def fork_point_error(state: State) -> str:
     """Why a run cannot be forked where it is in this state; empty when it can."""
     match state:
         case Absent():
             return "there is nothing to share before the first event"
         case Refused():
             return "the run was refused, so it never began"
-        case AwaitingTools(turn=turn, asked=asked, answers=answers):
+        case AwaitingTools(turn=turn, requested_calls=asked, results=answers):
             missing = len(asked) - len(answers)
             if missing:
                 return f"{missing} of {len(asked)} tool calls of turn {turn} have no result yet"
@@ -158,45 +158,49 @@ def needs_text(shared: tuple[Message, ...]) -> bool:
     return not shared or shared[-1].role != "user"
 
 
-def _refusal(order: Fork) -> Refusal | None:
+def _fork_refusal(request: ForkCommand) -> CommandRefusal | None:
     """The first thing wrong, in the order of admission of a start."""
-    command, origin = order.command, order.origin
-    if order.unreadable is not None:
-        return order.unreadable
+    command, origin = request.command, request.origin
+    if request.origin_refusal is not None:
+        return request.origin_refusal
     if origin is None:
-        return Refusal(code="not_found", message=f"there is no event {command.at_seq} of a run {command.origin_run_id}")
-    if wrong := problem_at(origin.state):
-        return Refusal(
+        return CommandRefusal(
+            code="not_found", message=f"there is no event {command.at_seq} of a run {command.origin_run_id}"
+        )
+    if wrong := fork_point_error(origin.state):
+        return CommandRefusal(
             code=BAD_POINT,
             message=f"{command.origin_run_id} cannot be forked at {command.at_seq}: {wrong}; "
             "choose an event before the calls were asked for, or after the last of their results",
         )
-    if order.handle_live_run:
-        return handle_in_use(order.agent_id)
-    if order.unresolved is not None:
-        return order.unresolved
-    said = segments_of(command.segments, command.prompt)
+    if request.handle_live_run:
+        return handle_in_use(request.agent_id)
+    if request.definition_refusal is not None:
+        return request.definition_refusal
+    said = effective_segments(command.segments, command.prompt)
     if command.seed:
         return (
-            Refusal(code="bad_request", message=f"a seed is {' or '.join(compaction.SEEDS)} and says nothing itself")
+            CommandRefusal(
+                code="bad_request", message=f"a seed is {' or '.join(compaction.SEEDS)} and says nothing itself"
+            )
             if said or command.seed not in compaction.SEEDS
-            else compaction.empty_or_held(conversation(origin.state), command.seed, order.pauses)
+            else compaction.history_refusal(build_conversation(origin.state), command.seed, request.pauses)
         )
-    wrong = wrong_segments(said)
+    wrong = segments_error(said)
     if system_segments(said):
         wrong = "a fork takes user segments only: its system texts are those of the origin and of its definition"
-    if not wrong and not any(segment.content for segment in said) and needs_text(conversation(origin.state)):
+    if not wrong and not any(segment.content for segment in said) and needs_text(build_conversation(origin.state)):
         wrong = (
             f"at {command.at_seq} the last word is the agent's, so the fork needs a prompt to go on with; "
             "or fork before that answer"
         )
-    return Refusal(code="bad_request", message=wrong) if wrong else None
+    return CommandRefusal(code="bad_request", message=wrong) if wrong else None
 
 
 # --- definitions -----------------------------------------------------------------------------------------------------
 
 
-def overridden(
+def override_definition(
     definition: AgentDefinition, overrides: DefinitionOverrides | None, *, tools: tuple[str, ...]
 ) -> AgentDefinition:
     """The definition with what is set in the overrides; `tools` are those that are left of it after narrowing.
@@ -214,11 +218,13 @@ def overridden(
         changes["unbounded_iterations"] = False
     if "provider" in changes or "model" in changes:
         changes["candidates"] = ()  # whoever names a model wants that one
-    changed = replace(definition, sampling=merged(definition.sampling, overrides.sampling), tools=tools, **changes)
+    changed = replace(
+        definition, sampling=merge_sampling(definition.sampling, overrides.sampling), tools=tools, **changes
+    )
     return definition if changed == definition else replace(changed, sha256=content_sha256(changed))
 
 
-def merged(base: Sampling | None, over: Sampling | None) -> Sampling | None:
+def merge_sampling(base: Sampling | None, over: Sampling | None) -> Sampling | None:
     """`over` wins in every field it sets."""
     if base is None or over is None:
         return over or base

@@ -17,14 +17,14 @@ AMOUNT_MAX = 10**12
 """Tokens, or millionths of a currency, in one event: a million of a currency. A million such events fit 64 bits."""
 SPAN_MS_MAX = 100 * 366 * 86_400_000
 """A hundred years, for whatever is measured or awaited."""
-AHEAD_MS_MAX = 86_400_000
+CLOCK_AHEAD_MS_MAX = 86_400_000
 """How far the clock of another installation may be ahead: a day."""
 AMOUNTS = ("_tokens", "_micros", "iterations")
 
 
-def wrong_value(event: Event, at_ms: int, now_ms: int) -> str:
+def value_error(event: Event, at_ms: int, now_ms: int) -> str:
     """What of the event cannot be; empty when nothing."""
-    if not 0 < at_ms <= now_ms + AHEAD_MS_MAX:
+    if not 0 < at_ms <= now_ms + CLOCK_AHEAD_MS_MAX:
         return f"at_ms is {at_ms}: expected a time after 1970 and at most a day from now"
     for path, value in _numbers(event, type(event).__name__):
         if path.endswith(AMOUNTS):

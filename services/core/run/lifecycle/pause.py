@@ -17,27 +17,27 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import Obey, PauseIt, ResumeIt
+from loomlog.services.core.run.commands import ApplyWidePauses, PauseCommand, ResumeCommand
 from loomlog.services.core.run.conversation import compaction as conversation_compaction
-from loomlog.services.core.run.run_facts import Facts, Pause
-from loomlog.services.core.run.state import Live, Paused, State
+from loomlog.services.core.run.run_facts import Pause, RunFacts
+from loomlog.services.core.run.state import LiveState, Paused, State
 
 RUN_SCOPE = "run"
 """The scope of a pause that was asked for one run; wider ones (agent, tenant, all) stand in the pause table."""
 
 
-def pause(state: State, order: PauseIt) -> list[Event]:
+def pause_run(state: State, request: PauseCommand) -> list[Event]:
     """The run's own pause is asked for; one that has it refuses with already_pausing."""
-    if not isinstance(state, Live):
+    if not isinstance(state, LiveState):
         return []
     if any(held.scope == RUN_SCOPE for held in state.facts.pauses):
         return [CommandRefused(code="already_pausing", message=f"the run {state.facts.run_id} is paused already")]
-    return [requested(Pause(scope=RUN_SCOPE, reason=order.command.reason, by=order.command.envelope.subject))]
+    return [pause_requested(Pause(scope=RUN_SCOPE, reason=request.command.reason, by=request.command.envelope.subject))]
 
 
-def resume(state: State, order: ResumeIt) -> list[Event]:
+def resume_run(state: State, request: ResumeCommand) -> list[Event]:
     """The run's own pause is lifted; one without it refuses with not_paused. Wider ones still hold it."""
-    if not isinstance(state, Live):
+    if not isinstance(state, LiveState):
         return []
     facts = state.facts
     if not any(held.scope == RUN_SCOPE for held in facts.pauses):
@@ -45,42 +45,42 @@ def resume(state: State, order: ResumeIt) -> list[Event]:
         why = f"is paused as part of {wider}: resume that" if wider else "is not paused"
         return [CommandRefused(code="not_paused", message=f"the run {facts.run_id} {why}")]
     left = tuple(held for held in facts.pauses if held.scope != RUN_SCOPE)
-    lifted = RunResumed(scope=RUN_SCOPE, by=order.command.envelope.subject, remaining=len(left))
-    return [lifted, *_goes_on(state, left)]
+    lifted = RunResumed(scope=RUN_SCOPE, by=request.command.envelope.subject, remaining=len(left))
+    return [lifted, *_continue_run(state, left)]
 
 
-def obey(state: State, order: Obey) -> list[Event]:
+def apply_wide_pauses(state: State, command: ApplyWidePauses) -> list[Event]:
     """What makes the run obey the pauses wider than it; nothing when it does already."""
-    if not isinstance(state, Live):
+    if not isinstance(state, LiveState):
         return []
-    events, held = changes(state.facts, order)
-    return [*events, *_goes_on(state, held.pauses)] if events else []
+    events, held = pause_changes(state.facts, command)
+    return [*events, *_continue_run(state, held.pauses)] if events else []
 
 
-def changes(facts: Facts, order: Obey | None) -> tuple[list[Event], Facts]:
+def pause_changes(facts: RunFacts, command: ApplyWidePauses | None) -> tuple[list[Event], RunFacts]:
     """What makes the run's pauses those that are wanted, and the facts after it. Its own pause stays as it is."""
-    if order is None:
+    if command is None:
         return [], facts
-    scopes = {pause.scope for pause in order.wanted} | {RUN_SCOPE}
+    scopes = {pause.scope for pause in command.pauses} | {RUN_SCOPE}
     known = {pause.scope for pause in facts.pauses}
-    added = tuple(pause for pause in order.wanted if pause.scope not in known)
+    added = tuple(pause for pause in command.pauses if pause.scope not in known)
     ended = [pause for pause in facts.pauses if pause.scope not in scopes]
     pauses = (*facts.pauses, *added)
     # What is added comes first, so that a run that only changes its pause is never without one.
-    events: list[Event] = [*map(requested, added)]
+    events: list[Event] = [*map(pause_requested, added)]
     for pause in ended:
         pauses = tuple(held for held in pauses if held != pause)
-        events.append(RunResumed(scope=pause.scope, by=order.by, remaining=len(pauses)))
+        events.append(RunResumed(scope=pause.scope, by=command.by, remaining=len(pauses)))
     return events, changed(facts, pauses=pauses)
 
 
-def _goes_on(state: Live, pauses: tuple[Pause, ...]) -> list[Event]:
+def _continue_run(state: LiveState, pauses: tuple[Pause, ...]) -> list[Event]:
     """What was held back, when nothing holds it any more."""
     if pauses or not isinstance(state, Paused):
         return []
-    if state.attempt == 0 and (compaction := conversation_compaction.due(state.facts)) is not None:
+    if state.attempt == 0 and (compaction := conversation_compaction.due_compaction(state.facts)) is not None:
         return [compaction]
-    current = state.facts.current
+    current = state.facts.current_model
     return [
         ModelCallRequested(
             turn=state.turn,
@@ -93,11 +93,11 @@ def _goes_on(state: Live, pauses: tuple[Pause, ...]) -> list[Event]:
     ]
 
 
-def requested(pause: Pause) -> RunPauseRequested:
+def pause_requested(pause: Pause) -> RunPauseRequested:
     """That the run is to stop."""
     return RunPauseRequested(scope=pause.scope, reason=pause.reason[: limits.PAUSE_REASON_MAX], by=pause.by)
 
 
-def held_back(pauses: tuple[Pause, ...], turn: int, not_before_ms: int = 0) -> RunPaused:
+def run_paused(pauses: tuple[Pause, ...], turn: int, not_before_ms: int = 0) -> RunPaused:
     """That the next call of `turn` is not made now."""
     return RunPaused(turn=turn, reason=pauses[0].reason[: limits.PAUSE_REASON_MAX], not_before_ms=not_before_ms)

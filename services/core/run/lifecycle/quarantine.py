@@ -16,62 +16,62 @@ Not chosen: a state of its own (everything that was true of the run still is).
 from loomlog.schemas.generated.run_events import CommandRefused, Event, RunQuarantined, RunReleased
 from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import Cancel, Import, Quarantine, Release
+from loomlog.services.core.run.commands import CancelCommand, ImportCommand, QuarantineCommand, ReleaseCommand
 from loomlog.services.core.run.run_facts import NO_LOSSES
 from loomlog.services.core.run.state import (
     AwaitingModel,
     AwaitingTools,
     Compacting,
-    Live,
+    LiveState,
     OpenCall,
     Parked,
     Paused,
     State,
 )
 
-HEARD = (Quarantine, Release, Cancel, Import)
+ACCEPTED_COMMANDS = (QuarantineCommand, ReleaseCommand, CancelCommand, ImportCommand)
 """Orders that a quarantined run obeys; a tuple, because a union is made anew at every look."""
-LIVE = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
+LIVE_STATES = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
 
 
 def is_quarantined(state: State) -> bool:
     """Whether its own history says that the run stands still."""
-    return isinstance(state, LIVE) and bool(state.facts.quarantined)
+    return isinstance(state, LIVE_STATES) and bool(state.facts.quarantine_error)
 
 
-def quarantine(state: State, order: Quarantine) -> list[Event]:
+def quarantine_run(state: State, request: QuarantineCommand) -> list[Event]:
     """An operator parks the run; one that is quarantined refuses with already_quarantined."""
-    if not isinstance(state, LIVE):
+    if not isinstance(state, LIVE_STATES):
         return []
-    facts, command = state.facts, order.command
-    why = facts.quarantined or order.was
+    facts, command = state.facts, request.command
+    why = facts.quarantine_error or request.existing_reason
     if why:
         text = f"the run {facts.run_id} is quarantined already: {why}"
         return [CommandRefused(code="already_quarantined", message=text[: limits.QUARANTINE_REASON_MAX])]
-    return [_quarantined(command.reason or "an operator said so", by=command.envelope.subject)]
+    return [_run_quarantined(command.reason or "an operator said so", by=command.envelope.subject)]
 
 
-def release(state: State, order: Release) -> tuple[list[Event], Live | None]:
+def release_quarantine(state: State, request: ReleaseCommand) -> tuple[list[Event], LiveState | None]:
     """What is told of the release, and the state from which the run goes on; None when it does not."""
-    if not isinstance(state, LIVE):
+    if not isinstance(state, LIVE_STATES):
         return [], None
-    facts, command = state.facts, order.command
-    if not (facts.quarantined or order.was):
+    facts, command = state.facts, request.command
+    if not (facts.quarantine_error or request.existing_reason):
         return [CommandRefused(code="not_quarantined", message=f"the run {facts.run_id} is not quarantined")], None
-    if order.error:
-        return [_quarantined(order.error, by=command.envelope.subject)], None
+    if request.error:
+        return [_run_quarantined(request.error, by=command.envelope.subject)], None
     released = RunReleased(by=command.envelope.subject, reason=command.reason[: limits.QUARANTINE_REASON_MAX])
-    return [released], changed(state, facts=changed(facts, quarantined="", losses=NO_LOSSES))
+    return [released], changed(state, facts=changed(facts, quarantine_error="", losses=NO_LOSSES))
 
 
-def lost_too_often(state: AwaitingTools, opened: OpenCall) -> RunQuarantined:
+def quarantine_after_losses(state: AwaitingTools, opened: OpenCall) -> RunQuarantined:
     """That so many owners were lost with a tool call of the run that the call may be the reason."""
-    return _quarantined(
+    return _run_quarantined(
         f"{state.facts.losses.count + 1} processes were lost while a tool call of this run was under way, the last one "
         f"during {opened.call.name} ({state.turn}.{opened.index}); if that call is what ends them, see to the tool "
         "before the run is released"
     )
 
 
-def _quarantined(error: str, *, by: str = "") -> RunQuarantined:
+def _run_quarantined(error: str, *, by: str = "") -> RunQuarantined:
     return RunQuarantined(error=error[: limits.QUARANTINE_REASON_MAX], record_topic="", record_offset=-1, by=by)

@@ -22,20 +22,20 @@ from loomlog.services.core.run import limits
 
 SPAWN, PARALLEL_SPAWN = "spawn", "parallel_spawn"
 OPEN, SEND, POLL, CANCEL, CLOSE = "open", "send", "poll", "cancel", "close"
-STARTING = frozenset({SPAWN, PARALLEL_SPAWN, OPEN})
+START_OPERATIONS = frozenset({SPAWN, PARALLEL_SPAWN, OPEN})
 """Operations that begin runs; the others ask a resident child."""
 WAITING, RUNNING, DONE = "waiting", "running", "done"
 """How far a child of a call is."""
 REFUSED, UNDELIVERED, PARKED, CLOSED = "refused", "undelivered", "awaiting_input", "closed"
 """What becomes of a child, besides the statuses of runs: it never began, or takes no text now; it was over before it
 heard the text; it waits for more; it was closed."""
-OVER = frozenset({"completed", "failed", "cancelled", REFUSED, UNDELIVERED, CLOSED})
+FINAL_STATUSES = frozenset({"completed", "failed", "cancelled", REFUSED, UNDELIVERED, CLOSED})
 """Statuses after which nothing more comes from a child."""
 
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
+class DelegatedChild:
     """A child of a call. `run_id` is empty while it waits; `status`, `text` and `blob` while it is not done."""
 
     number: int
@@ -56,7 +56,7 @@ class Delegation:
     """What an open call of the Agent tool waits for. Times in UTC milliseconds."""
 
     op: str
-    children: tuple[Child, ...]
+    children: tuple[DelegatedChild, ...]
     is_sealed: bool = False
     is_looked_at: bool = False
     """Hooks are asked about its result."""
@@ -67,12 +67,12 @@ class Delegation:
     began_at_ms: int = 0
 
 
-def planned(event: ChildrenPlanned, at_ms: int) -> Delegation:
+def begin_delegation(event: ChildrenPlanned, at_ms: int) -> Delegation:
     """The call as it was understood; nothing of it has begun."""
-    if event.op in STARTING:
-        children = tuple(Child(number=number, spawn=spawn) for number, spawn in enumerate(event.spawns))
+    if event.op in START_OPERATIONS:
+        children = tuple(DelegatedChild(number=number, spawn=spawn) for number, spawn in enumerate(event.spawns))
     else:
-        children = (Child(number=0, spawn=Spawn(agent="", prompt=event.prompt), run_id=event.child_run_id),)
+        children = (DelegatedChild(number=0, spawn=Spawn(agent="", prompt=event.prompt), run_id=event.child_run_id),)
     patience_ms = limits.CANCEL_TURN_WAIT_MS if event.op == CANCEL else event.timeout_ms
     return Delegation(
         op=event.op,
@@ -86,9 +86,9 @@ def planned(event: ChildrenPlanned, at_ms: int) -> Delegation:
     )
 
 
-def requested(delegation: Delegation, event: ChildRequested) -> Delegation:
+def with_child_requested(delegation: Delegation, event: ChildRequested) -> Delegation:
     """With the child at work; raises KeyError when the call has none of that number left to begin."""
-    child = _child(delegation, event.number, but_not=DONE)
+    child = _child(delegation, event.number, excluded_phase=DONE)
     begun = changed(
         child,
         phase=RUNNING,
@@ -96,12 +96,12 @@ def requested(delegation: Delegation, event: ChildRequested) -> Delegation:
         agent_id=event.child_agent_id,
         only_look=event.only_look,
     )
-    return _with(delegation, begun)
+    return _with_child(delegation, begun)
 
 
-def returned(delegation: Delegation, event: ChildReturned) -> Delegation:
+def with_child_returned(delegation: Delegation, event: ChildReturned) -> Delegation:
     """With what became of the child; raises KeyError when nothing was awaited of it."""
-    child = _child(delegation, event.number, but_not=DONE)
+    child = _child(delegation, event.number, excluded_phase=DONE)
     if child.phase != RUNNING:
         raise KeyError(event.number)
     done = changed(
@@ -112,15 +112,15 @@ def returned(delegation: Delegation, event: ChildReturned) -> Delegation:
         text=event.text,
         blob=event.text_blob,
     )
-    return _with(delegation, done)
+    return _with_child(delegation, done)
 
 
-def next_waiting(delegation: Delegation, room: int) -> tuple[Child, ...]:
+def next_waiting(delegation: Delegation, limit: int) -> tuple[DelegatedChild, ...]:
     """The next children to begin, in the order of the call, at most `room` of them."""
-    return tuple(child for child in delegation.children if child.phase == WAITING)[:room]
+    return tuple(child for child in delegation.children if child.phase == WAITING)[:limit]
 
 
-def running(delegation: Delegation) -> tuple[Child, ...]:
+def running_children(delegation: Delegation) -> tuple[DelegatedChild, ...]:
     """The children that are awaited now."""
     return tuple(child for child in delegation.children if child.phase == RUNNING)
 
@@ -144,7 +144,7 @@ def needs_gathering(delegation: Delegation) -> bool:
     return sum(len(child.text.encode()) for child in delegation.children) > limits.INLINE_RESULT_BYTES
 
 
-def result(delegation: Delegation, texts: Sequence[str]) -> tuple[str, bool]:
+def compose_result(delegation: Delegation, texts: Sequence[str]) -> tuple[str, bool]:
     """What the model is told, and whether that is an error; `texts` are those of the children, in their order."""
     first = delegation.children[0]
     if delegation.op == PARALLEL_SPAWN:
@@ -159,7 +159,7 @@ def result(delegation: Delegation, texts: Sequence[str]) -> tuple[str, bool]:
     return json.dumps(shown, ensure_ascii=False), first.status == "failed"
 
 
-def _entry(child: Child, text: str) -> dict[str, object]:
+def _entry(child: DelegatedChild, text: str) -> dict[str, object]:
     ok = child.status == "completed"
     return {
         "index": child.number,
@@ -170,12 +170,12 @@ def _entry(child: Child, text: str) -> dict[str, object]:
     }
 
 
-def _child(delegation: Delegation, number: int, *, but_not: str) -> Child:
-    if not 0 <= number < len(delegation.children) or delegation.children[number].phase == but_not:
+def _child(delegation: Delegation, number: int, *, excluded_phase: str) -> DelegatedChild:
+    if not 0 <= number < len(delegation.children) or delegation.children[number].phase == excluded_phase:
         raise KeyError(number)
     return delegation.children[number]
 
 
-def _with(delegation: Delegation, child: Child) -> Delegation:
+def _with_child(delegation: Delegation, child: DelegatedChild) -> Delegation:
     children = (*delegation.children[: child.number], child, *delegation.children[child.number + 1 :])
     return changed(delegation, children=children)

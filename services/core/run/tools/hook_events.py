@@ -14,7 +14,7 @@ from loomlog.schemas.generated.values import HookAct
 from loomlog.services.core.run.state import OpenCall
 
 
-def acted(turn: int, opened: OpenCall, acts: Iterable[HookAct]) -> list[Event]:
+def hook_events(turn: int, opened: OpenCall, acts: Iterable[HookAct]) -> list[Event]:
     """The events of the acts about an open call."""
     return [
         HookActed(turn=turn, index=opened.index, call_id=opened.call.id, attempt=opened.attempt, act=act)

@@ -11,7 +11,7 @@ from typing import assert_never
 from loomlog.schemas.generated.run_events import Event, ModelCallFailed
 from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import Reconciled, Recover, Release
+from loomlog.services.core.run.commands import RecoverCommand, ReleaseCommand, ToolReconciled
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.lifecycle import pause, quarantine
 from loomlog.services.core.run.state import (
@@ -28,42 +28,49 @@ from loomlog.services.core.run.state import (
 from loomlog.services.core.run.tools import hook_events, unknown_outcome
 from loomlog.services.core.run.turns import fallback
 from loomlog.services.core.run.turns.completion import run_failed
-from loomlog.services.core.run.turns.next_step import after_compaction, next_attempt, with_what_follows
+from loomlog.services.core.run.turns.next_step import after_compaction, next_model_attempt, with_next_step
 
 
-def recover(state: State, order: Recover) -> list[Event]:
+def recover_run(state: State, command: RecoverCommand) -> list[Event]:
     """Calls that were under way with a lost owner: re-run what may be, visibly; never a silent second call."""
     match state:
         case AwaitingModel(facts=facts):
-            changes, held = pause.changes(facts, order.obey)
-            return [*changes, *_recover_model(changed(state, facts=held), order)]
+            changes, held = pause.pause_changes(facts, command.wide_pauses)
+            return [*changes, *_recover_model(changed(state, facts=held), command)]
         case AwaitingTools(facts=facts):
-            changes, held = pause.changes(facts, order.obey)
-            return [*changes, *_recover_tools(changed(state, facts=held), order)]
+            changes, held = pause.pause_changes(facts, command.wide_pauses)
+            return [*changes, *_recover_tools(changed(state, facts=held), command)]
         case Compacting(facts=facts):
-            changes, held = pause.changes(facts, order.obey)
+            changes, held = pause.pause_changes(facts, command.wide_pauses)
             after = changed(state, facts=held)
-            return [*changes, *after_compaction(after, compaction.lost(after, order), order.at_ms)]
+            return [*changes, *after_compaction(after, compaction.recover_compaction(after, command), command.at_ms)]
         case Parked() | Paused():
-            return pause.obey(state, order.obey) if order.obey is not None else []
+            return pause.apply_wide_pauses(state, command.wide_pauses) if command.wide_pauses is not None else []
         case Absent() | Refused() | Ended():
             return []
         case _:
             assert_never(state)
 
 
-def release(state: State, order: Release) -> list[Event]:
+def release_run(state: State, request: ReleaseCommand) -> list[Event]:
     """The run goes on, with what was under way treated as after a take-over."""
-    events, after = quarantine.release(state, order)
-    return [*events, *(recover(after, Recover(at_ms=order.at_ms, obey=order.obey)) if after is not None else [])]
+    events, after = quarantine.release_quarantine(state, request)
+    return [
+        *events,
+        *(
+            recover_run(after, RecoverCommand(at_ms=request.at_ms, wide_pauses=request.wide_pauses))
+            if after is not None
+            else []
+        ),
+    ]
 
 
-def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
-    if ("model", state.turn, 0, state.attempt) in order.still_running:
+def _recover_model(state: AwaitingModel, command: RecoverCommand) -> list[Event]:
+    if ("model", state.turn, 0, state.attempt) in command.still_running:
         return []
-    if state.not_begun:
-        return [next_attempt(state, state.not_before_ms)]
-    if state.interruptions >= limits.INTERRUPTIONS_MAX:
+    if state.is_unstarted:
+        return [next_model_attempt(state, state.not_before_ms)]
+    if state.lost_attempts >= limits.LOST_ATTEMPTS_MAX:
         return [run_failed(state.facts, fallback.INTERRUPTED, f"turn {state.turn} was lost with its owner too often")]
     return [
         ModelCallFailed(
@@ -73,29 +80,37 @@ def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
             message="the owner of the run was lost before the call returned",
             provider=state.provider,
             model=state.model,
-            failure_class=fallback.class_of(fallback.INTERRUPTED),
+            failure_class=fallback.failure_class(fallback.INTERRUPTED),
         ),
-        next_attempt(state, state.not_before_ms),
+        next_model_attempt(state, state.not_before_ms),
     ]
 
 
-def _recover_tools(state: AwaitingTools, order: Recover) -> list[Event]:
+def _recover_tools(state: AwaitingTools, command: RecoverCommand) -> list[Event]:
     events: list[Event] = []
     losses = state.facts.losses.count
     for opened in state.open:
-        asked = ("reconcile", state.turn, opened.index, opened.asks) if opened.is_asking else None
+        asked = ("reconcile", state.turn, opened.index, opened.reconcile_attempts) if opened.is_reconciling else None
         called = ("tool", state.turn, opened.index, opened.attempt)
-        if called not in order.still_running and asked not in order.still_running:
-            if losses >= limits.LOSSES_MAX and unknown_outcome.was_under_way(opened):
-                return [quarantine.lost_too_often(state, opened)]
-            events += unknown_outcome.lost_call(state, opened)
-    return with_what_follows(state, events, order.at_ms)
+        if called not in command.still_running and asked not in command.still_running:
+            if losses >= limits.LOSSES_MAX and unknown_outcome.may_have_started(opened):
+                return [quarantine.quarantine_after_losses(state, opened)]
+            events += unknown_outcome.recover_lost_call(state, opened)
+    return with_next_step(state, events, command.at_ms)
 
 
-def reconciled(state: State, order: Reconciled) -> list[Event]:
-    opened = unknown_outcome.open_call(state, order.turn, order.index) if isinstance(state, AwaitingTools) else None
-    if opened is None or not opened.is_asking or (opened.attempt, opened.asks) != (order.attempt, order.ask):
+def handle_reconciled(state: State, result: ToolReconciled) -> list[Event]:
+    opened = (
+        unknown_outcome.find_call_of_turn(state, result.turn, result.index)
+        if isinstance(state, AwaitingTools)
+        else None
+    )
+    if (
+        opened is None
+        or not opened.is_reconciling
+        or (opened.attempt, opened.reconcile_attempts) != (result.attempt, result.ask)
+    ):
         return []
     assert isinstance(state, AwaitingTools)
-    acts = hook_events.acted(order.turn, opened, order.hook_acts)
-    return with_what_follows(state, [*acts, unknown_outcome.reconciled(state, opened, order)], order.at_ms)
+    acts = hook_events.hook_events(result.turn, opened, result.hook_acts)
+    return with_next_step(state, [*acts, unknown_outcome.resolve_by_reconciler(state, opened, result)], result.at_ms)

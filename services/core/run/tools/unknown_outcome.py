@@ -25,16 +25,24 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun, Reconciled, ToolDone
+from loomlog.services.core.run.commands import (
+    DID_NOT_HAPPEN,
+    FAILED,
+    HAPPENED,
+    CallKey,
+    CallsUnstarted,
+    ToolCompleted,
+    ToolReconciled,
+)
 from loomlog.services.core.run.state import (
     OUTCOME_UNKNOWN,
-    TOLD_BY_TOOL,
+    REPORTED_BY_TOOL,
     AwaitingModel,
     AwaitingTools,
     Compacting,
     OpenCall,
     State,
-    open_at,
+    find_open_call,
 )
 from loomlog.services.core.run.subagents.delegation import is_complete
 
@@ -42,23 +50,23 @@ REPEATABLE = frozenset({"pure", "read", "idempotent"})
 """Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
 ASK, FAIL = "ask", "fail"
 """Values of AgentDefinition.unknown_outcome; with any other the model is told."""
-LOST = "the process that ran this call was lost before it returned"
+OWNER_LOST_REASON = "the process that ran this call was lost before it returned"
 
 
-def lost_call(state: AwaitingTools, opened: OpenCall) -> list[Event]:
+def recover_lost_call(state: AwaitingTools, opened: OpenCall) -> list[Event]:
     """The owner of an open call, or of a question about it, is lost."""
-    if opened.is_waiting or waits_for_children(opened):
+    if opened.awaits_person or waits_for_children(opened):
         return []  # for a person or for runs, who do not go with the owner
-    if opened.not_begun or (opened.effect_class in REPEATABLE and opened.attempt <= limits.INTERRUPTIONS_MAX):
-        return [next_attempt(state.turn, opened)]
-    if opened.reconcilable and opened.asks < limits.RECONCILES_MAX:
-        return [_question(state.turn, opened, not_before_ms=0, reason=LOST)]
-    return [_unknown(state, opened, LOST)]
+    if opened.is_unstarted or (opened.effect_class in REPEATABLE and opened.attempt <= limits.LOST_ATTEMPTS_MAX):
+        return [next_tool_attempt(state.turn, opened)]
+    if opened.reconcilable and opened.reconcile_attempts < limits.RECONCILES_MAX:
+        return [_request_reconciliation(state.turn, opened, not_before_ms=0, reason=OWNER_LOST_REASON)]
+    return [_unknown_outcome(state, opened, OWNER_LOST_REASON)]
 
 
-def was_under_way(opened: OpenCall) -> bool:
+def may_have_started(opened: OpenCall) -> bool:
     """The call, or a question about it, may have begun and was not given to a person."""
-    return not opened.is_waiting and not opened.not_begun and opened.delegation is None
+    return not opened.awaits_person and not opened.is_unstarted and opened.delegation is None
 
 
 def waits_for_children(opened: OpenCall) -> bool:
@@ -66,31 +74,31 @@ def waits_for_children(opened: OpenCall) -> bool:
     return opened.delegation is not None and not is_complete(opened.delegation)
 
 
-def reconciled(state: AwaitingTools, opened: OpenCall, order: Reconciled) -> Event:
+def resolve_by_reconciler(state: AwaitingTools, opened: OpenCall, result: ToolReconciled) -> Event:
     """The tool was asked whether the call has happened."""
     turn = state.turn
-    if order.verdict == HAPPENED:
+    if result.verdict == HAPPENED:
         return ToolReturned(
             turn=turn,
             index=opened.index,
             call_id=opened.call.id,
             attempt=opened.attempt,
-            text=order.text,
-            text_blob=order.text_blob,
-            is_error=order.is_error,
-            outcome="error" if order.is_error else "ok",
-            duration_ms=order.duration_ms,
+            text=result.text,
+            text_blob=result.text_blob,
+            is_error=result.is_error,
+            outcome="error" if result.is_error else "ok",
+            duration_ms=result.duration_ms,
             settled_by="reconciler",
         )
-    if order.verdict == DID_NOT_HAPPEN and opened.attempt <= limits.INTERRUPTIONS_MAX:
-        return next_attempt(turn, opened)
-    if order.verdict == FAILED and opened.asks < limits.RECONCILES_MAX:
-        wait_ms = limits.RECONCILE_BACKOFF_MS[opened.asks - 1]
-        return _question(turn, opened, not_before_ms=order.at_ms + wait_ms, reason=order.text)
-    return _unknown(state, opened, f"{LOST}, and the tool could not say more: {order.text}")
+    if result.verdict == DID_NOT_HAPPEN and opened.attempt <= limits.LOST_ATTEMPTS_MAX:
+        return next_tool_attempt(turn, opened)
+    if result.verdict == FAILED and opened.reconcile_attempts < limits.RECONCILES_MAX:
+        wait_ms = limits.RECONCILE_BACKOFF_MS[opened.reconcile_attempts - 1]
+        return _request_reconciliation(turn, opened, not_before_ms=result.at_ms + wait_ms, reason=result.text)
+    return _unknown_outcome(state, opened, f"{OWNER_LOST_REASON}, and the tool could not say more: {result.text}")
 
 
-def told_by_the_tool(state: AwaitingTools, opened: OpenCall, order: ToolDone) -> Event:
+def report_unknown_outcome(state: AwaitingTools, opened: OpenCall, result: ToolCompleted) -> Event:
     """The tool itself says that nobody can know: whoever carried the call out went away in the middle of it."""
     if state.facts.definition.unknown_outcome == ASK:
         return ToolOutcomeAsked(
@@ -98,26 +106,26 @@ def told_by_the_tool(state: AwaitingTools, opened: OpenCall, order: ToolDone) ->
             index=opened.index,
             call_id=opened.call.id,
             attempt=opened.attempt,
-            reason=order.text[: limits.ERROR_TEXT_MAX],
+            reason=result.text[: limits.ERROR_TEXT_MAX],
         )
     return ToolReturned(
         turn=state.turn,
         index=opened.index,
         call_id=opened.call.id,
         attempt=opened.attempt,
-        text=order.text,
-        text_blob=order.text_blob,
+        text=result.text,
+        text_blob=result.text_blob,
         is_error=True,
         outcome=OUTCOME_UNKNOWN,
-        duration_ms=order.duration_ms,
-        settled_by=TOLD_BY_TOOL,
+        duration_ms=result.duration_ms,
+        settled_by=REPORTED_BY_TOOL,
     )
 
 
-def resolved(turn: int, opened: OpenCall, command: ResolveCall) -> Event:
+def resolve_by_operator(turn: int, opened: OpenCall, command: ResolveCall) -> Event:
     """Somebody says what became of a call that waits for it."""
     if not command.done:
-        return next_attempt(turn, opened)
+        return next_tool_attempt(turn, opened)
     return ToolReturned(
         turn=turn,
         index=opened.index,
@@ -128,36 +136,38 @@ def resolved(turn: int, opened: OpenCall, command: ResolveCall) -> Event:
     )
 
 
-def fails_the_run(state: AwaitingTools, events: Sequence[Event]) -> bool:
+def must_fail_run(state: AwaitingTools, events: Sequence[Event]) -> bool:
     """An outcome is unknown and the definition wants the run to end then."""
     told = any(isinstance(event, ToolReturned) and event.outcome == OUTCOME_UNKNOWN for event in events)
     return told and state.facts.definition.unknown_outcome == FAIL
 
 
-def open_call(state: AwaitingTools, turn: int, index: int) -> OpenCall | None:
+def find_call_of_turn(state: AwaitingTools, turn: int, index: int) -> OpenCall | None:
     """The open call of that place; None when it has its result or is of another turn."""
     if state.turn != turn:
         return None
-    return open_at(state, index)
+    return find_open_call(state, index)
 
 
-def not_begun(state: State, order: NotBegun) -> list[Event]:
+def record_unstarted_calls(state: State, command: CallsUnstarted) -> list[Event]:
     """That calls were not begun, in the log: the next owner begins them at once, whatever their class."""
     return [
         CallNotBegun(kind=kind, turn=turn, index=index, attempt=attempt)
-        for kind, turn, index, attempt in open_keys(state)
-        if (kind, turn, index, attempt) in order.keys and kind != "reconcile"
+        for kind, turn, index, attempt in open_call_keys(state)
+        if (kind, turn, index, attempt) in command.keys and kind != "reconcile"
     ]
 
 
-def open_keys(state: State) -> list[CallKey]:
+def open_call_keys(state: State) -> list[CallKey]:
     """The calls and questions that are due or under way; what waits for a person or for children is neither."""
     match state:
         case AwaitingModel(turn=turn, attempt=attempt):
             return [("model", turn, 0, attempt)]
         case AwaitingTools(turn=turn):
             return [
-                _key(turn, opened) for opened in state.open if not opened.is_waiting and not waits_for_children(opened)
+                _key(turn, opened)
+                for opened in state.open
+                if not opened.awaits_person and not waits_for_children(opened)
             ]
         case Compacting(number=number, attempt=attempt) if attempt:
             return [("compact", number, 0, attempt)]
@@ -165,25 +175,25 @@ def open_keys(state: State) -> list[CallKey]:
             return []
 
 
-def keys_worth_waiting_for(state: State) -> list[CallKey]:
+def costly_call_keys(state: State) -> list[CallKey]:
     """Open calls that cost something twice and may have begun: model calls, and tools that must not be repeated."""
     if isinstance(state, AwaitingTools):
         calls = [
             call
             for call in state.open
-            if not (call.is_waiting or call.is_asking or call.not_begun or waits_for_children(call))
+            if not (call.awaits_person or call.is_reconciling or call.is_unstarted or waits_for_children(call))
         ]
         return [_key(state.turn, call) for call in calls if call.effect_class not in REPEATABLE]
-    return [] if isinstance(state, AwaitingModel | Compacting) and state.not_begun else open_keys(state)
+    return [] if isinstance(state, AwaitingModel | Compacting) and state.is_unstarted else open_call_keys(state)
 
 
 def _key(turn: int, opened: OpenCall) -> CallKey:
-    if opened.is_asking:
-        return ("reconcile", turn, opened.index, opened.asks)
+    if opened.is_reconciling:
+        return ("reconcile", turn, opened.index, opened.reconcile_attempts)
     return ("tool", turn, opened.index, opened.attempt)
 
 
-def next_attempt(turn: int, opened: OpenCall) -> ToolCallRequested:
+def next_tool_attempt(turn: int, opened: OpenCall) -> ToolCallRequested:
     return ToolCallRequested(
         turn=turn,
         index=opened.index,
@@ -194,7 +204,7 @@ def next_attempt(turn: int, opened: OpenCall) -> ToolCallRequested:
     )
 
 
-def _unknown(state: AwaitingTools, opened: OpenCall, reason: str) -> Event:
+def _unknown_outcome(state: AwaitingTools, opened: OpenCall, reason: str) -> Event:
     """The visible result of a call of which nobody can say what became of it, or the question to a person."""
     if state.facts.definition.unknown_outcome == ASK:
         return ToolOutcomeAsked(
@@ -216,18 +226,18 @@ def _unknown(state: AwaitingTools, opened: OpenCall, reason: str) -> Event:
     )
 
 
-def answers(events: Sequence[Event]) -> int:
+def count_results(events: Sequence[Event]) -> int:
     """How many of the events are results."""
     return len([event for event in events if isinstance(event, ToolReturned)])
 
 
-def _question(turn: int, opened: OpenCall, *, not_before_ms: int, reason: str) -> ToolReconcileRequested:
+def _request_reconciliation(turn: int, opened: OpenCall, *, not_before_ms: int, reason: str) -> ToolReconcileRequested:
     return ToolReconcileRequested(
         turn=turn,
         index=opened.index,
         call_id=opened.call.id,
         attempt=opened.attempt,
-        ask=opened.asks + 1,
+        ask=opened.reconcile_attempts + 1,
         not_before_ms=not_before_ms,
         reason=reason[: limits.ERROR_TEXT_MAX],
     )

@@ -1,6 +1,6 @@
 """A turn of an interactive run is stopped from outside; the run itself goes on, and waits for the next word.
 
-    the model is asked       what it had said by then stays, as far as its caller could tell (StopTurn.text)
+    the model is asked       what it had said by then stays, as far as its caller could tell (CancelTurnCommand.text)
     its tools are under way  each open call gets the result "cancelled by operator", each question is taken back
 
 That is no fault of a provider: no retry, no failure, nothing counts against anybody. Whichever of the stop and the
@@ -11,10 +11,10 @@ Before: decide.py, which adds what follows. After: react.py stops the calls.
 
 from loomlog.schemas.generated.run_events import CommandRefused, Event, ToolReturned, TurnCancelled
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import StopTurn
+from loomlog.services.core.run.commands import CancelTurnCommand
 from loomlog.services.core.run.interrupts import interruptions
 from loomlog.services.core.run.state import (
-    STOPPED,
+    CALL_CANCELLED,
     AwaitingModel,
     AwaitingTools,
     Compacting,
@@ -25,38 +25,38 @@ from loomlog.services.core.run.state import (
 )
 from loomlog.services.core.run.tools.unknown_outcome import REPEATABLE
 
-BY_OPERATOR = "cancelled by operator"
+CANCELLED_BY_OPERATOR = "cancelled by operator"
 """What the model is told of a call that was stopped; clients know the words."""
 
 
-def stop(state: State, order: StopTurn) -> list[Event]:
+def cancel_turn(state: State, request: CancelTurnCommand) -> list[Event]:
     """The end of the turn, without what follows; why there is none to stop."""
     match state:
         case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting() if not state.facts.interactive:
             message = f"{state.facts.run_id} is not interactive: cancel the run itself"
             return [CommandRefused(code="not_interactive", message=message)]
         case AwaitingModel():
-            is_it = (order.turn, order.attempt) == (state.turn, state.attempt)
+            is_it = (request.turn, request.attempt) == (state.turn, state.attempt)
             return [
                 TurnCancelled(
                     turn=state.turn,
                     attempt=state.attempt,
-                    reason=order.command.reason[: limits.ERROR_TEXT_MAX],
-                    by=order.command.envelope.subject,
-                    text=order.text if is_it else "",
-                    text_blob=order.text_blob if is_it else None,
+                    reason=request.command.reason[: limits.ERROR_TEXT_MAX],
+                    by=request.command.envelope.subject,
+                    text=request.text if is_it else "",
+                    text_blob=request.text_blob if is_it else None,
                     provider=state.provider,
                     model=state.model,
                 )
             ]
         case AwaitingTools():
             return [
-                *(_stopped(state.turn, call) for call in state.open),
-                *interruptions.withdrawn(state, BY_OPERATOR),
+                *(_cancelled_call(state.turn, call) for call in state.open),
+                *interruptions.cancel_questions(state, CANCELLED_BY_OPERATOR),
                 TurnCancelled(
                     turn=state.turn,
-                    reason=order.command.reason[: limits.ERROR_TEXT_MAX],
-                    by=order.command.envelope.subject,
+                    reason=request.command.reason[: limits.ERROR_TEXT_MAX],
+                    by=request.command.envelope.subject,
                 ),
             ]
         case Parked() | Paused() | Compacting():
@@ -66,15 +66,15 @@ def stop(state: State, order: StopTurn) -> list[Event]:
             return []
 
 
-def _stopped(turn: int, opened: OpenCall) -> ToolReturned:
-    may_have_happened = opened.effect_class not in REPEATABLE and not opened.not_begun
+def _cancelled_call(turn: int, opened: OpenCall) -> ToolReturned:
+    may_have_happened = opened.effect_class not in REPEATABLE and not opened.is_unstarted
     doubt = "; the call may or may not have had its effect" if may_have_happened else ""
     return ToolReturned(
         turn=turn,
         index=opened.index,
         call_id=opened.call.id,
         attempt=opened.attempt,
-        text=BY_OPERATOR + doubt,
+        text=CANCELLED_BY_OPERATOR + doubt,
         is_error=True,
-        outcome=STOPPED,
+        outcome=CALL_CANCELLED,
     )

@@ -11,7 +11,7 @@ Before: conversation.py and decide.py. After: connectors/models/code_js.py execu
 
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.values import AgentDefinition
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 
 FAILURE_PREFIX = "code_agent_"
 
@@ -21,7 +21,7 @@ def is_code_agent(definition: AgentDefinition) -> bool:
     return bool(definition.code_body) or definition.code_blob is not None
 
 
-def is_mid_script(facts: Facts) -> bool:
+def is_mid_script(facts: RunFacts) -> bool:
     """The script has asked for something and goes on with the answer: it has not returned and was not stopped."""
     if facts.is_turn_over or not is_code_agent(facts.definition) or not facts.messages:
         return False

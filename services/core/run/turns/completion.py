@@ -8,13 +8,13 @@ from loomlog.schemas.generated.values import Usage
 from loomlog.schemas.making import maker
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelAnswered
-from loomlog.services.core.run.run_facts import Facts, add_usage
+from loomlog.services.core.run.run_facts import RunFacts, add_usage
 
 NO_USAGE = Usage()
 _completed = maker(RunCompleted)
 
 
-def iteration_cap(facts: Facts) -> int:
+def iteration_cap(facts: RunFacts) -> int:
     """Most model turns of the run, its own retries and fallbacks among them (runtime parity 1.5)."""
     definition = facts.definition
     if definition.unbounded_iterations or (facts.interactive and definition.max_iterations == 0):
@@ -22,12 +22,12 @@ def iteration_cap(facts: Facts) -> int:
     return min(definition.max_iterations or limits.MAX_ITERATIONS_DEFAULT, limits.ITERATIONS_BACKSTOP)
 
 
-def has_iterations(facts: Facts, turn: int) -> bool:
+def has_iterations(facts: RunFacts, turn: int) -> bool:
     """Whether another call may be made after `turn`, or after a call of it that has failed."""
     return turn + facts.retries < iteration_cap(facts)
 
 
-def run_completed(facts: Facts, stop_reason: str, last: ModelAnswered | None) -> RunCompleted:
+def run_completed(facts: RunFacts, stop_reason: str, last: ModelAnswered | None) -> RunCompleted:
     """`last` is the answer that is decided together with the end and not folded in yet."""
     return _completed(
         stop_reason=stop_reason,
@@ -38,7 +38,7 @@ def run_completed(facts: Facts, stop_reason: str, last: ModelAnswered | None) ->
     )
 
 
-def run_failed(facts: Facts, code: str, error: str) -> RunFailed:
+def run_failed(facts: RunFacts, code: str, error: str) -> RunFailed:
     return RunFailed(
         code=code,
         error=error[: limits.ERROR_TEXT_MAX],
@@ -49,7 +49,7 @@ def run_failed(facts: Facts, code: str, error: str) -> RunFailed:
     )
 
 
-def run_cancelled(facts: Facts, reason: str, cascaded: tuple[str, ...] = ()) -> RunCancelled:
+def run_cancelled(facts: RunFacts, reason: str, cascaded: tuple[str, ...] = ()) -> RunCancelled:
     return RunCancelled(
         cascaded=cascaded,
         reason=reason[: limits.ERROR_TEXT_MAX],

@@ -12,9 +12,9 @@ from loomlog.schemas.generated.run_events import (
     RunResumed,
 )
 from loomlog.services.core.changing import changed
-from loomlog.services.core.run.conversation.compaction_split import Split, compacted
-from loomlog.services.core.run.conversation.conversation import at_boundary, used_tokens
-from loomlog.services.core.run.run_facts import Compactions, ContextGauge, Pause, add_usage, time_went_on
+from loomlog.services.core.run.conversation.compaction_split import CompactionSplit, apply_split
+from loomlog.services.core.run.conversation.conversation import join_waiting_inputs, used_tokens
+from loomlog.services.core.run.run_facts import CompactionState, ContextGauge, Pause, add_usage, extend_deadline
 from loomlog.services.core.run.state import (
     AwaitingModel,
     AwaitingTools,
@@ -23,20 +23,20 @@ from loomlog.services.core.run.state import (
     Parked,
     Paused,
     State,
-    facts_of,
+    require_facts,
     with_facts,
 )
 
 
-def pause_requested(state: State, event: RunPauseRequested, pause: Pause) -> State:
-    facts = facts_of(state, event)
+def apply_pause_requested(state: State, event: RunPauseRequested, pause: Pause) -> State:
+    facts = require_facts(state, event)
     if any(held.scope == pause.scope for held in facts.pauses):
         raise IllegalEvent(f"a second pause of scope {pause.scope}")
     return with_facts(state, changed(facts, pauses=(*facts.pauses, pause)))
 
 
-def paused(state: State, event: RunPaused, at_ms: int) -> Paused:
-    facts = facts_of(state, event)
+def apply_paused(state: State, event: RunPaused, at_ms: int) -> Paused:
+    facts = require_facts(state, event)
     check_not_compacting(state, event)
     if not facts.pauses or isinstance(state, Paused) or event.turn != facts.turns + 1:
         raise IllegalEvent(f"RunPaused before turn {event.turn} of a run that is {type(state).__name__}")
@@ -50,41 +50,41 @@ def paused(state: State, event: RunPaused, at_ms: int) -> Paused:
             failures=state.failures,
             rate_limits=state.rate_limits,
             waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
-            interruptions=state.interruptions,
+            lost_attempts=state.lost_attempts,
             since_ms=at_ms,
         )
     if isinstance(state, Parked):
-        facts = time_went_on(facts, state.since_ms, at_ms)
+        facts = extend_deadline(facts, state.since_ms, at_ms)
     return Paused(facts=facts, turn=event.turn, since_ms=at_ms)
 
 
-def compaction_requested(state: State, event: CompactionRequested, at_ms: int) -> Compacting:
-    facts = facts_of(state, event)
+def apply_compaction_requested(state: State, event: CompactionRequested, at_ms: int) -> Compacting:
+    facts = require_facts(state, event)
     if isinstance(state, Compacting) and event.number == state.number:
         if event.attempt != state.attempt + 1 or state.attempt == 0:
             raise IllegalEvent(f"attempt {event.attempt} of compaction {event.number} after attempt {state.attempt}")
-        lost = 0 if state.not_begun else 1
+        lost = 0 if state.is_unstarted else 1
         return changed(
             state,
             attempt=event.attempt,
             provider=event.provider,
             model=event.model,
             losses=state.losses + lost,
-            not_begun=False,
+            is_unstarted=False,
         )
     nothing_is_open = (
         isinstance(state, Parked | Paused)
         or (isinstance(state, AwaitingModel) and state.attempt == 0)
-        or (isinstance(state, AwaitingTools) and len(state.answers) == len(state.asked))
+        or (isinstance(state, AwaitingTools) and len(state.results) == len(state.requested_calls))
     )
     if not nothing_is_open or facts.pauses or event.turn != facts.turns + 1:
         raise IllegalEvent(f"a compaction before turn {event.turn} of a run that is {type(state).__name__}")
     if isinstance(state, Parked | Paused):
-        facts = time_went_on(facts, state.since_ms, at_ms)
-    facts = at_boundary(facts)
+        facts = extend_deadline(facts, state.since_ms, at_ms)
+    facts = join_waiting_inputs(facts)
     if (event.number, event.attempt) != (facts.compactions.count + 1, 1) or event.keep_n > len(facts.messages):
         raise IllegalEvent(f"compaction {event.number} after {facts.compactions.count} of them")
-    begun = Compactions(count=event.number, last_turn=event.turn)
+    begun = CompactionState(count=event.number, last_turn=event.turn)
     return Compacting(
         facts=changed(facts, compactions=begun),
         number=event.number,
@@ -98,13 +98,13 @@ def compaction_requested(state: State, event: CompactionRequested, at_ms: int) -
     )
 
 
-def compaction_over(state: State, event: ContextCompacted | CompactionFailed) -> Compacting:
+def apply_compaction_ended(state: State, event: ContextCompacted | CompactionFailed) -> Compacting:
     if not isinstance(state, Compacting) or (state.number, state.attempt) != (event.number, event.attempt):
         raise IllegalEvent(f"the end of compaction {event.number} attempt {event.attempt} that is not awaited")
     facts = state.facts
     if isinstance(event, ContextCompacted):
-        how = Split(keep_n=event.keep_n, keep_first=event.keep_first)
-        messages = compacted(facts.messages, event.summary, how)
+        how = CompactionSplit(keep_n=event.keep_n, keep_first=event.keep_first)
+        messages = apply_split(facts.messages, event.summary, how)
         made = len(messages) - how.keep_n
         gone = len(facts.messages) - how.keep_n
         # What the provider counts shrinks as the estimate does; its next answer says exactly.
@@ -129,8 +129,8 @@ def check_not_compacting(state: State, event: object) -> None:
         raise IllegalEvent(f"{type(event).__name__} during compaction {state.number}")
 
 
-def resumed(state: State, event: RunResumed) -> State:
-    facts = facts_of(state, event)
+def apply_resumed(state: State, event: RunResumed) -> State:
+    facts = require_facts(state, event)
     pauses = tuple(held for held in facts.pauses if held.scope != event.scope)
     if len(pauses) == len(facts.pauses) or len(pauses) != event.remaining:
         raise IllegalEvent(f"RunResumed of scope {event.scope} with {event.remaining} left, held by {facts.pauses}")

@@ -17,9 +17,17 @@ from loomlog.schemas.generated.values import ModelChoice
 from loomlog.schemas.making import maker
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.changing import changed
-from loomlog.services.core.run.conversation.conversation import next_to_read, without_reasoning
-from loomlog.services.core.run.run_facts import ContextGauge, add_usage, time_went_on
-from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, IllegalEvent, Parked, Paused, State, facts_of
+from loomlog.services.core.run.conversation.conversation import prepare_next_turn, without_reasoning
+from loomlog.services.core.run.run_facts import ContextGauge, add_usage, extend_deadline
+from loomlog.services.core.run.state import (
+    AwaitingModel,
+    AwaitingTools,
+    IllegalEvent,
+    Parked,
+    Paused,
+    State,
+    require_facts,
+)
 from loomlog.services.core.run.turns.evolve_boundaries import check_not_compacting
 from loomlog.services.core.run.turns.fallback import INTERRUPTED
 
@@ -28,8 +36,8 @@ _text, _tool_use, _message = maker(TextBlock), maker(ToolUseBlock), maker(Messag
 _gauge, _awaiting_model, _awaiting_tools = maker(ContextGauge), maker(AwaitingModel), maker(AwaitingTools)
 
 
-def model_requested(state: State, event: ModelCallRequested, at_ms: int) -> AwaitingModel:
-    facts = facts_of(state, event)
+def apply_model_requested(state: State, event: ModelCallRequested, at_ms: int) -> AwaitingModel:
+    facts = require_facts(state, event)
     check_not_compacting(state, event)
     same_turn = isinstance(state, AwaitingModel) and state.turn == event.turn
     if isinstance(state, AwaitingModel) and same_turn:
@@ -41,19 +49,19 @@ def model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awai
             provider=event.provider,
             model=event.model,
             not_before_ms=event.not_before_ms,
-            not_begun=False,
+            is_unstarted=False,
             # A lost owner's wait goes on with the next one: it is the same wait, not a second.
             waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
         )
     if isinstance(state, (Paused, Parked)):
-        facts = time_went_on(facts, state.since_ms, at_ms)
+        facts = extend_deadline(facts, state.since_ms, at_ms)
     if isinstance(state, Paused):
         if facts.pauses:
             raise IllegalEvent(f"a call of turn {event.turn} while the run is paused")
         if (event.turn, event.attempt) != (state.turn, state.attempt + 1):
             raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after a pause before turn {state.turn}")
         return AwaitingModel(
-            facts=next_to_read(facts) if event.attempt == 1 else facts,
+            facts=prepare_next_turn(facts) if event.attempt == 1 else facts,
             turn=event.turn,
             attempt=event.attempt,
             provider=event.provider,
@@ -62,12 +70,12 @@ def model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awai
             failures=state.failures,
             rate_limits=state.rate_limits,
             waited_ms=state.waited_ms,
-            interruptions=state.interruptions,
+            lost_attempts=state.lost_attempts,
         )
     if event.turn != facts.turns + 1 or event.attempt != 1:
         raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after {facts.turns} turns")
     return _awaiting_model(
-        facts=next_to_read(facts),
+        facts=prepare_next_turn(facts),
         turn=event.turn,
         attempt=1,
         provider=event.provider,
@@ -76,7 +84,7 @@ def model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awai
     )
 
 
-def replied(state: State, event: ModelReplied) -> AwaitingTools:
+def apply_model_replied(state: State, event: ModelReplied) -> AwaitingTools:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
         raise IllegalEvent(f"a reply to turn {event.turn} attempt {event.attempt} that is not awaited")
     blocks = (_text(text=event.text, blob=event.text_blob),) if event.text or event.text_blob else ()
@@ -105,10 +113,10 @@ def replied(state: State, event: ModelReplied) -> AwaitingTools:
         cost_micros=state.facts.cost_micros + event.cost_micros,
         currency=event.currency or state.facts.currency,
     )
-    return _awaiting_tools(facts=facts, turn=event.turn, asked=event.tool_calls)
+    return _awaiting_tools(facts=facts, turn=event.turn, requested_calls=event.tool_calls)
 
 
-def model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
+def apply_model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
         raise IllegalEvent(f"a failure of turn {event.turn} attempt {event.attempt} that is not awaited")
     facts = changed(
@@ -117,21 +125,21 @@ def model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
         retries=state.facts.retries + event.takes_iteration,
     )
     if event.kind == INTERRUPTED:
-        return changed(state, facts=facts, interruptions=state.interruptions + 1)
+        return changed(state, facts=facts, lost_attempts=state.lost_attempts + 1)
     if event.kind in ("rate_limited", PROVIDER_FULL):
         return changed(state, facts=facts, rate_limits=state.rate_limits + 1)
     return changed(state, facts=facts, failures=state.failures + 1)
 
 
-def failing(state: State, event: ModelSwitched | FallbackSuppressed) -> AwaitingModel:
+def require_failed_attempt(state: State, event: ModelSwitched | FallbackSuppressed) -> AwaitingModel:
     """The state in which a call of this attempt has failed."""
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
         raise IllegalEvent(f"{type(event).__name__} after turn {event.turn} attempt {event.attempt}, not awaited")
     return state
 
 
-def switched(state: State, event: ModelSwitched) -> AwaitingModel:
-    awaiting = failing(state, event)
+def apply_model_switched(state: State, event: ModelSwitched) -> AwaitingModel:
+    awaiting = require_failed_attempt(state, event)
     facts = awaiting.facts
     if event.number != facts.switches + 1:
         raise IllegalEvent(f"switch {event.number} of a run that has made {facts.switches}")
@@ -153,14 +161,14 @@ def switched(state: State, event: ModelSwitched) -> AwaitingModel:
     )
 
 
-def turn_cancelled(state: State, event: TurnCancelled) -> AwaitingTools:
+def apply_turn_cancelled(state: State, event: TurnCancelled) -> AwaitingTools:
     match state:
-        case AwaitingTools(turn=event.turn) if len(state.answers) == len(state.asked) and not event.attempt:
+        case AwaitingTools(turn=event.turn) if len(state.results) == len(state.requested_calls) and not event.attempt:
             return changed(state, facts=changed(state.facts, is_turn_over=True))
         case AwaitingModel(turn=event.turn, attempt=event.attempt, facts=facts):
             said = event.text or event.text_blob
             blocks = (TextBlock(text=event.text, blob=event.text_blob),) if said else ()
             messages = (*facts.messages, Message(role="assistant", blocks=blocks)) if blocks else facts.messages
             facts = changed(facts, messages=messages, turns=event.turn, is_turn_over=True)
-            return AwaitingTools(facts=facts, turn=event.turn, asked=())
+            return AwaitingTools(facts=facts, turn=event.turn, requested_calls=())
     raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} is cancelled and not under way")

@@ -19,15 +19,15 @@ from loomlog.schemas.conversation import ImageBlock, Message
 from loomlog.schemas.generated.run_events import Event, FallbackSuppressed, ModelSwitched
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import Alternative, ModelErred
+from loomlog.services.core.run.commands import Alternative, ModelFailed
 from loomlog.services.core.run.conversation.conversation import has_reasoning
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.core.run.turns import code_agents
 
 OPERATOR_KEY_RESTRICTED = "operator_key_restricted"
 """Kind of a failure, and code of a run that ends with it: it may not use the operator's key and has none of its own."""
-STALE = "stale"
+STALE_CONNECTION = "stale"
 """Kind of a failure: the provider closed a kept connection before it answered. Servers do that with idle ones after a
 few seconds, some without a word, so it is no matter of the model."""
 INTERRUPTED = "interrupted"
@@ -37,7 +37,17 @@ DEADLINE_EXCEEDED, DEPRECATED, UNKNOWN = "deadline_exceeded", "deprecated", "unk
 """Classes of failures, as clients know them."""
 CLASSES = {
     **dict.fromkeys(
-        ("rate_limited", "overloaded", "unavailable", "timeout", "network", "broken_off", STALE, INTERRUPTED), RETRYABLE
+        (
+            "rate_limited",
+            "overloaded",
+            "unavailable",
+            "timeout",
+            "network",
+            "broken_off",
+            STALE_CONNECTION,
+            INTERRUPTED,
+        ),
+        RETRYABLE,
     ),
     PROVIDER_FULL: RETRYABLE,
     **dict.fromkeys(("invalid", "unauthorised", "forbidden", "not_found", "unsupported", "refused"), PERMANENT),
@@ -50,40 +60,40 @@ CLASSES = {
     "code_agent_timeout": DEADLINE_EXCEEDED,
 }
 """Kind of a failure (connectors/errors.py) -> its class."""
-KNOWN_TO_CLIENTS = frozenset({PROVIDER_FULL, OPERATOR_KEY_RESTRICTED})
+CLIENT_CODES = frozenset({PROVIDER_FULL, OPERATOR_KEY_RESTRICTED})
 """Kinds that are codes of their own."""
-FALLS_BACK = frozenset({RETRYABLE, DEPRECATED})
+FALLBACK_CLASSES = frozenset({RETRYABLE, DEPRECATED})
 """Classes that another model may not share."""
 PINNED, NO_VISION = "pinned_after_success", "no_vision"
 """Why a fallback was not taken."""
 
 
-def class_of(kind: str) -> str:
+def failure_class(kind: str) -> str:
     """The class of a kind of failure."""
     return CLASSES.get(kind, UNKNOWN)
 
 
-def is_waited_for(kind: str, *, retries_rate_limits: bool) -> bool:
+def is_provider_wait(kind: str, *, retries_rate_limits: bool) -> bool:
     """Whether a failure is between us and the provider, waited for and no try of the run's."""
     return kind == PROVIDER_FULL or (kind == "rate_limited" and retries_rate_limits)
 
 
-def end_code(kind: str) -> str:
+def run_failure_code(kind: str) -> str:
     """The code of a run that ends because of a failed model call: some kinds are codes that clients know."""
-    return kind if kind in KNOWN_TO_CLIENTS else code_agents.failure_code(kind)
+    return kind if kind in CLIENT_CODES else code_agents.failure_code(kind)
 
 
-def switch(state: AwaitingModel, order: ModelErred) -> tuple[list[Event], ModelSwitched | None]:
+def switch_model(state: AwaitingModel, result: ModelFailed) -> tuple[list[Event], ModelSwitched | None]:
     """What was passed over, and the switch; None when the turn has failed."""
-    facts, alternatives = state.facts, _others(state, order)
-    if not _may_switch(facts, order.kind) or not alternatives:
+    facts, alternatives = state.facts, _others(state, result)
+    if not _may_switch(facts, result.kind) or not alternatives:
         return [], None
     if facts.definition.pin_after_success and facts.turns:
         return [FallbackSuppressed(turn=state.turn, attempt=state.attempt, code=PINNED)], None
     passed_over: list[Event] = []
     for alternative in alternatives:
         if alternative.sees_images or not has_images(facts.messages):
-            return passed_over, _switched(state, alternative, order)
+            return passed_over, _model_switched(state, alternative, result)
         choice = alternative.choice
         passed_over.append(
             FallbackSuppressed(
@@ -93,24 +103,24 @@ def switch(state: AwaitingModel, order: ModelErred) -> tuple[list[Event], ModelS
     return passed_over, None
 
 
-def _others(state: AwaitingModel, order: ModelErred) -> list[Alternative]:
+def _others(state: AwaitingModel, result: ModelFailed) -> list[Alternative]:
     """The alternatives that are not the model that failed, by whichever of its names."""
     failed = (state.provider, state.model)
     return [
         alternative
-        for alternative in order.alternatives
+        for alternative in result.alternatives
         if (alternative.choice.provider, alternative.choice.model) != failed
         and (alternative.choice.provider, alternative.sibling) != failed
     ]
 
 
-def _may_switch(facts: Facts, kind: str) -> bool:
+def _may_switch(facts: RunFacts, kind: str) -> bool:
     definition = facts.definition
     allowed = definition.max_fallback_attempts or limits.FALLBACKS_DEFAULT
-    return definition.fallback_on_error and class_of(kind) in FALLS_BACK and facts.switches < allowed
+    return definition.fallback_on_error and failure_class(kind) in FALLBACK_CLASSES and facts.switches < allowed
 
 
-def _switched(state: AwaitingModel, alternative: Alternative, order: ModelErred) -> ModelSwitched:
+def _model_switched(state: AwaitingModel, alternative: Alternative, result: ModelFailed) -> ModelSwitched:
     facts, choice = state.facts, alternative.choice
     # The switch clears the reasoning of every answer, so one answer is enough to need the sibling.
     is_downgraded = bool(alternative.sibling) and any(message.role == "assistant" for message in facts.messages)
@@ -124,9 +134,9 @@ def _switched(state: AwaitingModel, alternative: Alternative, order: ModelErred)
         effort="" if is_downgraded else choice.effort,
         number=facts.switches + 1,
         user_tier=facts.user_tier,
-        reason=class_of(order.kind),
-        cause=order.cause or order.message[: limits.FALLBACK_CAUSE_MAX],
-        cache_lost=order.leaves_cache,
+        reason=failure_class(result.kind),
+        cause=result.cause or result.message[: limits.FALLBACK_CAUSE_MAX],
+        cache_lost=result.leaves_cache,
         reasoning_cleared=sum(map(has_reasoning, facts.messages)),
         downgraded_from=choice.model if is_downgraded else "",
     )

@@ -20,7 +20,7 @@ from loomlog.schemas.making import maker
 from loomlog.services.core.run.conversation import compaction as conversation_compaction
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.lifecycle import pause
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, Compacting, Parked, State
 from loomlog.services.core.run.tools import unknown_outcome
 from loomlog.services.core.run.turns.completion import has_iterations, run_completed, run_failed
@@ -28,63 +28,69 @@ from loomlog.services.core.run.turns.completion import has_iterations, run_compl
 _requested = maker(ModelCallRequested)  # at each turn; see schemas/making.py
 
 
-def after_tools(state: AwaitingTools, told: list[Event], at_ms: int) -> list[Event]:
+def after_tools(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:
     """What follows the events, which hold results: the next turn once all calls have one."""
-    if len(state.answers) + unknown_outcome.answers(told) < len(state.asked):
+    if len(state.results) + unknown_outcome.count_results(events) < len(state.requested_calls):
         return []
     if not has_iterations(state.facts, state.turn):
         return [run_completed(state.facts, "max_iterations", None)]
-    return [next_step(state, told, state.turn, at_ms)]
+    return [next_step(state, events, state.turn, at_ms)]
 
 
-def next_step(state: State, told: list[Event], turn: int, at_ms: int) -> Event:
+def next_step(state: State, events: list[Event], turn: int, at_ms: int) -> Event:
     """What follows `turn` after these events, at a turn boundary: a compaction that is due, or the next turn."""
     assert isinstance(state, (AwaitingModel, AwaitingTools, Parked))
-    if not state.facts.pauses and (compaction := conversation_compaction.due_after(state, told, at_ms)) is not None:
+    if (
+        not state.facts.pauses
+        and (compaction := conversation_compaction.due_after_events(state, events, at_ms)) is not None
+    ):
         return compaction
     return next_turn(state.facts, turn)
 
 
 def after_compaction(
-    state: State, over: ContextCompacted | CompactionFailed | CompactionRequested | None, at_ms: int
+    state: State, outcome: ContextCompacted | CompactionFailed | CompactionRequested | None, at_ms: int
 ) -> list[Event]:
     """The end of a compaction with what would have come without it."""
-    if over is None or isinstance(over, CompactionRequested):
-        return [] if over is None else [over]
-    after = evolve(state, over, at_ms)
+    if outcome is None or isinstance(outcome, CompactionRequested):
+        return [] if outcome is None else [outcome]
+    after = evolve(state, outcome, at_ms)
     assert isinstance(after, Compacting)
     facts = after.facts
     if facts.seed:
-        return [over, conversation_compaction.end_of_seed(facts, over if isinstance(over, CompactionFailed) else None)]
+        return [
+            outcome,
+            conversation_compaction.end_seed(facts, outcome if isinstance(outcome, CompactionFailed) else None),
+        ]
     return [
-        over,
-        conversation_compaction.parked_again(facts)
-        if conversation_compaction.parks(after)
+        outcome,
+        conversation_compaction.park_again(facts)
+        if conversation_compaction.returns_to_parked(after)
         else next_turn(facts, facts.turns),
     ]
 
 
-def with_what_follows(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:
+def with_next_step(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:
     """The events, and the next turn when they answer the last open calls, or the end when the run is not to go on."""
-    if unknown_outcome.fails_the_run(state, events):
+    if unknown_outcome.must_fail_run(state, events):
         # Nothing may begin in a run that ends with the same decision.
         told: list[Event] = [event for event in events if isinstance(event, ToolReturned | InterruptionClosed)]
         return [*told, run_failed(state.facts, OUTCOME_UNKNOWN, "the outcome of a tool call is not known")]
-    return [*events, *(after_tools(state, events, at_ms) if unknown_outcome.answers(events) else [])]
+    return [*events, *(after_tools(state, events, at_ms) if unknown_outcome.count_results(events) else [])]
 
 
-def next_turn(facts: Facts, turn: int) -> ModelCallRequested | RunPaused:
+def next_turn(facts: RunFacts, turn: int) -> ModelCallRequested | RunPaused:
     """The call after `turn`, or that it is held back."""
     if facts.pauses:
-        return pause.held_back(facts.pauses, turn + 1)
-    current = facts.current
+        return pause.run_paused(facts.pauses, turn + 1)
+    current = facts.current_model
     return _requested(turn=turn + 1, attempt=1, provider=current.provider, model=current.model)
 
 
-def next_attempt(state: AwaitingModel, not_before_ms: int, *, retry: int = 0) -> ModelCallRequested | RunPaused:
+def next_model_attempt(state: AwaitingModel, not_before_ms: int, *, retry: int = 0) -> ModelCallRequested | RunPaused:
     """The call of the same turn after a failed one, or that it is held back."""
     if state.facts.pauses:
-        return pause.held_back(state.facts.pauses, state.turn, not_before_ms)
+        return pause.run_paused(state.facts.pauses, state.turn, not_before_ms)
     return ModelCallRequested(
         turn=state.turn,
         attempt=state.attempt + 1,

@@ -22,7 +22,7 @@ def test_a_review_that_could_not_see_everything_does_not_call_it_clean() -> None
 
 
 def test_findings_are_listed_by_kind_with_place_line_and_reason() -> None:
-    review = replace(NOTHING, findings=(EVAL, SECRET), read={"a.py": "def f():\n    eval(x)\n"})
+    review = replace(NOTHING, findings=(EVAL, SECRET), read_tallies={"a.py": "def f():\n    eval(x)\n"})
     report = rendered(review)
     assert (
         "## Text run as code (1)\n\nWhoever controls the text controls the process.\n\n- `a.py:7` `eval('x')`" in report

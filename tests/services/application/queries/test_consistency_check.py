@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from loomlog.projections import audit, runs
-from loomlog.projections.engine.batch import EventAt
+from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import RunParked, RunRefused
 from loomlog.schemas.generated.values import Usage
@@ -20,7 +20,7 @@ def projected(events: list[RawEvent]) -> tuple[Any, Any]:
     for event in events:
         decoded = local_codec().decode(event.value)
         seen.append(
-            EventAt(
+            PositionedEvent(
                 partition=0, offset=event.offset, envelope=decoded.envelope, event=decoded.record, value=event.value
             )
         )

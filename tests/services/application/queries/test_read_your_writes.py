@@ -1,7 +1,7 @@
 import pytest
 
 from loomlog.projections.engine.cursors import Position
-from loomlog.projections.engine.positions import Arrival
+from loomlog.projections.engine.positions import WaitResult
 from loomlog.schemas.codec import local_codec
 from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries.read_your_writes import Barrier
@@ -16,10 +16,10 @@ class At:
         self.reached = reached
         self.asked: list[tuple[Position, float]] = []
 
-    async def wait(self, position: Position, *, timeout_s: float) -> Arrival:
+    async def wait(self, position: Position, *, timeout_s: float) -> WaitResult:
         self.asked.append((position, timeout_s))
         known = self.reached[position.partition]
-        return Arrival(reached=known > position.offset, lag=max(0, position.offset + 1 - known))
+        return WaitResult(is_reached=known > position.offset, lag=max(0, position.offset + 1 - known))
 
 
 def barrier(positions: At, seen: dict[int, int]) -> Barrier:

@@ -66,7 +66,7 @@ async def test_an_order_reaches_every_run_of_the_filter_page_by_page_and_each_na
         commands = [command for command in made.commands() if isinstance(command, QuarantineRun)]
         assert {command.run_id for command in commands} == runs
         assert {command.reason for command in commands} == {"why"}
-        assert not made.states[other].facts.quarantined  # type: ignore[union-attr]
+        assert not made.states[other].facts.quarantine_error  # type: ignore[union-attr]
 
 
 async def test_runs_that_the_order_cannot_change_are_left_out() -> None:

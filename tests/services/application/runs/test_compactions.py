@@ -8,7 +8,7 @@ from loomlog.schemas.generated.run_commands import ForkRun, StartRun
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.start import Accepted
 from loomlog.services.core.run.conversation.compaction import COMPACT, COPY
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.state import Ended, Parked
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, READER, World, declined, until_type, world
 
@@ -79,11 +79,11 @@ async def test_a_summary_that_fails_is_said_and_changes_nothing() -> None:
     async with world() as made:
         made.summary_error = "mock 529: overloaded"
         run = await talked(made)
-        before = conversation(made.states[run.run_id])
+        before = build_conversation(made.states[run.run_id])
         found = await declined(made.layer.compactions.compact(ADMIN_CALLER, run.run_id))
         assert found.code == "compaction_failed"
         assert "mock 529" in found.message
-        assert conversation(made.states[run.run_id]) == before
+        assert build_conversation(made.states[run.run_id]) == before
         run.stream.close()
 
 
@@ -112,11 +112,11 @@ async def test_a_session_that_is_over_gets_a_marker_from_which_its_next_run_star
         assert found.after_tokens < found.before_tokens
         (seed,) = [one for one in made.commands() if isinstance(one, StartRun) and one.seed]
         assert (seed.seed, seed.session_id, seed.agent) == (COMPACT, run.session_id, "parker")
-        held = conversation(made.states[seed.run_id])
+        held = build_conversation(made.states[seed.run_id])
         assert "they talked" in str(held[0])
         again = await made.layer.runs.continue_session(ADMIN_CALLER, run.session_id, RunRequest(prompt="and now?"))
         assert again.session_id == run.session_id
-        assert conversation(made.states[again.run_id])[: len(held)] == held
+        assert build_conversation(made.states[again.run_id])[: len(held)] == held
         again.stream.close()
 
 
@@ -172,9 +172,9 @@ async def test_a_session_goes_on_with_another_agent_in_a_session_of_its_own() ->
         state = made.states[copy.seed_run_id]
         assert isinstance(state, Ended)
         assert (state.status, state.reason, state.facts.definition.name) == ("completed", "seeded", "soaker")
-        assert conversation(state) == conversation(made.states[run.run_id])
+        assert build_conversation(state) == build_conversation(made.states[run.run_id])
         again = await made.layer.runs.continue_session(ADMIN_CALLER, copy.session_id, RunRequest(prompt="go on"))
-        assert len(conversation(made.states[again.run_id])) == len(conversation(state)) + 2
+        assert len(build_conversation(made.states[again.run_id])) == len(build_conversation(state)) + 2
         again.stream.close()
 
 
@@ -183,7 +183,7 @@ async def test_a_session_is_given_on_in_a_summary_when_it_is_asked_for() -> None
         run = await ended(made)
         copy = await made.layer.compactions.replay(ADMIN_CALLER, run.session_id, "soaker", compress=True)
         assert copy.compacted
-        assert "they talked" in str(conversation(made.states[copy.seed_run_id])[0])
+        assert "they talked" in str(build_conversation(made.states[copy.seed_run_id])[0])
 
 
 async def test_a_short_session_is_given_on_as_it_is() -> None:

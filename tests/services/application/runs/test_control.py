@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from loomlog.projections.engine.cursors import Position
-from loomlog.projections.engine.positions import Arrival
+from loomlog.projections.engine.positions import WaitResult
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_commands import CancelRun, PostInput
 from loomlog.schemas.generated.run_events import CommandRefused, InputReceived, RunCompleted, RunFailed, RunQuarantined
@@ -40,7 +40,7 @@ def waits_of(made: World) -> list[Position]:
     waits: list[Position] = []
     wait = made.wait
 
-    async def watched(position: Position, *, timeout_s: float) -> Arrival:
+    async def watched(position: Position, *, timeout_s: float) -> WaitResult:
         waits.append(position)
         return await wait(position, timeout_s=timeout_s)
 
@@ -172,7 +172,7 @@ async def test_a_run_is_quarantined_and_released_with_the_positions_of_both_even
         control = made.layer.control
         held = await control.quarantine(ADMIN_CALLER, run.run_id, "it sends mails")
         assert held.position.startswith("run.events/")
-        assert made.states[run.run_id].facts.quarantined == "it sends mails"  # type: ignore[union-attr]
+        assert made.states[run.run_id].facts.quarantine_error == "it sends mails"  # type: ignore[union-attr]
         again = await declined(control.quarantine(ADMIN_CALLER, run.run_id))
         assert (again.code, "it sends mails" in again.message) == ("already_quarantined", True)
         free = await control.release(ADMIN_CALLER, run.run_id)

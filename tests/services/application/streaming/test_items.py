@@ -3,7 +3,7 @@ import gc
 import orjson
 import pytest
 
-from loomlog.projections.frames.frame import FrameMemory, Said
+from loomlog.projections.frames.frame import FrameMemory, PendingInput
 from loomlog.schemas.codec import Codec, Decoded, Undecodable, local_codec
 from loomlog.schemas.generated.run_events import Event, InputReceived, ModelCallRequested
 from loomlog.schemas.generated.stream_records import ModelDelta
@@ -49,7 +49,7 @@ def test_the_envelope_alone_is_read_without_decoding() -> None:
 
 def test_frames_and_their_bytes_are_shared() -> None:
     item = EventItem(raw(ModelCallRequested(turn=2, attempt=1, provider="mock", model="m")), 0)
-    memory = FrameMemory(waiting=(Said("hello", "api", 5),))
+    memory = FrameMemory(pending_inputs=(PendingInput("hello", "api", 5),))
     first, second = item.frames(memory), item.frames(memory)
     assert first[1] is second[1]
     (piece,) = first[1]

@@ -30,7 +30,7 @@ from loomlog.services.application.admin.pauses import Target
 from loomlog.services.application.errors import Declined
 from loomlog.services.application.transfer.restore import Restored
 from loomlog.services.application.transfer.state_files import Wanted
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.lifecycle.event_import import HISTORY_ONLY
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Refused
 from loomlog.services.stream.archive.bundle import BlobPart
@@ -108,8 +108,8 @@ async def test_a_restored_state_folds_to_equal_states_at_other_partition_counts(
         assert {name for name, run in story.runs.items() if any(isinstance(e, RunRestored) for e in run.events)} == live
         here.world.start_run("r_tok1-3", session_id="s_tok1")
         await here.world.finished("r_tok1-3")
-        spoken = conversation((await here.states())["r_tok1-3"][1])
-        earlier = conversation(told["r_tok1-2"][1])
+        spoken = build_conversation((await here.states())["r_tok1-3"][1])
+        earlier = build_conversation(told["r_tok1-2"][1])
         assert spoken[: len(earlier)] == earlier
         assert len(spoken) > len(earlier)
 

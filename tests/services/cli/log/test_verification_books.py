@@ -11,7 +11,7 @@ from loomlog.connectors.protocols import Incoming, Outgoing
 from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.budget_events import LimitSet
 from loomlog.schemas.generated.stream_events import Claim
-from loomlog.services.auditor.settings import BOOKS_CHECKPOINTS_TOPIC, BOOKS_TOPIC, of_the_books
+from loomlog.services.auditor.settings import BUDGET_CHECKPOINTS_TOPIC, BUDGET_TOPIC, budget_settings
 from loomlog.services.cli.log.audit import Wanted, task_of_the_books
 from loomlog.services.cli.log.verification import Log, verify_partition
 from loomlog.services.core.audit.findings import Kind
@@ -36,18 +36,18 @@ async def signed() -> tuple[Records, Records]:
         world.start("r_one")
         await until(lambda: world.ends().total() == 1)
     log = copied(world.log.records[BUDGETS.events, 0], [])
-    end = len(log.records[BOOKS_TOPIC, 0])
-    async with running(log, of_the_books(settings(every_records=EVERY))) as auditor:
+    end = len(log.records[BUDGET_TOPIC, 0])
+    async with running(log, budget_settings(settings(every_records=EVERY))) as auditor:
         await until_so(lambda: auditor.refused or covered(log) == end)
         assert not auditor.refused
     assert end > EVERY
-    return log.records[BOOKS_TOPIC, 0], log.records[BOOKS_CHECKPOINTS_TOPIC, 0]
+    return log.records[BUDGET_TOPIC, 0], log.records[BUDGET_CHECKPOINTS_TOPIC, 0]
 
 
 def copied(records: Sequence[Incoming], checkpoints: Sequence[Incoming]) -> MemoryLog:
     """A log with these, their offsets dense."""
-    log = MemoryLog({BOOKS_TOPIC: 1, BOOKS_CHECKPOINTS_TOPIC: 1})
-    for topic, found in ((BOOKS_TOPIC, records), (BOOKS_CHECKPOINTS_TOPIC, checkpoints)):
+    log = MemoryLog({BUDGET_TOPIC: 1, BUDGET_CHECKPOINTS_TOPIC: 1})
+    for topic, found in ((BUDGET_TOPIC, records), (BUDGET_CHECKPOINTS_TOPIC, checkpoints)):
         for record in found:
             log.clock_ms = record.timestamp
             log.put(topic, 0, [Outgoing(key=record.key, value=record.value, headers=record.headers)])
@@ -56,7 +56,7 @@ def copied(records: Sequence[Incoming], checkpoints: Sequence[Incoming]) -> Memo
 
 def covered(log: MemoryLog) -> int:
     return max(
-        (local_codec().decode(r.value or b"").record.next_offset for r in log.records[BOOKS_CHECKPOINTS_TOPIC, 0]),
+        (local_codec().decode(r.value or b"").record.next_offset for r in log.records[BUDGET_CHECKPOINTS_TOPIC, 0]),
         default=0,
     )
 
@@ -86,7 +86,7 @@ def forged(records: Sequence[Incoming], change: Callable[[LimitSet], LimitSet]) 
 async def test_books_as_they_were_written_are_clean_and_all_signed(signed: tuple[Records, Records]) -> None:
     report = await verified(*signed)
     assert report.is_clean, report.findings
-    assert (report.topic, report.records, report.signed_records) == (BOOKS_TOPIC, len(signed[0]), len(signed[0]))
+    assert (report.topic, report.records, report.signed_records) == (BUDGET_TOPIC, len(signed[0]), len(signed[0]))
     assert len(signed[1]) > 1
 
 
@@ -149,7 +149,7 @@ async def test_changed_books_are_not_signed_any_more_and_the_auditor_says_what_t
 ) -> None:
     records, checkpoints = signed
     log = copied(forged(records, lambda limit: replace(limit, hard_tokens=7)), checkpoints)
-    async with running(log, of_the_books(settings())) as auditor:
+    async with running(log, budget_settings(settings())) as auditor:
         await until_so(lambda: auditor.refused)
     [said] = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert "NOT SIGNING loom.budget.events/0" in said

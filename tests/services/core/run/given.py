@@ -19,25 +19,25 @@ from loomlog.schemas.generated.run_commands import (
 from loomlog.schemas.generated.run_events import Event
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, Compaction, ToolCall, Usage
 from loomlog.services.core.run.commands import (
+    ApplyWidePauses,
     CallKey,
-    Cancel,
-    Compact,
-    Input,
+    CancelCommand,
+    CompactCommand,
+    InputCommand,
     ModelAnswered,
-    ModelErred,
-    Obey,
-    Order,
-    PauseIt,
-    Quarantine,
-    Reconciled,
-    Recover,
-    Release,
-    Resolve,
-    ResumeIt,
-    Start,
-    Summarised,
+    ModelFailed,
+    PauseCommand,
+    QuarantineCommand,
+    RecoverCommand,
+    ReleaseCommand,
+    ResolveCallCommand,
+    ResumeCommand,
+    RunCommand,
+    StartCommand,
+    SummaryCompleted,
     SummaryFailed,
-    ToolDone,
+    ToolCompleted,
+    ToolReconciled,
 )
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.evolve import evolve
@@ -48,7 +48,7 @@ from loomlog.services.core.run.state import (
     AwaitingModel,
     AwaitingTools,
     Compacting,
-    Live,
+    LiveState,
     Parked,
     Paused,
     State,
@@ -64,40 +64,40 @@ ENVELOPE = CommandEnvelope(command_id="c1", tenant="t", subject="someone")
 
 def start(
     *, definition: AgentDefinition = DEFINITION, prompt: str = "go", interactive: bool = False, **more: Any
-) -> Start:
+) -> StartCommand:
     """A start that is right in every way; `more` are fields of StartRun."""
     command = StartRun(envelope=ENVELOPE, agent="helper", prompt=prompt, interactive=interactive, **more)
-    return Start(at_ms=NOW, command=command, session_id="s_tok", agent_id="a_tok", definition=definition)
+    return StartCommand(at_ms=NOW, command=command, session_id="s_tok", agent_id="a_tok", definition=definition)
 
 
-def cancel(reason: str = "enough") -> Cancel:
-    return Cancel(at_ms=NOW, command=CancelRun(envelope=ENVELOPE, run_id=RUN, reason=reason))
+def cancel(reason: str = "enough") -> CancelCommand:
+    return CancelCommand(at_ms=NOW, command=CancelRun(envelope=ENVELOPE, run_id=RUN, reason=reason))
 
 
-def says(text: str, source: str = "api", input_id: str = "") -> Input:
+def says(text: str, source: str = "api", input_id: str = "") -> InputCommand:
     """Every text is a command of its own, unless `input_id` says that it was sent before."""
     envelope = replace(ENVELOPE, command_id=input_id or f"say {text}")
-    return Input(at_ms=NOW, command=PostInput(envelope=envelope, run_id=RUN, text=text, source=source))
+    return InputCommand(at_ms=NOW, command=PostInput(envelope=envelope, run_id=RUN, text=text, source=source))
 
 
-def resolve(turn: int = 1, index: int = 0, *, done: bool = True, result: str = "") -> Resolve:
+def resolve(turn: int = 1, index: int = 0, *, done: bool = True, result: str = "") -> ResolveCallCommand:
     command = ResolveCall(envelope=ENVELOPE, run_id=RUN, turn=turn, index=index, done=done, result=result)
-    return Resolve(at_ms=NOW, command=command)
+    return ResolveCallCommand(at_ms=NOW, command=command)
 
 
-def pause(reason: str = "look first") -> PauseIt:
-    return PauseIt(at_ms=NOW, command=PauseRun(envelope=ENVELOPE, run_id=RUN, reason=reason))
+def pause(reason: str = "look first") -> PauseCommand:
+    return PauseCommand(at_ms=NOW, command=PauseRun(envelope=ENVELOPE, run_id=RUN, reason=reason))
 
 
-def resume() -> ResumeIt:
-    return ResumeIt(at_ms=NOW, command=ResumeRun(envelope=ENVELOPE, run_id=RUN))
+def resume() -> ResumeCommand:
+    return ResumeCommand(at_ms=NOW, command=ResumeRun(envelope=ENVELOPE, run_id=RUN))
 
 
-def compact() -> Compact:
-    return Compact(at_ms=NOW, command=CompactRun(envelope=ENVELOPE, run_id=RUN))
+def compact() -> CompactCommand:
+    return CompactCommand(at_ms=NOW, command=CompactRun(envelope=ENVELOPE, run_id=RUN))
 
 
-def summarised(state: State, summary: str = "they talked", **more: Any) -> Summarised:
+def summarised(state: State, summary: str = "they talked", **more: Any) -> SummaryCompleted:
     """The summary that the state awaits."""
     assert isinstance(state, Compacting)
     given: dict[str, Any] = {
@@ -112,7 +112,7 @@ def summarised(state: State, summary: str = "they talked", **more: Any) -> Summa
         "currency": "USD",
         "duration_ms": 1,
     }
-    return Summarised(**{**given, **more})
+    return SummaryCompleted(**{**given, **more})
 
 
 def not_summarised(state: State, kind: str = "overloaded", **more: Any) -> SummaryFailed:
@@ -122,12 +122,12 @@ def not_summarised(state: State, kind: str = "overloaded", **more: Any) -> Summa
     return SummaryFailed(**{**given, "message": f"acme 529: {kind}", "duration_ms": 1, **more})
 
 
-def quarantine(reason: str = "it looks wrong", **more: Any) -> Quarantine:
-    return Quarantine(at_ms=NOW, command=QuarantineRun(envelope=ENVELOPE, run_id=RUN, reason=reason), **more)
+def quarantine(reason: str = "it looks wrong", **more: Any) -> QuarantineCommand:
+    return QuarantineCommand(at_ms=NOW, command=QuarantineRun(envelope=ENVELOPE, run_id=RUN, reason=reason), **more)
 
 
-def release(reason: str = "mended", **more: Any) -> Release:
-    return Release(at_ms=NOW, command=ReleaseRun(envelope=ENVELOPE, run_id=RUN, reason=reason), **more)
+def release(reason: str = "mended", **more: Any) -> ReleaseCommand:
+    return ReleaseCommand(at_ms=NOW, command=ReleaseRun(envelope=ENVELOPE, run_id=RUN, reason=reason), **more)
 
 
 def wider(*scopes: str) -> tuple[Pause, ...]:
@@ -135,13 +135,13 @@ def wider(*scopes: str) -> tuple[Pause, ...]:
     return tuple(Pause(scope=scope, reason=f"the {scope} waits", by="op") for scope in scopes)
 
 
-def obey(*scopes: str) -> Obey:
+def obey(*scopes: str) -> ApplyWidePauses:
     """What is wanted of the run now, from something wider than it."""
-    return Obey(at_ms=NOW, wanted=wider(*scopes), by="op")
+    return ApplyWidePauses(at_ms=NOW, pauses=wider(*scopes), by="op")
 
 
-def recover(*still_running: CallKey, at_ms: int = NOW) -> Recover:
-    return Recover(at_ms=at_ms, still_running=frozenset(still_running))
+def recover(*still_running: CallKey, at_ms: int = NOW) -> RecoverCommand:
+    return RecoverCommand(at_ms=at_ms, still_running=frozenset(still_running))
 
 
 def calls(*names: str) -> tuple[ToolCall, ...]:
@@ -181,7 +181,7 @@ def answered(
     return ModelAnswered(**{**given, **more})
 
 
-def erred(state: State, kind: str = "invalid", *, transient: bool = False, **more: Any) -> ModelErred:
+def erred(state: State, kind: str = "invalid", *, transient: bool = False, **more: Any) -> ModelFailed:
     """The failure of the call that the state awaits."""
     assert isinstance(state, AwaitingModel)
     given: dict[str, Any] = {
@@ -195,10 +195,10 @@ def erred(state: State, kind: str = "invalid", *, transient: bool = False, **mor
         "retries_rate_limits": True,
         "duration_ms": 1,
     }
-    return ModelErred(**{**given, **more})
+    return ModelFailed(**{**given, **more})
 
 
-def returned(state: State, index: int, text: str = "found", **more: Any) -> ToolDone:
+def returned(state: State, index: int, text: str = "found", **more: Any) -> ToolCompleted:
     """The result of one open call of the state."""
     assert isinstance(state, AwaitingTools)
     attempt = next((call.attempt for call in state.open if call.index == index), 1)
@@ -213,15 +213,15 @@ def returned(state: State, index: int, text: str = "found", **more: Any) -> Tool
         "outcome": "ok",
         "duration_ms": 1,
     }
-    return ToolDone(**{**given, **more})
+    return ToolCompleted(**{**given, **more})
 
 
-def reconciled(state: State, index: int, verdict: str, text: str = "found out", **more: Any) -> Reconciled:
+def reconciled(state: State, index: int, verdict: str, text: str = "found out", **more: Any) -> ToolReconciled:
     """What the tool says to the open question about a call."""
     assert isinstance(state, AwaitingTools)
     opened = next(call for call in state.open if call.index == index)
     given: dict[str, Any] = {"at_ms": NOW, "turn": state.turn, "index": index, "attempt": opened.attempt}
-    return Reconciled(**{**given, "ask": opened.asks, "verdict": verdict, "text": text, **more})
+    return ToolReconciled(**{**given, "ask": opened.reconcile_attempts, "verdict": verdict, "text": text, **more})
 
 
 @dataclass(slots=True)
@@ -232,7 +232,7 @@ class Run:
     events: list[Event] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
 
-    def give(self, order: Order) -> list[Event]:
+    def give(self, order: RunCommand) -> list[Event]:
         """Decide, fold, react; the events of this order."""
         events = decide(self.state, order)
         for event in events:
@@ -242,7 +242,7 @@ class Run:
         return events
 
     @property
-    def live(self) -> Live:
+    def live(self) -> LiveState:
         assert isinstance(self.state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting)
         return self.state
 
@@ -317,7 +317,7 @@ def cancelled() -> Run:
 
 def refused() -> Run:
     run = Run()
-    run.give(replace(start(), session_found=False))
+    run.give(replace(start(), session_exists=False))
     return run
 
 

@@ -12,7 +12,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import ModelErred
+from loomlog.services.core.run.commands import ModelFailed
 from loomlog.services.core.run.react import CallModel, CallTool
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended
 from tests.services.core.run.given import (
@@ -72,7 +72,7 @@ def test_another_call_of_this_process_does_not_count_as_this_one(other: tuple[st
 
 def test_a_call_that_takes_its_owner_down_again_and_again_fails_the_run() -> None:
     run = begun()
-    for _ in range(limits.INTERRUPTIONS_MAX):
+    for _ in range(limits.LOST_ATTEMPTS_MAX):
         assert kinds(run.give(recover())) == ["ModelCallFailed", "ModelCallRequested"]
     events = run.give(recover())
     assert isinstance(events[0], RunFailed)
@@ -82,10 +82,10 @@ def test_a_call_that_takes_its_owner_down_again_and_again_fails_the_run() -> Non
 
 def test_interruptions_of_one_turn_are_not_held_against_the_next() -> None:
     run = begun()
-    for _ in range(limits.INTERRUPTIONS_MAX):
+    for _ in range(limits.LOST_ATTEMPTS_MAX):
         run.give(recover())
     assert isinstance(run.state, AwaitingModel)
-    run.give(answered(run.state, "", *at_tools("A").state.asked))  # type: ignore[union-attr]  # it awaits tools
+    run.give(answered(run.state, "", *at_tools("A").state.requested_calls))  # type: ignore[union-attr]  # it awaits tools
     run.give(returned(run.state, 0))
     assert kinds(run.give(recover())) == ["ModelCallFailed", "ModelCallRequested"]
 
@@ -145,7 +145,7 @@ def test_the_late_result_of_a_lost_attempt_changes_nothing() -> None:
 
 def test_a_tool_that_takes_its_owner_down_again_and_again_gets_no_further_attempt() -> None:
     run = at_tools("A")
-    for _ in range(limits.INTERRUPTIONS_MAX):
+    for _ in range(limits.LOST_ATTEMPTS_MAX):
         assert kinds(run.give(recover())) == ["ToolCallRequested"]
     events = run.give(recover())
     assert isinstance(events[0], ToolReturned)
@@ -162,7 +162,7 @@ def test_recovering_twice_in_a_row_is_two_visible_interruptions() -> None:
     run.give(recover())
     run.give(recover())
     assert isinstance(run.state, AwaitingModel)
-    assert (run.state.attempt, run.state.interruptions) == (3, 2)
+    assert (run.state.attempt, run.state.lost_attempts) == (3, 2)
 
 
 def test_a_result_knows_the_call_it_belongs_to() -> None:
@@ -170,7 +170,7 @@ def test_a_result_knows_the_call_it_belongs_to() -> None:
     effect = run.effects[-1]
     assert isinstance(effect, CallModel)
     assert answered(run.state).key == effect.key
-    failure: ModelErred = erred(run.state)
+    failure: ModelFailed = erred(run.state)
     assert failure.key == effect.key
     run = at_tools("A", "B")
     assert {returned(run.state, index).key for index in (0, 1)} == {effect.key for effect in run.effects[1:]}  # type: ignore[union-attr]  # calls of tools

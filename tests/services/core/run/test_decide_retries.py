@@ -8,7 +8,7 @@ from loomlog.connectors.errors import TRANSIENT_KINDS
 from loomlog.schemas.generated.run_events import ModelCallFailed, ModelCallRequested, RunFailed
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import ModelErred
+from loomlog.services.core.run.commands import ModelFailed
 from loomlog.services.core.run.state import AwaitingModel
 from tests.services.core.run.given import DEFINITION, NOW, Run, answered, at_tools, begun, erred, recover, returned
 
@@ -44,7 +44,7 @@ def waits(retry_attempts: int, *failures: Failure) -> list[int]:
     return found
 
 
-def _erred(run: Run, failure: Failure, at_ms: int) -> ModelErred:
+def _erred(run: Run, failure: Failure, at_ms: int) -> ModelFailed:
     return erred(
         run.state,
         failure.kind,
@@ -117,7 +117,7 @@ def test_a_new_turn_begins_with_all_its_retries() -> None:
     for _ in range(2):
         assert isinstance(run.give(erred(run.state, "overloaded", transient=True))[1], ModelCallRequested)
         assert isinstance(run.state, AwaitingModel)
-        run.give(answered(run.state, "", *at_tools("A").state.asked))  # type: ignore[union-attr]  # it awaits tools
+        run.give(answered(run.state, "", *at_tools("A").state.requested_calls))  # type: ignore[union-attr]  # it awaits tools
         run.give(returned(run.state, 0))
 
 

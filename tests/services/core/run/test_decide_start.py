@@ -4,15 +4,15 @@ import pytest
 
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunRefused, RunStarted
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, RunPosition, Segment
-from loomlog.services.core.run.commands import Refusal, Start
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.commands import CommandRefusal, StartCommand
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.state import Absent, AwaitingModel, Refused
 from tests.services.core.run.given import DEFINITION, Run, begun, completed, kinds, refused, start
 
 USER = Segment(role="user", content=(ContentBlock(type="trusted-text", text="hello"),))
 
 
-def code_of(order: Start) -> str:
+def code_of(order: StartCommand) -> str:
     """The code with which a start is refused."""
     events = Run().give(order)
     assert kinds(events) == ["RunRefused"]
@@ -61,7 +61,7 @@ def test_the_same_start_again_changes_nothing(run: Run) -> None:
 
 def test_a_refusal_says_what_was_asked() -> None:
     run = Run()
-    events = run.give(replace(start(), session_found=False))
+    events = run.give(replace(start(), session_exists=False))
     assert events == [
         RunRefused(
             session_id="s_tok",
@@ -76,7 +76,9 @@ def test_a_refusal_says_what_was_asked() -> None:
 
 
 def test_an_unknown_agent_is_refused_with_the_reason_that_was_found() -> None:
-    order = replace(start(), definition=None, unresolved=Refusal(code="unknown_agent", message="no such agent"))
+    order = replace(
+        start(), definition=None, definition_refusal=CommandRefusal(code="unknown_agent", message="no such agent")
+    )
     assert code_of(order) == "unknown_agent"
 
 
@@ -97,20 +99,20 @@ def test_a_handle_in_use_is_refused_and_the_live_run_not_named_because_it_may_be
 def test_the_first_thing_wrong_in_the_order_of_admission_is_told() -> None:
     order = replace(
         start(prompt=""),
-        session_found=False,
+        session_exists=False,
         session_live_run="r_1",
         handle_live_run="r_2",
         definition=None,
-        unresolved=Refusal(code="unknown_agent", message="no"),
+        definition_refusal=CommandRefusal(code="unknown_agent", message="no"),
     )
     seen = [code_of(order)]
-    order = replace(order, session_found=True)
+    order = replace(order, session_exists=True)
     seen.append(code_of(order))
     order = replace(order, session_live_run="")
     seen.append(code_of(order))
     order = replace(order, handle_live_run="")
     seen.append(code_of(order))
-    order = replace(order, unresolved=None, definition=DEFINITION)
+    order = replace(order, definition_refusal=None, definition=DEFINITION)
     seen.append(code_of(order))
     assert seen == ["not_found", "session_busy", "agent_id_in_use", "unknown_agent", "bad_request"]
 
@@ -154,7 +156,7 @@ def test_words_that_would_be_misread_or_dropped_are_refused(segment: Segment) ->
 
 def test_an_absent_run_keeps_its_history_for_the_first_turn() -> None:
     earlier = completed()
-    run = Run(state=Absent(run_id="r_tok", history=conversation(earlier.state)))
+    run = Run(state=Absent(run_id="r_tok", history=build_conversation(earlier.state)))
     run.give(start(prompt="and now?"))
     assert isinstance(run.state, AwaitingModel)
     assert [message.role for message in run.state.facts.messages] == ["user", "assistant", "user"]

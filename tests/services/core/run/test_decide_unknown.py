@@ -21,8 +21,8 @@ from loomlog.services.core.run.commands import (
     FAILED,
     HAPPENED,
     CallKey,
-    NotBegun,
-    ToolDone,
+    CallsUnstarted,
+    ToolCompleted,
 )
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools
@@ -118,7 +118,7 @@ def test_a_question_lost_with_its_owner_is_asked_again_by_the_next_and_not_for_e
     for ask in range(2, limits.RECONCILES_MAX + 1):
         assert kinds(run.give(recover())) == ["ToolReconcileRequested"]
         assert isinstance(run.state, AwaitingTools)
-        assert run.state.open[0].asks == ask
+        assert run.state.open[0].reconcile_attempts == ask
     assert kinds(run.give(recover())) == ["ToolReturned", "ModelCallRequested"]
 
 
@@ -235,7 +235,7 @@ def test_a_run_that_must_not_go_on_without_knowing_fails_and_begins_nothing() ->
 # --- a tool that says itself that nobody can know --------------------------------------------------------------------
 
 
-def nobody_knows(run: Run) -> ToolDone:
+def nobody_knows(run: Run) -> ToolCompleted:
     return replace(returned(run.state, 0, "the client went away"), is_error=True, outcome="outcome_unknown")
 
 
@@ -269,14 +269,14 @@ def test_policy_decides_about_it_as_about_any_other() -> None:
 # --- a planned stop --------------------------------------------------------------------------------------------------
 
 
-def not_begun(*keys: CallKey) -> NotBegun:
-    return NotBegun(at_ms=NOW, keys=frozenset(keys))
+def not_begun(*keys: CallKey) -> CallsUnstarted:
+    return CallsUnstarted(at_ms=NOW, keys=frozenset(keys))
 
 
 def test_a_model_call_that_was_not_begun_is_made_without_a_word_of_failure() -> None:
     run = begun()
     assert kinds(run.give(not_begun(("model", 1, 0, 1)))) == ["CallNotBegun"]
-    assert unknown_outcome.keys_worth_waiting_for(run.state) == []
+    assert unknown_outcome.costly_call_keys(run.state) == []
     assert kinds(run.give(recover())) == ["ModelCallRequested"]
     assert kinds(run.give(recover())) == ["ModelCallFailed", "ModelCallRequested"], "this attempt may have begun"
 

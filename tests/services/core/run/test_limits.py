@@ -52,11 +52,11 @@ def default_of(record: Any, name: str) -> object:
         (default_of(Settings, "max_interactive_children"), 8),
         (default_of(Settings, "interactive_child_idle_ttl_ms"), 30 * MINUTE_MS),
         # 5.8 compaction
-        (compaction.DEFAULT.enabled, False),
-        (compaction.DEFAULT.target_percentage, 10),
-        (compaction.DEFAULT.keep_last_n, 4),
-        (compaction.DEFAULT.keep_first, True),
-        (compaction.DEFAULT.autocompact_at_pct, 80),
+        (compaction.DEFAULT_POLICY.enabled, False),
+        (compaction.DEFAULT_POLICY.target_percentage, 10),
+        (compaction.DEFAULT_POLICY.keep_last_n, 4),
+        (compaction.DEFAULT_POLICY.keep_first, True),
+        (compaction.DEFAULT_POLICY.autocompact_at_pct, 80),
         (limits.TARGET_PCT, (10, 50)),
         (limits.AUTO_PCT, (50, 95)),
         (limits.COMPACTION_MESSAGES_MIN, 4),
@@ -83,5 +83,5 @@ def test_every_bound_says_why_it_is_there() -> None:
 def test_the_bounds_agree_with_each_other() -> None:
     assert len(limits.RETRY_BACKOFF_MS) == limits.RETRY_ATTEMPTS_MAX
     assert len(limits.RATE_LIMIT_BACKOFF_MS) >= limits.RATE_LIMIT_ATTEMPTS - 1
-    assert limits.LOSSES_MAX < limits.INTERRUPTIONS_MAX
+    assert limits.LOSSES_MAX < limits.LOST_ATTEMPTS_MAX
     assert limits.QUESTION_TIMEOUT_MS <= limits.QUESTION_TIMEOUT_MAX_MS

@@ -24,8 +24,8 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import Compaction, ModelChoice, Usage
 from loomlog.services.core.canonical import StateCodec
-from loomlog.services.core.run.commands import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Alternative, Order
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.commands import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Alternative, RunCommand
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.react import CallModel, CallTool, ReconcileTool, Summarise
@@ -91,9 +91,9 @@ class RunMachine(RuleBasedStateMachine):
         self.run = Run()
         self.at_ms = NOW
         self.times: list[int] = []
-        self.given: list[Order] = []
+        self.given: list[RunCommand] = []
 
-    def give(self, order: Order) -> None:
+    def give(self, order: RunCommand) -> None:
         before = self.run.state
         first = decide(before, order)
         assert decide(before, order) == first, "the same order on the same state gives other events"
@@ -190,7 +190,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule(data=st.data(), verdict=st.sampled_from([HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED]))
     def a_tool_is_asked(self, data: st.DataObject, verdict: str) -> None:
         assert isinstance(self.run.state, AwaitingTools)
-        index = data.draw(st.sampled_from([call.index for call in self.run.state.open if call.is_asking]))
+        index = data.draw(st.sampled_from([call.index for call in self.run.state.open if call.is_reconciling]))
         self.give(reconciled(self.run.state, index, verdict, at_ms=self.at_ms))
 
     @precondition(lambda self: isinstance(self.run.state, AwaitingTools))
@@ -228,7 +228,7 @@ class RunMachine(RuleBasedStateMachine):
         still = data.draw(st.sets(st.sampled_from(keys))) if keys else set()
         wanted = data.draw(st.none() | st.sets(st.sampled_from(["tenant", "all"])))
         found = None if wanted is None else replace(obey(*sorted(wanted)), at_ms=self.at_ms)
-        self.give(replace(recover(*still, at_ms=self.at_ms), obey=found))
+        self.give(replace(recover(*still, at_ms=self.at_ms), wide_pauses=found))
 
     @rule(data=st.data())
     def an_old_order_comes_again(self, data: st.DataObject) -> None:
@@ -292,7 +292,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_conversation_is_legal(self) -> None:
-        assert_legal(conversation(self.run.state))
+        assert_legal(build_conversation(self.run.state))
         if isinstance(self.run.state, AwaitingModel):
             assert_legal(self.run.state.facts.messages)  # this very list is what the model is shown
             assert self.run.state.facts.messages[-1].role == "user"  # there is something to answer

@@ -375,7 +375,7 @@ def test_failures_are_counted_by_what_they_count_against(kind: str, counts: tupl
     event = ModelCallFailed(turn=1, attempt=1, kind=kind, message="m", provider="acme", model="large")
     state = evolve(begun().state, event, NOW)
     assert isinstance(state, AwaitingModel)
-    assert (state.failures, state.rate_limits, state.interruptions) == counts
+    assert (state.failures, state.rate_limits, state.lost_attempts) == counts
     assert state.facts.model_errors == 1
 
 
@@ -386,7 +386,7 @@ def test_a_new_turn_begins_with_clean_counts() -> None:
     run.give(answered(run.state, "", *calls("A")))
     run.give(returned(run.state, 0))
     assert isinstance(run.state, AwaitingModel)
-    assert (run.state.failures, run.state.interruptions, run.state.waited_ms, run.state.turn) == (0, 0, 0, 2)
+    assert (run.state.failures, run.state.lost_attempts, run.state.waited_ms, run.state.turn) == (0, 0, 0, 2)
 
 
 def test_results_that_were_in_when_a_run_ended_are_kept() -> None:
@@ -394,7 +394,7 @@ def test_results_that_were_in_when_a_run_ended_are_kept() -> None:
     run.give(returned(run.state, 1, "b is done"))
     ended = evolve(run.state, RunCancelled(usage=USAGE, reason="enough"), NOW)
     assert isinstance(ended, Ended)
-    assert [(answer.index, answer.text) for answer in ended.answers] == [(1, "b is done")]
+    assert [(answer.index, answer.text) for answer in ended.results] == [(1, "b is done")]
 
 
 def test_nothing_is_kept_twice_when_all_results_were_in() -> None:
@@ -402,7 +402,7 @@ def test_nothing_is_kept_twice_when_all_results_were_in() -> None:
     run.give(answered(run.state, "", *calls("A")))
     run.give(returned(run.state, 0))
     assert isinstance(run.state, Ended)
-    assert run.state.answers == ()
+    assert run.state.results == ()
 
 
 def test_a_quarantined_run_keeps_its_state_and_says_why() -> None:
@@ -411,7 +411,7 @@ def test_a_quarantined_run_keeps_its_state_and_says_why() -> None:
         after = evolve(before, RunQuarantined(error="bug", record_topic="t", record_offset=1), NOW)
         assert type(after) is type(before)
         assert isinstance(after, AwaitingModel | AwaitingTools | Parked)
-        assert after.facts.quarantined == "bug"
+        assert after.facts.quarantine_error == "bug"
 
 
 def test_usage_adds_up_field_by_field() -> None:

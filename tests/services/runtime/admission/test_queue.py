@@ -18,7 +18,7 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import CommandEnvelope, ParentCall
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.admission import Bounds
-from loomlog.services.core.run.lifecycle.activity import TURNING_POINTS, is_at_work
+from loomlog.services.core.run.lifecycle.activity import ACTIVITY_EVENTS, is_active
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.admission.queue import Door
 from tests.services.core.run.given import (
@@ -197,21 +197,21 @@ async def test_a_partition_that_is_given_up_takes_its_runs_along() -> None:
 
 
 def test_what_is_at_work_is_what_has_calls() -> None:
-    assert is_at_work(begun().state)
-    assert is_at_work(at_tools("Read").state)
+    assert is_active(begun().state)
+    assert is_active(at_tools("Read").state)
     for run in (parked(), paused(), completed(), refused()):
-        assert not is_at_work(run.state)
+        assert not is_active(run.state)
     run = begun()
     run.give(quarantine())
-    assert not is_at_work(run.state)
+    assert not is_active(run.state)
 
 
 def test_a_run_that_begins_with_a_compaction_is_looked_at_when_it_begins() -> None:
     run = talked()
-    assert not is_at_work(run.state)
+    assert not is_active(run.state)
     (asked,) = run.give(compact())
-    assert is_at_work(run.state)
-    assert type(asked) in TURNING_POINTS
+    assert is_active(run.state)
+    assert type(asked) in ACTIVITY_EVENTS
 
 
 def test_a_child_is_inside_with_its_parent() -> None:
@@ -220,4 +220,4 @@ def test_a_child_is_inside_with_its_parent() -> None:
     parent = ParentCall(
         run_id="r_parent", agent_id="a_parent", root_run_id="r_parent", turn=1, index=0, number=0, depth=1
     )
-    assert not is_at_work(replace(state, facts=replace(state.facts, parent=parent)))
+    assert not is_active(replace(state, facts=replace(state.facts, parent=parent)))

@@ -15,9 +15,9 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.storage.run_credentials import MemoryRows, RunCredentials
 from loomlog.schemas.generated.run_events import RunCompleted, ToolReturned
 from loomlog.schemas.generated.values import ParentCall
-from loomlog.services.core.run.commands import FAILED, ToolDone
+from loomlog.services.core.run.commands import FAILED, ToolCompleted
 from loomlog.services.core.run.react import CallTool, ReconcileTool
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.content import run_credentials as module
 from loomlog.services.runtime.content.redaction import without
@@ -82,7 +82,7 @@ def calls(store: Store, tool: ToldTool) -> ToolCalls:
     )
 
 
-async def called(store: Store, tool: ToldTool, state: AwaitingTools | None = None) -> ToolDone:
+async def called(store: Store, tool: ToldTool, state: AwaitingTools | None = None) -> ToolCompleted:
     return await calls(store, tool).run(CALL, state or awaiting(), "acme")
 
 
@@ -171,7 +171,7 @@ async def test_a_tool_that_is_asked_about_a_lost_call_has_them_and_its_answer_is
 # --- the end of a run ------------------------------------------------------------------------------------------------
 
 
-def facts(run_id: str = RUN, **more: Any) -> Facts:
+def facts(run_id: str = RUN, **more: Any) -> RunFacts:
     return replace(awaiting().facts, run_id=run_id, **more)
 
 

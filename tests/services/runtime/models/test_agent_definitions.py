@@ -11,7 +11,7 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition, ModelChoice, VolumeGrant
 from loomlog.services.core.availability import Matrix
-from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX
 from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES
 from loomlog.services.runtime.models import agent_definitions as definitions_module
@@ -78,14 +78,14 @@ def test_what_cannot_run_is_refused_with_a_code_and_a_reason(
 ) -> None:
     usable = [] if agent == "tiered" else ["mock"]
     found = ConfiguredDefinitions(configuration, usable).resolve(agent, tenant="t", user_tier="")
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CommandRefusal)
     assert found.code == code
     assert found.message
 
 
 def test_a_configuration_that_makes_no_sense_is_a_bad_request_to_the_caller() -> None:
     found = refusal(Unresolved(reason_code="invalid_argument", message="give both"))
-    assert found == Refusal(code="bad_request", message="give both")
+    assert found == CommandRefusal(code="bad_request", message="give both")
 
 
 def test_a_resolved_agent_is_kept_and_refusals_are_not(
@@ -145,7 +145,7 @@ class Known:
 
     def model(self, agent: str = "tiered") -> str:
         found = self.definitions.resolve(agent, tenant="t", user_tier="")
-        return found.code if isinstance(found, Refusal) else f"{found.provider}/{found.model}"
+        return found.code if isinstance(found, CommandRefusal) else f"{found.provider}/{found.model}"
 
 
 @pytest.fixture
@@ -287,12 +287,12 @@ def keyed(tmp_path: Path) -> ConfiguredDefinitions:
     return ConfiguredDefinitions(configuration, ["openai", "anthropic", "mock"], key_names=KEY_NAMES)
 
 
-def places(found: AgentDefinition | Refusal) -> list[str]:
+def places(found: AgentDefinition | CommandRefusal) -> list[str]:
     assert isinstance(found, AgentDefinition)
     return [choice.provider for choice in found.candidates] or [found.provider]
 
 
-def restricted(definitions: ConfiguredDefinitions, agent: str, *names: str) -> AgentDefinition | Refusal:
+def restricted(definitions: ConfiguredDefinitions, agent: str, *names: str) -> AgentDefinition | CommandRefusal:
     return definitions.resolve(agent, tenant="t", user_tier="", credentials=names, operator_key_restricted=True)
 
 
@@ -315,15 +315,15 @@ def test_providers_are_those_with_a_key_here_and_those_that_runs_may_bring_one_f
 
 def test_when_none_is_left_the_refusal_says_which_keys_would_do(keyed: ConfiguredDefinitions) -> None:
     refused = restricted(keyed, "tiered", "git")
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, CommandRefusal)
     assert refused.code == "operator_key_restricted"
     assert refused.message.endswith("as the credential OPENAI_API_KEY or ANTHROPIC_API_KEY")
     pinned = restricted(keyed, "pinned")
-    assert isinstance(pinned, Refusal)
+    assert isinstance(pinned, CommandRefusal)
     assert (pinned.code, pinned.message[-14:]) == ("operator_key_restricted", "OPENAI_API_KEY")
 
 
 def test_what_is_wrong_anyway_is_said_first(keyed: ConfiguredDefinitions) -> None:
     found = restricted(keyed, "nobody")
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CommandRefusal)
     assert found.code == "unknown_agent"

@@ -14,7 +14,7 @@ from loomlog.schemas.generated.run_events import ModelReplied, ModelSwitched, Ru
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition, ModelChoice
 from loomlog.services.core.admission import PROVIDER_FULL
-from loomlog.services.core.run.commands import Alternative, Refusal
+from loomlog.services.core.run.commands import Alternative, CommandRefusal
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.models.availability import Availability, Traits
 from loomlog.services.runtime.models.model_calls import Provider
@@ -236,7 +236,7 @@ async def test_a_cache_that_would_be_left_is_told(log: MemoryLog) -> None:
 class Tiered(OneAgent):
     """Definitions with one agent on two providers."""
 
-    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | CommandRefusal:
         choices = tuple(ModelChoice(provider=name, model="mock-generic") for name in ("mock", "mock-stable"))
         return AgentDefinition(
             name="helper",

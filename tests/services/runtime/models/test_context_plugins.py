@@ -16,9 +16,9 @@ from loomlog.connectors.protocols import ModelRequest, Reply
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import Usage
-from loomlog.services.core.run.commands import ModelAnswered, ModelErred
+from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
 from loomlog.services.core.run.react import CallModel
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.models.context_plugins import ContextPlugins, Outbound, Redact, cleaned_json, secrets_of
@@ -48,7 +48,7 @@ class Store:
         return 0
 
 
-def facts(*credentials: str) -> Facts:
+def facts(*credentials: str) -> RunFacts:
     state = begun().state
     assert isinstance(state, AwaitingModel)
     return replace(state.facts, credentials=credentials)
@@ -58,7 +58,7 @@ def plugin(given: Mapping[str, str] | Exception | None = None, **options: Any) -
     return Redact(SECRETS, credentials=Credentials(Store(given or {})), **options)
 
 
-async def sent(*blocks: Any, run: Facts | None = None, redact: Redact | None = None, **message: Any) -> Message:
+async def sent(*blocks: Any, run: RunFacts | None = None, redact: Redact | None = None, **message: Any) -> Message:
     outbound = Outbound(system=(), messages=(Message(role="user", blocks=blocks, **message),))
     return (await (redact or plugin()).apply(outbound, run or facts(), "acme")).messages[0]
 
@@ -215,7 +215,7 @@ REPLY = Reply(text="ok", stop_reason="end_turn", usage=Usage())
 
 
 async def asked(
-    plugins: ContextPlugins, *, is_outside: bool = True, run: Facts | None = None
+    plugins: ContextPlugins, *, is_outside: bool = True, run: RunFacts | None = None
 ) -> tuple[Any, list[ModelRequest]]:
     model = ToldModel(items=(REPLY,))
     log = MemoryLog({"deltas": 1})
@@ -256,7 +256,7 @@ async def test_a_code_agent_gets_it_as_it_is() -> None:
 )
 async def test_what_cannot_be_redacted_is_not_sent(error: Exception, transient: bool) -> None:
     order, requests = await asked(ContextPlugins((plugin(error),)), run=facts("git"))
-    assert isinstance(order, ModelErred)
+    assert isinstance(order, ModelFailed)
     assert (order.message, order.transient) == (f"context transform: redact: {error}", transient)
     assert requests == []
 

@@ -15,7 +15,7 @@ from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, Sampling, Segment, ToolCall, Usage
 from loomlog.services.core.admission import PROVIDER_FULL
-from loomlog.services.core.run.commands import ModelAnswered, ModelErred
+from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.content.redaction import NO_REDACTION, Redaction
@@ -74,11 +74,11 @@ class Heard:
         self.told.append(f"{provider}/{model} answered")
         self.paid.append(key.source)
 
-    def erred(self, state: AwaitingModel, order: ModelErred, *, key: ProviderKey = NO_KEY) -> ModelErred:
+    def erred(self, state: AwaitingModel, order: ModelFailed, *, key: ProviderKey = NO_KEY) -> ModelFailed:
         self.told.append(f"{state.provider}/{state.model} {order.kind}")
         return order
 
-    def crowded(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
+    def crowded(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
         self.told.append(f"{state.provider}/{state.model} has no place")
         return order
 
@@ -118,7 +118,7 @@ class Work:
             mask_beginning=redaction.beginning,
         )
 
-    async def run(self, state: Any = None, **effect: Any) -> ModelAnswered | ModelErred:
+    async def run(self, state: Any = None, **effect: Any) -> ModelAnswered | ModelFailed:
         state = state or begun().state
         assert isinstance(state, AwaitingModel)
         return await self.calls.run(replace(effect_of(state), **effect), state)
@@ -128,9 +128,9 @@ class Work:
         assert isinstance(order, ModelAnswered)
         return order
 
-    async def erred(self, state: Any = None, **effect: Any) -> ModelErred:
+    async def erred(self, state: Any = None, **effect: Any) -> ModelFailed:
         order = await self.run(state, **effect)
-        assert isinstance(order, ModelErred)
+        assert isinstance(order, ModelFailed)
         return order
 
 

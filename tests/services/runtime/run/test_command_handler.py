@@ -19,7 +19,7 @@ from loomlog.schemas.generated.run_commands import (
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import Sampling
 from loomlog.schemas.ids import hashed_token
-from loomlog.services.core.run.commands import Start
+from loomlog.services.core.run.commands import StartCommand
 from loomlog.services.runtime.run import run_directory
 from loomlog.services.runtime.run.late_results import command_of
 from loomlog.services.runtime.run.run_directory import CLOCK_SKEW_MS
@@ -31,10 +31,10 @@ from tests.services.runtime.given import DeskAtWork, cancelling, envelope, pausi
 from tests.services.stream.given import CODEC, EVENTS, FAMILY
 
 
-def order_of(prepared: Prepared) -> Start:
+def order_of(prepared: Prepared) -> StartCommand:
     assert prepared.order is not None
     order = prepared.order()
-    assert isinstance(order, Start)
+    assert isinstance(order, StartCommand)
     return order
 
 
@@ -50,7 +50,7 @@ def test_a_new_start_is_ready_at_once_with_ids_derived_from_its_run() -> None:
     assert (order.session_id, order.agent_id, order.at_ms) == ("s_tok", "a_tok", NOW)
     assert order.definition is not None
     assert order.definition.name == "helper"
-    assert (order.session_found, order.session_live_run, order.handle_live_run) == (True, "", "")
+    assert (order.session_exists, order.session_live_run, order.handle_live_run) == (True, "", "")
 
 
 def test_chosen_session_and_handle_are_kept() -> None:
@@ -82,8 +82,8 @@ def test_a_key_that_cannot_be_part_of_an_id_is_refused(key: str) -> None:
 def test_an_unknown_agent_is_left_to_the_core_to_refuse() -> None:
     order = order_of(DeskAtWork().at_once(started("r_tok", agent="nobody")))
     assert order.definition is None
-    assert order.unresolved is not None
-    assert order.unresolved.code == "unknown_agent"
+    assert order.definition_refusal is not None
+    assert order.definition_refusal.code == "unknown_agent"
 
 
 TRACE = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
@@ -245,19 +245,19 @@ async def test_a_session_whose_state_left_memory_is_read_again() -> None:
     work.flush()
     work.past._kept.clear()
     prepared = await work.looked_up(started("r_tok-2", session_id="s_tok"))
-    assert order_of(prepared).session_found
+    assert order_of(prepared).session_exists
 
 
 def test_a_busy_session_names_its_live_run() -> None:
     work = DeskAtWork()
     work.start("r_tok")
     order = order_of(work.at_once(started("r_tok-2", session_id="s_tok")))
-    assert (order.session_found, order.session_live_run) == (True, "r_tok")
+    assert (order.session_exists, order.session_live_run) == (True, "r_tok")
 
 
 async def test_an_unknown_session_is_not_found() -> None:
     order = order_of(await DeskAtWork().looked_up(started("r_tok", session_id="s_tok")))
-    assert not order.session_found
+    assert not order.session_exists
 
 
 async def test_a_session_of_another_tenant_is_not_found_and_its_run_not_named() -> None:
@@ -265,11 +265,11 @@ async def test_a_session_of_another_tenant_is_not_found_and_its_run_not_named() 
     run = work.start("r_tok")
     theirs = started("r_tok-2", session_id="s_tok", tenant="other")
     order = order_of(await work.looked_up(theirs))
-    assert (order.session_found, order.session_live_run, order.continues) == (False, "", None)
+    assert (order.session_exists, order.session_live_run, order.continues) == (False, "", None)
     work.end(run)
     work.flush()
     order = order_of(work.at_once(theirs))
-    assert (order.session_found, order.session_live_run, order.continues) == (False, "", None)
+    assert (order.session_exists, order.session_live_run, order.continues) == (False, "", None)
     prepared = work.at_once(theirs)
     assert prepared.aggregate is not None
     assert prepared.aggregate.state.history == ()
@@ -281,7 +281,7 @@ async def test_a_session_whose_last_run_is_just_ending_waits_for_the_end() -> No
     waiting = work.prepare(started("r_tok-2", session_id="s_tok"))
     work.flush()
     order = order_of(await waiting)
-    assert (order.session_found, order.session_live_run) == (True, "")
+    assert (order.session_exists, order.session_live_run) == (True, "")
     assert order.continues is not None
 
 
@@ -438,7 +438,7 @@ async def test_the_session_of_a_refused_run_is_not_taken_for_one_that_exists() -
     work.flush()
     await taken_over(work)
     prepared = await work.looked_up(started("r_refused-2", session_id="s_refused"))
-    assert not order_of(prepared).session_found
+    assert not order_of(prepared).session_exists
 
 
 async def test_a_run_that_began_before_the_checkpoint_and_ended_after_is_left_to_the_index() -> None:

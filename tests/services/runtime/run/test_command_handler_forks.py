@@ -10,7 +10,7 @@ import pytest
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import AgentDefinition, DefinitionOverrides, RunPosition
-from loomlog.services.core.run.commands import Fork, Refusal
+from loomlog.services.core.run.commands import CommandRefusal, ForkCommand
 from loomlog.services.core.run.lifecycle.fork import content_sha256
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.run.fork_definition import definition_of
@@ -50,9 +50,9 @@ async def forked(work: DeskAtWork, command: ForkRun) -> Aggregate:
     return prepared.aggregate
 
 
-def order_of(prepared: Any) -> Fork:
+def order_of(prepared: Any) -> ForkCommand:
     order = prepared.order()
-    assert isinstance(order, Fork)
+    assert isinstance(order, ForkCommand)
     return order
 
 
@@ -162,7 +162,7 @@ async def test_what_is_not_there_is_refused(command: ForkRun) -> None:
     work = DeskAtWork()
     with_calls(work)
     order = order_of(await work.looked_up(command))
-    assert (order.origin, order.unreadable) == (None, None)
+    assert (order.origin, order.origin_refusal) == (None, None)
     assert work.decide(await work.looked_up(command)) == ["RunRefused"]
 
 
@@ -176,8 +176,8 @@ async def test_an_origin_whose_bytes_were_altered_is_not_shared() -> None:
     other = replace(broken.record, text="something else")
     records[at] = replace(records[at], value=CODEC.encode_event(broken.envelope, other))
     order = order_of(await work.looked_up(forking(7)))
-    assert order.unreadable is not None
-    assert order.unreadable.code == "run_quarantined"
+    assert order.origin_refusal is not None
+    assert order.origin_refusal.code == "run_quarantined"
 
 
 def test_a_fork_in_the_wrong_place_is_refused_with_what_was_expected() -> None:
@@ -205,7 +205,7 @@ NOW_IT_IS = replace(PINNED, model="larger", sha256="bb" * 32)
 OTHER = replace(PINNED, name="other", sha256="cc" * 32)
 
 
-def resolved(**fields: Any) -> AgentDefinition | Refusal:
+def resolved(**fields: Any) -> AgentDefinition | CommandRefusal:
     known = Definitions()
     known.known = {"helper": NOW_IT_IS, "other": OTHER}
     started = RunStarted(session_id="s", agent_id="a", definition=PINNED, segments=())
@@ -230,15 +230,15 @@ def test_a_fork_is_pinned_to_the_definition_it_names(fields: Any, expected: Agen
 @pytest.mark.parametrize("wanted", ["aaaa", "dddddddd", "latest"])
 def test_a_definition_nobody_has_is_refused_with_those_there_are(wanted: str) -> None:
     found = resolved(definition=wanted)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CommandRefusal)
     assert PINNED.sha256 in found.message
     assert NOW_IT_IS.sha256 in found.message
 
 
 def test_an_unknown_agent_and_two_definitions_are_refused() -> None:
     unknown, both = resolved(agent="nobody"), resolved(agent="other", definition="aaaaaaaa")
-    assert isinstance(unknown, Refusal)
-    assert isinstance(both, Refusal)
+    assert isinstance(unknown, CommandRefusal)
+    assert isinstance(both, CommandRefusal)
     assert (unknown.code, both.code) == ("unknown_agent", "bad_request")
 
 
@@ -246,7 +246,7 @@ def test_an_agent_is_found_with_the_keys_of_the_fork_and_not_with_those_of_its_o
     asked: dict[str, Any] = {}
 
     class Noting(Definitions):
-        def resolve(self, agent: str, **more: object) -> AgentDefinition | Refusal:
+        def resolve(self, agent: str, **more: object) -> AgentDefinition | CommandRefusal:
             asked.update(more)
             return OTHER
 
@@ -269,13 +269,13 @@ def test_tools_are_only_ever_narrowed() -> None:
 @pytest.mark.parametrize("tools", [("Nope",), ("Read", "Bash"), ("B*",), ("read",)])
 def test_a_tool_that_the_agent_does_not_have_is_refused_with_those_it_has(tools: tuple[str, ...]) -> None:
     found = resolved(overrides=DefinitionOverrides(tools=tools))
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CommandRefusal)
     assert (found.code, repr(tools[-1]) in found.message, "Read, Web*" in found.message) == ("bad_request", True, True)
 
 
 def test_a_provider_that_is_not_there_is_refused_with_those_that_are() -> None:
     found = resolved(overrides=DefinitionOverrides(provider="nosuch"))
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CommandRefusal)
     assert (found.code, found.message) == ("bad_request", "overrides.provider is 'nosuch': there are acme")
     known = resolved(overrides=DefinitionOverrides(provider="acme", model="small"))
     assert isinstance(known, AgentDefinition)

@@ -9,9 +9,9 @@ from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.services.core.pauses import PauseTable
-from loomlog.services.core.run.commands import Obey
-from loomlog.services.core.run.conversation.conversation import conversation
-from loomlog.services.core.run.lifecycle.event_import import is_import
+from loomlog.services.core.run.commands import ApplyWidePauses
+from loomlog.services.core.run.conversation.conversation import build_conversation
+from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.run_facts import Pause
 from loomlog.services.core.run.state import AwaitingModel, Ended, Paused
 from loomlog.services.stream.partition.fold import Fold
@@ -93,7 +93,7 @@ async def test_a_family_of_runs_is_told_again_under_this_logs_own_places() -> No
     assert first.forked_from.digest != old.digest
     fresh = type(here.past)(FAMILY, CODEC, here.log, EVENTS)
     told = [
-        conversation((await past.load(0, work.desk._known.over["r_tok-f"].position)).state)
+        build_conversation((await past.load(0, work.desk._known.over["r_tok-f"].position)).state)
         for work, past in ((there, there.past), (here, fresh))
     ]
     assert told[0] == told[1]
@@ -217,7 +217,7 @@ async def test_a_restored_run_obeys_what_is_paused_here() -> None:
 async def test_what_was_paused_there_and_not_here_goes_on() -> None:
     there, here = DeskAtWork(), DeskAtWork()
     run = there.start("r_tok")
-    paused = Obey(at_ms=NOW, wanted=(Pause(scope="tenant", reason="bill", by="op"),), by="op")
+    paused = ApplyWidePauses(at_ms=NOW, pauses=(Pause(scope="tenant", reason="bill", by="op"),), by="op")
     there.partition.submit(run, paused, at_ms=NOW)
     there.partition.submit(run, FAMILY.recover(NOW, frozenset()), at_ms=NOW)
     there.flush()
@@ -243,8 +243,8 @@ async def test_a_restore_of_what_went_on_somewhere_before_waits_for_its_own_end(
     values = records_of(second, "r_tok")
     assert len(values) == 5
     taken = await take_in(third, importing(values[:4], "r_tok", total=5, continues=True))
-    assert is_import(taken.state)
+    assert is_importing(taken.state)
     assert third.desk._known.handles == {}
     await take_in(third, importing(values[4:], "r_tok", first=5, total=5, continues=True))
     assert names(taken, third)[5:] == ["RunRestored", "ModelCallFailed", "ModelCallRequested"]
-    assert not is_import(taken.state)
+    assert not is_importing(taken.state)

@@ -1,7 +1,7 @@
 import pytest
 
 from loomlog.schemas.generated.values import AgentDefinition, Compaction, Sampling
-from loomlog.services.core.run.lifecycle.fork import merged
+from loomlog.services.core.run.lifecycle.fork import merge_sampling
 from loomlog.services.runtime.run.definition_overrides import granted_by_both, narrowed
 from tests.services.runtime.given import started
 
@@ -37,11 +37,11 @@ def test_tools_given_by_pattern_are_narrowed_too(
 
 def test_sampling_is_merged_field_by_field() -> None:
     base = Sampling(temperature=0.5, top_k=3, stop=("a",))
-    assert merged(base, None) == base
-    assert merged(None, base) == base
-    assert merged(None, None) is None
+    assert merge_sampling(base, None) == base
+    assert merge_sampling(None, base) == base
+    assert merge_sampling(None, None) is None
     over = Sampling(temperature=0.0, top_p=0.1)
-    assert merged(base, over) == Sampling(temperature=0.0, top_p=0.1, top_k=3, stop=("a",))
+    assert merge_sampling(base, over) == Sampling(temperature=0.0, top_p=0.1, top_k=3, stop=("a",))
 
 
 def test_compaction_is_merged_field_by_field() -> None:

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 
 from loomlog.schemas.generated.run_events import RunQuarantined
-from loomlog.services.core.run.commands import ModelErred, Recover, ToolDone
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.commands import ModelFailed, RecoverCommand, ToolCompleted
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.react import CallModel, CallTool, ReconcileTool, StopCalls
 from loomlog.services.core.run.state import Absent
 from loomlog.services.runtime.run.family import RunFamily
@@ -52,7 +52,7 @@ def test_a_live_run_has_had_no_ending(make: Callable[[], Run]) -> None:
 
 def test_a_run_goes_on_with_the_conversation_of_the_one_it_continues() -> None:
     history = FAMILY.history(completed().state)
-    assert history == conversation(completed().state)
+    assert history == build_conversation(completed().state)
     assert FAMILY.absent("r_2", history) == Absent(run_id="r_2", history=history)
     assert FAMILY.absent("r_2", None) == Absent(run_id="r_2")
 
@@ -60,7 +60,7 @@ def test_a_run_goes_on_with_the_conversation_of_the_one_it_continues() -> None:
 def test_a_crashed_model_call_fails_the_run_with_its_reason() -> None:
     run = begun()
     order = FAMILY.crashed(MODEL, "ZeroDivisionError: a bug", NOW)
-    assert isinstance(order, ModelErred)
+    assert isinstance(order, ModelFailed)
     assert kinds(run.give(order)) == ["ModelCallFailed", "RunFailed"]
     assert "crashed in loomlog: ZeroDivisionError: a bug" in order.message
 
@@ -68,7 +68,7 @@ def test_a_crashed_model_call_fails_the_run_with_its_reason() -> None:
 def test_a_crashed_tool_call_is_a_result_the_model_sees() -> None:
     run = at_tools("A")
     order = FAMILY.crashed(TOOL, "ZeroDivisionError: a bug", NOW)
-    assert isinstance(order, ToolDone)
+    assert isinstance(order, ToolCompleted)
     assert kinds(run.give(order)) == ["ToolReturned", "ModelCallRequested"]
     assert order.text == "the tool A crashed: ZeroDivisionError: a bug"
 
@@ -91,7 +91,9 @@ def test_stopping_calls_is_no_call() -> None:
 
 
 def test_recovery_is_told_which_calls_go_on() -> None:
-    assert FAMILY.recover(NOW, frozenset({MODEL.key})) == Recover(at_ms=NOW, still_running=frozenset({MODEL.key}))
+    assert FAMILY.recover(NOW, frozenset({MODEL.key})) == RecoverCommand(
+        at_ms=NOW, still_running=frozenset({MODEL.key})
+    )
 
 
 @pytest.mark.parametrize("make", LIVE.values(), ids=LIVE.keys())

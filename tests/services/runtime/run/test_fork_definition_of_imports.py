@@ -15,7 +15,7 @@ from loomlog.schemas.generated.values import (
     ModelChoice,
     VolumeGrant,
 )
-from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.runtime.run.fork_definition import definition_of
 from tests.services.runtime.given import DeskAtWork
 from tests.services.runtime.run.test_command_handler_forks import forking, order_of
@@ -60,7 +60,7 @@ def told(definition: AgentDefinition, origin: ImportOrigin | None = ORIGIN, **mo
     )
 
 
-def resolved(pinned: AgentDefinition, **fields: Any) -> AgentDefinition | Refusal:
+def resolved(pinned: AgentDefinition, **fields: Any) -> AgentDefinition | CommandRefusal:
     known = Definitions()
     known.known = {"helper": HERE}
     origin = fields.pop("origin", ORIGIN)
@@ -92,7 +92,7 @@ def test_a_definition_that_is_the_one_here_is_the_one_here() -> None:
 
 def test_overrides_narrow_what_is_left() -> None:
     found = resolved(FORGED, overrides=DefinitionOverrides(tools=("Bash",)))
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CommandRefusal)
     assert "it has Read, WebFetch" in found.message
 
 
@@ -102,13 +102,13 @@ def test_overrides_narrow_what_is_left() -> None:
 )
 def test_another_script_is_refused_with_what_to_do(script: Any) -> None:
     found = resolved(replace(FORGED, **script))
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CommandRefusal)
     assert (found.code, "another script" in found.message, "current" in found.message) == ("bad_request", True, True)
 
 
 def test_an_agent_that_is_not_here_is_refused_with_what_to_do() -> None:
     found = resolved(replace(FORGED, name="gone"))
-    assert isinstance(found, Refusal)
+    assert isinstance(found, CommandRefusal)
     assert (found.code, "agent gone does not exist" in found.message) == ("unknown_agent", True)
     assert "name an agent" in found.message
 

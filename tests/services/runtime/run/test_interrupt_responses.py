@@ -10,7 +10,7 @@ from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, has_
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import ResolveInterruption
-from loomlog.services.core.run.commands import Respond
+from loomlog.services.core.run.commands import AnswerInterruptionCommand
 from loomlog.services.core.run.interrupts.questions import Question
 from loomlog.services.core.run.state import AwaitingTools, State
 from loomlog.services.runtime.content.encryption import Secrecy
@@ -31,7 +31,7 @@ def state_that_offers(*options: str) -> State:
     return AwaitingTools(
         facts=state.facts,
         turn=state.turn,
-        asked=state.asked,
+        requested_calls=state.requested_calls,
         questions=(Question(**{**fields, "options": options}),),
     )
 
@@ -40,7 +40,7 @@ def command(answer: str, **more: Any) -> ResolveInterruption:
     return ResolveInterruption(envelope=ENVELOPE, run_id=RUN, interrupt_id=question(), answer=answer, **more)
 
 
-async def order(responses: Responses, given: ResolveInterruption, state: State) -> Respond:
+async def order(responses: Responses, given: ResolveInterruption, state: State) -> AnswerInterruptionCommand:
     answering = responses.prepared(given, state, "t", "ada")
     return (await answering if isinstance(answering, Coroutine) else answering)(NOW)
 

@@ -11,7 +11,7 @@ from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.generated.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.state import Absent, Ended
 from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, minute_of
 from loomlog.services.runtime.telemetry import run_summaries as tally_module
@@ -179,7 +179,7 @@ async def test_tools_of_the_runs_it_continues_are_not_counted_again(sender: Send
     before = at_tools("Read")
     before.give(returned(before.state, 0))
     before.give(answered(before.state, "done"))
-    run = Run(state=Absent(run_id=RUN, history=conversation(before.state)))
+    run = Run(state=Absent(run_id=RUN, history=build_conversation(before.state)))
     run.give(start())
     run.give(answered(run.state, "done"))
     sender.ended(run)

@@ -16,7 +16,7 @@ from loomlog.schemas.generated.run_events import ChildRequested
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import Spawn
 from loomlog.services.core.hooks import HookTable
-from loomlog.services.core.run.commands import HAPPENED, ChildrenAsked, ChildTold, Reconciled, ToolDone
+from loomlog.services.core.run.commands import HAPPENED, ChildrenRequested, ChildReported, ToolCompleted, ToolReconciled
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.telemetry.tracing import NoTracing
@@ -97,14 +97,14 @@ class Work:
             hooks=Hooks(lambda: self.table, self.told, clock_ms=lambda: NOW, permitted=permitted, secret=KEY),
         )
 
-    async def run(self, **effect: Any) -> ToolDone:
+    async def run(self, **effect: Any) -> ToolCompleted:
         definition = replace(DEFINITION, tools=(self.tool.name,))
         state = at_tools(self.tool.name, definition=definition).state
         assert isinstance(state, AwaitingTools)
         return await self.calls.run(replace(CALL, **{"name": self.tool.name, **effect}), state, "t")
 
 
-def acts(order: ToolDone | Reconciled) -> list[str]:
+def acts(order: ToolCompleted | ToolReconciled) -> list[str]:
     return [f"{act.name} {act.act}" for act in order.hook_acts]
 
 
@@ -393,7 +393,7 @@ class Remembering(ToldTool):
         return self.remembered
 
 
-async def reconciled(work: Work) -> Reconciled:
+async def reconciled(work: Work) -> ToolReconciled:
     run = at_tools("Read", classes=(EffectClass.UNSAFE.value,), reconcilable=(True,))
     run.give(recover())
     assert isinstance(run.state, AwaitingTools)
@@ -447,7 +447,7 @@ def agent(*hooks: HookRegistered, answers: Mapping[str, Answer]) -> Work:
 async def test_hooks_look_at_calls_that_start_sub_agents_too() -> None:
     work = agent(hook("a"), hook("b", "post"), answers={"a": {"input": {"prompt": "stay"}}})
     order = await planned(work)
-    assert isinstance(order, ChildrenAsked)
+    assert isinstance(order, ChildrenRequested)
     assert (order.spawns[0].prompt, order.is_looked_at) == ("stay", True)
     assert [act.act for act in order.hook_acts] == ["rewrote_input"]
     assert work.told.order == ["pre a"]
@@ -456,13 +456,13 @@ async def test_hooks_look_at_calls_that_start_sub_agents_too() -> None:
 async def test_a_denied_sub_agent_never_begins() -> None:
     work = agent(hook("a"), hook("b", "post"), answers={"a": {"deny": {"text": "alone"}}})
     order = await planned(work)
-    assert isinstance(order, ToolDone)
+    assert isinstance(order, ToolCompleted)
     assert (order.text, order.outcome, work.told.order) == ("alone", "denied", ["pre a", "post b"])
 
 
 async def test_without_hooks_the_core_puts_the_result_together() -> None:
     order = await planned(agent(answers={}))
-    assert isinstance(order, ChildrenAsked)
+    assert isinstance(order, ChildrenRequested)
     assert (order.is_looked_at, order.hook_acts) == (False, ())
 
 
@@ -473,11 +473,11 @@ async def test_what_sub_agents_said_passes_the_post_hooks() -> None:
     run.give(order)
     child = run.events[-1]
     assert isinstance(child, ChildRequested)
-    run.give(ChildTold(at_ms=NOW, child_run_id=child.child_run_id, status="completed", text="said"))
+    run.give(ChildReported(at_ms=NOW, child_run_id=child.child_run_id, status="completed", text="said"))
     assert isinstance(run.state, AwaitingTools)
     assert [type(effect).__name__ for effect in run.effects][-1] == "CallTool"
     gathered = await work.calls.run(replace(CALL, name="Agent", effect_class="pure"), run.state, "t")
-    assert isinstance(gathered, ToolDone)
+    assert isinstance(gathered, ToolCompleted)
     assert (gathered.text, acts(gathered)) == ("hidden", ["b rewrote_result"])
     assert "said" in work.told.asked[-1]["tool_result"]["text"]
     assert [type(event).__name__ for event in run.give(gathered)] == ["HookActed", "ToolReturned", "ModelCallRequested"]

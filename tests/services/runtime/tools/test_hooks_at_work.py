@@ -15,14 +15,14 @@ from loomlog.connectors.http.signed_callbacks import Callbacks, callback_secrets
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import EffectClass, Outgoing, Reply, ToolContext, ToolResult
 from loomlog.projections.frames.frame import FrameMemory
-from loomlog.projections.frames.frames import frames
+from loomlog.projections.frames.frames import build_frames
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.run_events import HookActed, RunCompleted, ToolCallRequested, ToolReturned
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import Envelope, ToolCall, Usage
 from loomlog.schemas.reader import TermReader
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.state import Absent
 from loomlog.services.runtime.clock import clock_ms
@@ -110,7 +110,7 @@ class Hooked(Stage):
         """The frames of the run, as a client sees them."""
         memory, found = FrameMemory(), []
         for envelope, event in self.decoded():
-            more, memory = frames(memory, envelope, event)
+            more, memory = build_frames(memory, envelope, event)
             found += [frame.event for frame in more]
         return found
 
@@ -170,7 +170,7 @@ async def test_a_run_with_hooks_shows_what_they_did_and_the_model_sees_what_they
         state: Any = Absent(run_id=RUN)
         for envelope, event in stage.decoded():
             state = evolve(state, event, envelope.at_ms)
-        results = [block for message in conversation(state) for block in message.blocks]
+        results = [block for message in build_conversation(state) for block in message.blocks]
         assert [block.text for block in results if isinstance(block, ToolResultBlock)] == ["hidden"]
         assert len(stage.server.requests) == 3
 

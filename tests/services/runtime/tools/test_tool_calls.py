@@ -10,7 +10,7 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import CannotTell, DidNotHappen, ToolResult, VolumeBinding
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.values import BlobRef, Sampling, VolumeGrant
-from loomlog.services.core.run.commands import ToolDone
+from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.telemetry.tracing import NoTracing
@@ -48,7 +48,7 @@ class Work:
             **more,
         )
 
-    async def run(self, run: Run | None = None, **effect: Any) -> ToolDone:
+    async def run(self, run: Run | None = None, **effect: Any) -> ToolCompleted:
         state = (run or at_tools("Read")).state
         assert isinstance(state, AwaitingTools)
         return await self.calls.run(replace(CALL, **effect), state, "t")

@@ -14,7 +14,7 @@ from loomlog.connectors.storage.blobs import reference
 from loomlog.schemas.codec import UnknownSchema, local_codec
 from loomlog.schemas.conversation import Message
 from loomlog.services.core.run.evolve import REDUCER_VERSION
-from loomlog.services.core.run.history.replay import Folding
+from loomlog.services.core.run.history.replay import RunFold
 from loomlog.services.stream.archive import bundle
 from loomlog.services.stream.archive.bundle import (
     BlobPart,
@@ -42,9 +42,9 @@ async def written(*, blob: bytes = b"", reducer: int = REDUCER_VERSION) -> bytes
     out = writer.begin(header(links, reducer))
     history: tuple[Message, ...] = ()
     for link in links:
-        folding = Folding(link.run_id, history=history)
+        folding = RunFold(link.run_id, history=history)
         async for recorded in log.accepted(link):
-            folding.take(recorded.event)
+            folding.apply(recorded.event)
             out += writer.event(link.run_id, recorded.record)
         found = folding.result()
         history = found.history

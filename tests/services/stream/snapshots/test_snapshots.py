@@ -13,7 +13,7 @@ from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import Outgoing
 from loomlog.schemas.generated.stream_records import PartitionCheckpoint, RunSnapshot
-from loomlog.services.core.run.commands import Order
+from loomlog.services.core.run.commands import RunCommand
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools
 from loomlog.services.stream.partition.command_offsets import CommandProgress
 from loomlog.services.stream.partition.fold import Fold
@@ -267,7 +267,7 @@ def random_step(random: Random, owned: Partition, number: int) -> None:
         return
     run: Aggregate = random.choice(live)
     state = run.state
-    orders: list[Order] = [says(f"text {number}"), recover()]
+    orders: list[RunCommand] = [says(f"text {number}"), recover()]
     if isinstance(state, AwaitingModel):
         orders += [answered(state, "hm", *calls(*"AB"[: random.randint(0, 2)]))] * 3
     if isinstance(state, AwaitingTools):

@@ -22,16 +22,24 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import AgentDefinition, Compaction, ForkPoint, Usage
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import Fork, NotBegun, Origin, Woken
-from loomlog.services.core.run.conversation.compaction import AUTO, MANUAL, SELF, due, merged, policy_of, wishes_of
+from loomlog.services.core.run.commands import CallsUnstarted, ForkCommand, ForkOrigin, RunTimerFired
+from loomlog.services.core.run.conversation.compaction import (
+    AUTO,
+    MANUAL,
+    SELF,
+    due_compaction,
+    merge_compaction,
+    parse_overrides,
+    policy_of,
+)
 from loomlog.services.core.run.conversation.compaction_split import estimate_tokens
-from loomlog.services.core.run.conversation.conversation import conversation, used_tokens
+from loomlog.services.core.run.conversation.conversation import build_conversation, used_tokens
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.evolve import evolve
-from loomlog.services.core.run.lifecycle.timers import wakes_at
+from loomlog.services.core.run.lifecycle.timers import next_timer_at
 from loomlog.services.core.run.react import StopCalls, Summarise
 from loomlog.services.core.run.state import Absent, AwaitingModel, Compacting, Ended, IllegalEvent, Parked, Paused
-from loomlog.services.core.run.subagents.children import inherited
+from loomlog.services.core.run.subagents.children import inherit_definition
 from tests.services.core.run.given import (
     DEFINITION,
     ENVELOPE,
@@ -289,7 +297,7 @@ def test_texts_that_wait_count_and_join_before_the_split() -> None:
 
 def test_the_window_is_not_known_before_the_first_answer() -> None:
     definition = replace(DEFINITION, compaction=Compaction(enabled=True))
-    assert due(begun(definition, prompt=LONG * 100).live.facts) is None
+    assert due_compaction(begun(definition, prompt=LONG * 100).live.facts) is None
 
 
 # --- by the run itself -----------------------------------------------------------------------------------------------
@@ -303,13 +311,13 @@ def test_a_run_that_asks_for_it_is_compacted_before_its_next_turn() -> None:
     assert isinstance(intent, CompactionRequested)
     assert intent.trigger == SELF
     run.give(summarised(run.state))
-    assert not run.live.facts.compactions.is_wished
+    assert not run.live.facts.compactions.is_requested
 
 
 def test_a_wish_that_cannot_be_met_is_forgotten_at_the_next_turn() -> None:
     run = at_tools("A")
     assert kinds(run.give(returned(run.state, 0, asks_compaction=True))) == ["ToolReturned", "ModelCallRequested"]
-    assert not run.live.facts.compactions.is_wished
+    assert not run.live.facts.compactions.is_requested
 
 
 def test_a_wish_of_one_call_waits_for_the_results_of_the_others() -> None:
@@ -350,11 +358,11 @@ def test_the_time_of_a_run_goes_on_while_it_is_compacted_and_stood_still_before(
         run.give(answered(run.state, f"answer {number} {LONG}"))
         run.give(says(f"text {number} {LONG}"))
     run.give(answered(run.state, "and now?"))
-    assert wakes_at(run.state) == 0
+    assert next_timer_at(run.state) == 0
     later = NOW + 600_000
     run.give(replace(compact(), at_ms=later))
-    assert wakes_at(run.state) == later + 60_000
-    assert kinds(run.give(Woken(at_ms=later + 60_000))) == ["RunFailed"]
+    assert next_timer_at(run.state) == later + 60_000
+    assert kinds(run.give(RunTimerFired(at_ms=later + 60_000))) == ["RunFailed"]
     assert run.effects[-1] == StopCalls(run_id=RUN)
 
 
@@ -363,7 +371,7 @@ def test_a_cancel_in_the_middle_stops_the_summary() -> None:
     run.give(cancel())
     assert isinstance(run.state, Ended)
     assert run.effects[-1] == StopCalls(run_id=RUN)
-    assert_legal(conversation(run.state))
+    assert_legal(build_conversation(run.state))
 
 
 def test_a_lost_owner_gets_the_summary_made_again() -> None:
@@ -391,13 +399,13 @@ def test_owners_are_lost_for_a_summary_only_so_often() -> None:
 def test_a_lost_summary_of_a_run_that_is_to_pause_is_given_up() -> None:
     run = working(900)
     run.give(returned(run.state, 0, "x" * 400))
-    order = replace(recover(), obey=obey("tenant"))
+    order = replace(recover(), wide_pauses=obey("tenant"))
     assert kinds(run.give(order)) == ["RunPauseRequested", "CompactionFailed", "RunPaused"]
 
 
 def test_a_summary_that_was_not_begun_is_begun_by_the_next_owner_without_a_loss() -> None:
     run = compacting()
-    (told,) = run.give(NotBegun(at_ms=NOW, keys=frozenset({("compact", 1, 0, 1)})))
+    (told,) = run.give(CallsUnstarted(at_ms=NOW, keys=frozenset({("compact", 1, 0, 1)})))
     assert told == CallNotBegun(kind="compact", turn=1, index=0, attempt=1)
     run.give(recover())
     assert isinstance(run.state, Compacting)
@@ -446,11 +454,11 @@ def test_without_a_word_the_defaults_of_the_reference_hold() -> None:
 
 def test_a_run_overrides_its_agent_field_by_field() -> None:
     agent = Compaction(enabled=True, keep_last_n=6, provider="other", model="small", memory_flush=True)
-    assert merged(agent, None) == agent
-    assert merged(None, agent) == agent
-    over = merged(agent, Compaction(enabled=False, autocompact_at_pct=60))
+    assert merge_compaction(agent, None) == agent
+    assert merge_compaction(None, agent) == agent
+    over = merge_compaction(agent, Compaction(enabled=False, autocompact_at_pct=60))
     assert over == replace(agent, enabled=False, autocompact_at_pct=60)
-    other_model = merged(agent, Compaction(model="medium"))
+    other_model = merge_compaction(agent, Compaction(model="medium"))
     assert other_model is not None
     assert (other_model.provider, other_model.model) == ("", "medium")
 
@@ -479,9 +487,9 @@ def next_run(
 ) -> Run:
     ended = before.state if before is not None else None
     assert ended is None or isinstance(ended, Ended)
-    run = Run(state=Absent(run_id=RUN, history=() if ended is None else conversation(ended)))
+    run = Run(state=Absent(run_id=RUN, history=() if ended is None else build_conversation(ended)))
     order = start(definition=definition, prompt=prompt, **more)
-    run.give(replace(order, before=None if ended is None else ended.facts, pauses=pauses))
+    run.give(replace(order, previous_facts=None if ended is None else ended.facts, pauses=pauses))
     return run
 
 
@@ -548,7 +556,7 @@ def test_the_window_of_another_model_says_nothing_until_the_new_one_has_answered
 
 def seeded(seed: str, history: Any = None, **more: Any) -> Run:
     """A seed that goes on with a session."""
-    held = conversation(talked().state) if history is None else history
+    held = build_conversation(talked().state) if history is None else history
     run = Run(state=Absent(run_id=RUN, history=held))
     order = start(prompt="", session_id="s_old", seed=seed)
     run.give(replace(order, **more))
@@ -561,7 +569,7 @@ def test_a_seed_that_compacts_ends_when_the_summary_is_there() -> None:
     done, ended = run.give(summarised(run.state))
     assert isinstance(done, ContextCompacted)
     assert ended == RunCompleted(stop_reason="compacted", usage=SPENT, cost_micros=4, currency="USD")
-    history = conversation(run.state)
+    history = build_conversation(run.state)
     assert len(history) == 6
     follower = Run(state=Absent(run_id=RUN, history=history))
     follower.give(start(prompt="go on"))
@@ -570,11 +578,11 @@ def test_a_seed_that_compacts_ends_when_the_summary_is_there() -> None:
 
 def test_a_seed_without_a_summary_leaves_the_conversation_as_it_was() -> None:
     run = seeded("compact")
-    before = conversation(run.state)
+    before = build_conversation(run.state)
     _, ended = run.give(not_summarised(run.state))
     assert isinstance(ended, RunFailed)
     assert ended.code == "compaction_failed"
-    assert conversation(run.state) == before
+    assert build_conversation(run.state) == before
 
 
 def test_a_seed_that_copies_is_over_at_once_and_calls_nothing() -> None:
@@ -588,7 +596,7 @@ def test_a_seed_that_copies_is_over_at_once_and_calls_nothing() -> None:
     [
         ("compact", (), {}, "empty_source"),
         ("copy", (), {}, "empty_source"),
-        ("compact", conversation(parked().state), {}, "nothing_to_compact"),
+        ("compact", build_conversation(parked().state), {}, "nothing_to_compact"),
         ("compact", None, {"pauses": wider("all")}, "runtime_paused"),
         ("compact", None, {"session_live_run": "r_other"}, "session_busy"),
         ("other", None, {}, "bad_request"),
@@ -603,30 +611,30 @@ def test_a_seed_that_would_be_of_no_use_is_refused(seed: str, history: Any, more
 def test_a_seed_for_another_agent_has_no_reasoning_and_none_of_the_texts_of_the_system() -> None:
     origin = begun(prompt="task")
     origin.give(answered(origin.state, "done", reasoning="because", reasoning_signature="signed"))
-    held = conversation(origin.state)
+    held = build_conversation(origin.state)
     assert held[-1].reasoning == "because"
     started = next(event for event in origin.events if isinstance(event, RunStarted))
     point = ForkPoint(run_id=RUN, seq=3, digest=b"x", first_offset=0, last_offset=3)
     command = ForkRun(envelope=ENVELOPE, origin_run_id=RUN, at_seq=3, run_id="r_copy", agent="other", seed="copy")
-    order = Fork(
+    order = ForkCommand(
         at_ms=NOW,
         command=command,
         session_id="s_copy",
         agent_id="a_copy",
-        origin=Origin(started=started, state=origin.state, point=point),
+        origin=ForkOrigin(started=started, state=origin.state, point=point),
         definition=AgentDefinition(name="other", provider="b", model="c"),
     )
     run = Run(state=Absent(run_id="r_copy", history=held))
     assert kinds(run.give(order)) == ["RunStarted", "RunCompleted"]
     assert isinstance(run.state, Ended)
     assert run.state.facts.definition.name == "other"
-    assert [(one.reasoning, one.reasoning_signature) for one in conversation(run.state)] == [("", ""), ("", "")]
+    assert [(one.reasoning, one.reasoning_signature) for one in build_conversation(run.state)] == [("", ""), ("", "")]
     assert decide(run.state, order) == []
 
 
 def test_a_run_that_was_compacted_counts_only_what_is_its_own() -> None:
     """`inherited_messages` tells tallies and comparisons where the run's own messages begin."""
-    follower = Run(state=Absent(run_id=RUN, history=conversation(talked().state)))
+    follower = Run(state=Absent(run_id=RUN, history=build_conversation(talked().state)))
     follower.give(start(prompt="next", interactive=True))
     follower.give(answered(follower.state, "done"))
     assert follower.live.facts.inherited_messages == 10
@@ -644,13 +652,13 @@ def test_a_run_that_was_compacted_counts_only_what_is_its_own() -> None:
 def test_a_childs_compaction_is_its_own_then_its_parents_then_what_the_spawn_says() -> None:
     child = replace(DEFINITION, compaction=Compaction(enabled=True, keep_last_n=2, target_percentage=30))
     parent = replace(DEFINITION, compaction=Compaction(enabled=False, autocompact_at_pct=70))
-    spawned = inherited(child, parent, '{"keep_last_n": 9, "enabled": "yes", "model": "small"}')
+    spawned = inherit_definition(child, parent, '{"keep_last_n": 9, "enabled": "yes", "model": "small"}')
     assert spawned.compaction == Compaction(
         enabled=False, keep_last_n=9, target_percentage=30, autocompact_at_pct=70, model="small"
     )
-    assert inherited(DEFINITION, DEFINITION).compaction is None
+    assert inherit_definition(DEFINITION, DEFINITION).compaction is None
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", "[" * 100_000, "null"])
 def test_wishes_that_are_none_are_not_heard(text: str) -> None:
-    assert wishes_of(text) is None
+    assert parse_overrides(text) is None

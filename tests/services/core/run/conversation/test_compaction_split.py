@@ -8,13 +8,13 @@ from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, 
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.conversation.compaction_split import (
-    Split,
-    compacted,
+    CompactionSplit,
+    apply_split,
     estimate_tokens,
-    is_fresh,
-    is_made,
-    left_out,
-    split,
+    is_summary_only,
+    is_user_input,
+    omitted_messages,
+    plan_split,
 )
 from tests.services.core.run.given import assert_legal
 
@@ -40,7 +40,7 @@ LONG_TASK = (user("task"), *turn(1), *turn(2), *turn(3), *turn(4))
 
 def cut(messages: tuple[Message, ...], **more: object) -> int | None:
     """The first message that is kept; None when nothing is left out."""
-    how = split(messages, **{"keep_last_n": 4, "keep_first": True, **more})  # type: ignore[arg-type]
+    how = plan_split(messages, **{"keep_last_n": 4, "keep_first": True, **more})  # type: ignore[arg-type]
     return None if how is None else len(messages) - how.keep_n
 
 
@@ -61,9 +61,9 @@ def test_results_of_calls_are_no_text_of_a_person() -> None:
 
 
 def test_the_result_is_a_pinned_text_with_the_summary_a_word_of_thanks_and_the_tail() -> None:
-    how = split(CHAT, keep_last_n=4, keep_first=True)
-    assert how == Split(keep_n=4, keep_first=True)
-    found = compacted(CHAT, "they <talked>", how)
+    how = plan_split(CHAT, keep_last_n=4, keep_first=True)
+    assert how == CompactionSplit(keep_n=4, keep_first=True)
+    found = apply_split(CHAT, "they <talked>", how)
     assert [message.role for message in found] == ["user", "assistant", "user", "assistant", "user", "assistant"]
     assert found[0].blocks[0] == TextBlock(text="task")
     said = found[0].blocks[1]
@@ -73,12 +73,12 @@ def test_the_result_is_a_pinned_text_with_the_summary_a_word_of_thanks_and_the_t
 
 
 def test_without_keep_first_only_the_summary_is_in_front() -> None:
-    how = split(CHAT, keep_last_n=4, keep_first=False)
+    how = plan_split(CHAT, keep_last_n=4, keep_first=False)
     assert how is not None
-    (only,) = compacted(CHAT, "s", how)[0].blocks
+    (only,) = apply_split(CHAT, "s", how)[0].blocks
     assert isinstance(only, TextBlock)
     assert only.is_summary
-    assert left_out(CHAT, how) == CHAT[:4]
+    assert omitted_messages(CHAT, how) == CHAT[:4]
 
 
 def test_the_kept_tail_is_capped_before_it_is_chosen() -> None:
@@ -91,9 +91,9 @@ def test_the_kept_tail_is_capped_before_it_is_chosen() -> None:
 def test_a_long_chain_of_calls_is_divided_between_its_turns() -> None:
     """Lesson of the reference: one task with many calls has no second text to begin a tail with."""
     assert cut(LONG_TASK) == 5
-    how = split(LONG_TASK, keep_last_n=4, keep_first=True)
+    how = plan_split(LONG_TASK, keep_last_n=4, keep_first=True)
     assert how is not None
-    found = compacted(LONG_TASK, "s", how)
+    found = apply_split(LONG_TASK, "s", how)
     assert [message.role for message in found] == ["user", "assistant", "user", "assistant", "user"]
     assert_legal(found)
 
@@ -113,16 +113,16 @@ def test_more_kept_than_there_is_leaves_nothing_to_do() -> None:
 
 
 def test_a_second_compaction_pins_the_task_and_not_the_summary() -> None:
-    how = split(CHAT, keep_last_n=4, keep_first=True)
+    how = plan_split(CHAT, keep_last_n=4, keep_first=True)
     assert how is not None
-    once = compacted(CHAT, "first summary", how)
+    once = apply_split(CHAT, "first summary", how)
     longer = (*once, user("u4"), agent("a4"), user("u5"), agent("a5"))
-    again = split(longer, keep_last_n=4, keep_first=True)
+    again = plan_split(longer, keep_last_n=4, keep_first=True)
     assert again is not None
-    twice = compacted(longer, "second summary", again)
+    twice = apply_split(longer, "second summary", again)
     assert twice[0].blocks[0] == TextBlock(text="task")
     assert len(twice[0].blocks) == 2
-    assert "first summary" in str(left_out(longer, again))
+    assert "first summary" in str(omitted_messages(longer, again))
     assert "first summary" not in str(twice)
 
 
@@ -178,21 +178,21 @@ def test_any_compaction_is_legal_keeps_pairs_and_loses_nothing_silently(
     messages: tuple[Message, ...], keep_last_n: int, keep_first: bool, tail_tokens_max: int
 ) -> None:
     assert_legal(messages)
-    how = split(messages, keep_last_n=keep_last_n, keep_first=keep_first, tail_tokens_max=tail_tokens_max)
+    how = plan_split(messages, keep_last_n=keep_last_n, keep_first=keep_first, tail_tokens_max=tail_tokens_max)
     if how is None:
         return
-    found = compacted(messages, "s", how)
+    found = apply_split(messages, "s", how)
     assert_legal(found)
     # Whoever is to be answered still ends the list, so a model that is called next has something to answer.
     assert found[-1].role == messages[-1].role
     assert found[len(found) - how.keep_n :] == messages[len(messages) - how.keep_n :]
     # Every message is kept, pinned, or stood for by the summary.
-    gone = len(messages) - how.keep_n - len(left_out(messages, how))
+    gone = len(messages) - how.keep_n - len(omitted_messages(messages, how))
     assert gone == (1 if how.keep_first else 0)
-    assert left_out(messages, how)
-    first = next(message for message in messages if is_fresh(message))
+    assert omitted_messages(messages, how)
+    first = next(message for message in messages if is_user_input(message))
     assert (found[0].blocks[: len(first.blocks)] == first.blocks) or not keep_first or first in found
-    assert not any(is_made(message) for message in found[2:])
+    assert not any(is_summary_only(message) for message in found[2:])
 
 
 @settings(max_examples=400, deadline=None)
@@ -200,11 +200,11 @@ def test_any_compaction_is_legal_keeps_pairs_and_loses_nothing_silently(
 def test_the_tail_is_within_its_bound_unless_a_shorter_one_could_not_be(
     messages: tuple[Message, ...], keep_last_n: int, keep_first: bool, tail_tokens_max: int
 ) -> None:
-    how = split(messages, keep_last_n=keep_last_n, keep_first=keep_first, tail_tokens_max=tail_tokens_max)
+    how = plan_split(messages, keep_last_n=keep_last_n, keep_first=keep_first, tail_tokens_max=tail_tokens_max)
     if how is None or not tail_tokens_max:
         return
     tail = messages[len(messages) - how.keep_n :]
-    starts = [at for at, message in enumerate(tail) if message.role == "assistant" or is_fresh(message)]
+    starts = [at for at, message in enumerate(tail) if message.role == "assistant" or is_user_input(message)]
     assert estimate_tokens(tail) <= tail_tokens_max or starts == [0]
 
 
@@ -214,8 +214,8 @@ def test_doing_it_twice_changes_nothing(
     messages: tuple[Message, ...], keep_last_n: int, keep_first: bool, tail_tokens_max: int
 ) -> None:
     wishes = {"keep_last_n": keep_last_n, "keep_first": keep_first, "tail_tokens_max": tail_tokens_max}
-    how = split(messages, **wishes)  # type: ignore[arg-type]
+    how = plan_split(messages, **wishes)  # type: ignore[arg-type]
     if how is None:
         return
-    once = compacted(messages, "s", how)
-    assert split(once, **wishes) is None  # type: ignore[arg-type]
+    once = apply_split(messages, "s", how)
+    assert plan_split(once, **wishes) is None  # type: ignore[arg-type]

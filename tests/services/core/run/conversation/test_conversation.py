@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.state import Absent, State
 from tests.services.core.run.given import (
     DEFINITION,
@@ -64,12 +64,12 @@ def _given(run: Run, *orders: object) -> Run:
 
 @pytest.mark.parametrize("make", ENDS.values(), ids=ENDS.keys())
 def test_the_conversation_is_legal_however_the_run_stands(make: Callable[[], Run]) -> None:
-    assert_legal(conversation(make().state))
+    assert_legal(build_conversation(make().state))
 
 
 @pytest.mark.parametrize("make", ENDS.values(), ids=ENDS.keys())
 def test_a_run_that_goes_on_from_there_is_legal_in_every_turn(make: Callable[[], Run]) -> None:
-    following = Run(state=Absent(run_id="r_tok-2", history=conversation(make().state)))
+    following = Run(state=Absent(run_id="r_tok-2", history=build_conversation(make().state)))
     following.give(start(prompt="and now?"))
     assert_legal(following.live.facts.messages)
     following.give(answered(following.state, "", *calls("A")))
@@ -80,7 +80,9 @@ def test_a_run_that_goes_on_from_there_is_legal_in_every_turn(make: Callable[[],
 def results(state: State) -> list[tuple[str, bool]]:
     """Text and error mark of the results in the last message."""
     return [
-        (block.text, block.is_error) for block in conversation(state)[-1].blocks if isinstance(block, ToolResultBlock)
+        (block.text, block.is_error)
+        for block in build_conversation(state)[-1].blocks
+        if isinstance(block, ToolResultBlock)
     ]
 
 
@@ -106,7 +108,7 @@ def test_a_result_in_the_blob_store_is_kept_with_its_reference() -> None:
     run = at_tools("A", "B")
     run.give(returned(run.state, 0, "", text_blob=ref))
     run.give(cancel())
-    blocks = conversation(run.state)[-1].blocks
+    blocks = build_conversation(run.state)[-1].blocks
     assert getattr(blocks[0], "blob", None) == ref
 
 
@@ -116,7 +118,7 @@ def test_a_chain_of_runs_keeps_everything_that_was_said() -> None:
         run = Run(state=Absent(run_id=f"r_tok-{number}", history=history))
         run.give(start(prompt=f"question {number}"))
         run.give(answered(run.state, f"answer {number}"))
-        history = conversation(run.state)
+        history = build_conversation(run.state)
     texts = [block.text for message in history for block in message.blocks if isinstance(block, TextBlock)]
     assert texts == ["question 0", "answer 0", "question 1", "answer 1", "question 2", "answer 2"]
 
@@ -126,4 +128,4 @@ def test_a_run_that_failed_after_a_lost_owner_is_legal() -> None:
     run.give(recover())
     run.give(returned(run.state, 0))
     run.give(erred(run.state))
-    assert_legal(conversation(run.state))
+    assert_legal(build_conversation(run.state))

@@ -12,8 +12,8 @@ from loomlog.services.core.run.conversation.prompt import (
     BLOCK_TYPES,
     UNTRUSTED_KINDS,
     fence,
-    fenced,
-    fenced_result,
+    fence_content,
+    fence_tool_result,
     first_message,
     label_of,
 )
@@ -56,7 +56,7 @@ def trusted(text: str) -> ContentBlock:
 
 @given(HOSTILE, KINDS)
 def test_no_text_can_close_its_own_fence(text: str, kind: str) -> None:
-    shown = fenced(untrusted(text, kind))
+    shown = fence_content(untrusted(text, kind))
     label = label_of(untrusted(text, kind))
     assert shown.startswith(f"<{label}>\n")
     assert shown.endswith(f"\n</{label}>")
@@ -86,14 +86,14 @@ def test_a_label_is_one_of_the_known_kinds(kind: str) -> None:
 def test_only_trusted_text_is_trusted_whatever_else_a_block_calls_itself(kind: str, text: str) -> None:
     """A typo in the type must not open the fence."""
     assert label_of(ContentBlock(type=kind, text=text)) in UNTRUSTED_KINDS
-    assert fenced(ContentBlock(type=kind, text=text)).startswith("<untrusted>")
+    assert fence_content(ContentBlock(type=kind, text=text)).startswith("<untrusted>")
 
 
 @given(HOSTILE)
 def test_trusted_text_passes_as_it_is(text: str) -> None:
-    assert fenced(trusted(text)) == text
+    assert fence_content(trusted(text)) == text
     # A kind does not make it less trusted, and it is not shown.
-    assert fenced(ContentBlock(type="trusted-text", text=text, kind="web_content")) == text
+    assert fence_content(ContentBlock(type="trusted-text", text=text, kind="web_content")) == text
 
 
 def test_all_user_segments_are_one_message_in_order() -> None:
@@ -171,7 +171,7 @@ ENDS = re.compile(r"<\s*/?\s*tool_output", re.IGNORECASE)
     )
 )
 def test_what_a_tool_gave_cannot_leave_its_fence(text: str) -> None:
-    shown = fenced_result(text, "Read")
+    shown = fence_tool_result(text, "Read")
     head, tail = '<tool_output tool="Read">\n', "\n</tool_output>"
     assert shown.startswith(head)
     assert shown.endswith(tail)
@@ -180,11 +180,11 @@ def test_what_a_tool_gave_cannot_leave_its_fence(text: str) -> None:
 
 def test_the_rest_of_what_a_tool_gave_is_shown_as_it_is() -> None:
     page = "<div>a &lt; b && c</div>\n"
-    assert fenced_result(page, "Read") == f'<tool_output tool="Read">\n{page}\n</tool_output>'
+    assert fence_tool_result(page, "Read") == f'<tool_output tool="Read">\n{page}\n</tool_output>'
 
 
 @pytest.mark.parametrize(
     ("tool", "named"), [("mcp__a__b.c:d-1", "mcp__a__b.c:d-1"), ('x">\n', "x___"), ("é", "_"), ("n" * 500, "n" * 128)]
 )
 def test_a_name_that_a_model_made_up_breaks_no_fence(tool: str, named: str) -> None:
-    assert fenced_result("t", tool).split("\n")[0] == f'<tool_output tool="{named}">'
+    assert fence_tool_result("t", tool).split("\n")[0] == f'<tool_output tool="{named}">'

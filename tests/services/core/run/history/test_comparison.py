@@ -3,13 +3,13 @@
 from typing import Any
 
 from loomlog.schemas.generated.values import AgentDefinition, ForkPoint
-from loomlog.services.core.run.history.comparison import compared, steps_of
-from loomlog.services.core.run.history.replay import Replayed, replay
+from loomlog.services.core.run.history.comparison import compare_runs, steps_of
+from loomlog.services.core.run.history.replay import ReplayResult, replay
 from tests.projections.stories import Partition, a3x2, call, completed, replied, requested, started
 from tests.services.core.run.history.test_replay import accepted
 
 
-def told(*events: Any, run_id: str = "r_1", history: Any = ()) -> Replayed:
+def told(*events: Any, run_id: str = "r_1", history: Any = ()) -> ReplayResult:
     partition = Partition()
     partition.claim()
     partition.add(run_id, *events)
@@ -18,39 +18,39 @@ def told(*events: Any, run_id: str = "r_1", history: Any = ()) -> Replayed:
     return replayed
 
 
-def short(text: str = "Hi!", prompt: str = "hello", **more: Any) -> Replayed:
+def short(text: str = "Hi!", prompt: str = "hello", **more: Any) -> ReplayResult:
     return told(started(prompt=prompt), requested(1), replied(1, text, **more), completed())
 
 
 def test_a_run_is_the_same_as_itself() -> None:
-    found = compared(short(), short())
-    assert found.same
-    assert [pair.differs for pair in found.steps] == [(), ()]
+    found = compare_runs(short(), short())
+    assert found.is_same
+    assert [pair.differing_fields for pair in found.steps] == [(), ()]
 
 
 def test_they_differ_from_the_first_step_that_says_something_else_on() -> None:
-    found = compared(told(*a3x2("r_1")), short())
-    assert found.first is not None
-    later = found.steps[found.first :]
-    assert all(pair.differs for pair in later)
+    found = compare_runs(told(*a3x2("r_1")), short())
+    assert found.first_difference is not None
+    later = found.steps[found.first_difference :]
+    assert all(pair.differing_fields for pair in later)
     assert later[-1].b is None
-    assert later[-1].differs == ("only in one",)
+    assert later[-1].differing_fields == ("only in one",)
 
 
 def test_what_is_equal_again_after_they_parted_is_not_called_the_same() -> None:
-    found = compared(short(prompt="one"), short(prompt="two"))
-    assert [pair.differs for pair in found.steps] == [("text",), ("after they parted",)]
+    found = compare_runs(short(prompt="one"), short(prompt="two"))
+    assert [pair.differing_fields for pair in found.steps] == [("text",), ("after they parted",)]
 
 
 def test_figures_alone_differ_without_parting() -> None:
-    found = compared(short(cost_micros=7), short(cost_micros=9))
-    assert [pair.differs for pair in found.steps] == [(), ("cost_micros",)]
-    assert found.first == 1
+    found = compare_runs(short(cost_micros=7), short(cost_micros=9))
+    assert [pair.differing_fields for pair in found.steps] == [(), ("cost_micros",)]
+    assert found.first_difference == 1
 
 
 def test_the_definition_and_the_outcome_are_compared_by_field() -> None:
     other = AgentDefinition(name="writer", provider="mock", model="tiny", system_prompt="You write.", sha256="cd" * 32)
-    found = compared(short(), told(started(definition=other), requested(1), replied(1, "Hi!")))
+    found = compare_runs(short(), told(started(definition=other), requested(1), replied(1, "Hi!")))
     assert [one.name for one in found.definition] == ["model", "sha256"]
     assert {one.name: (one.a, one.b) for one in found.outcome}["status"] == ("completed", "running")
     assert found.system == ()
@@ -67,8 +67,8 @@ def test_a_fork_lines_up_with_its_origin_and_its_shared_answers_have_no_figures_
         run_id="r_1-f",
         history=origin.history,
     )
-    found = compared(origin, fork)
-    assert found.first == 2
+    found = compare_runs(origin, fork)
+    assert found.first_difference == 2
     assert [(pair.a is None, pair.b is None) for pair in found.steps] == [(False, False)] * 2 + [(True, False)] * 2
     shared, own = steps_of(fork)[1], steps_of(fork)[3]
     assert (shared.turn, shared.seq, own.turn, own.seq) == (0, 0, 1, 3)
@@ -83,10 +83,10 @@ def test_calls_and_their_results_are_steps_with_names() -> None:
 
 
 def test_another_input_of_a_call_is_a_difference() -> None:
-    def asking(text: str) -> Replayed:
+    def asking(text: str) -> ReplayResult:
         return told(started(), requested(1), replied(1, "", call("c1", text=text)))
 
-    assert compared(asking('{"city": "Paris"}'), asking('{"city": "Rome"}')).first == 1
+    assert compare_runs(asking('{"city": "Paris"}'), asking('{"city": "Rome"}')).first_difference == 1
 
 
 def test_an_answer_without_a_word_has_no_step_and_shifts_nothing() -> None:

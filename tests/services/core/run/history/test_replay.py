@@ -5,8 +5,8 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import RunPosition
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.services.core.run.history import replay as history_replay
-from loomlog.services.core.run.history.replay import Replayed, replay
-from loomlog.services.core.run.lifecycle.fork import origin_of
+from loomlog.services.core.run.history.replay import ReplayResult, replay
+from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from tests.projections.stories import Partition, a3x2, completed, eventful, replied, requested, returned, started
 
 
@@ -91,7 +91,7 @@ def test_a_run_that_goes_on_begins_with_what_was_said_before():
     first = replay("r_1", run_of(started(prompt="What is a log?"), requested(1), replied(1, "A list."), completed()))
     where = RunPosition(run_id="r_1", first_offset=1, last_offset=4)
     events = run_of(started("r_2", prompt="And then?", continues=where), requested(1), run_id="r_2")
-    assert origin_of(local_codec().decode(events[0].value).record) == where
+    assert conversation_origin(local_codec().decode(events[0].value).record) == where
     alone, together = replay("r_2", events), replay("r_2", events, history=first.history)
     assert alone.state_sha256 != together.state_sha256
     texts = [block.text for message in _messages(together) for block in message.blocks]
@@ -99,8 +99,8 @@ def test_a_run_that_goes_on_begins_with_what_was_said_before():
 
 
 def test_a_run_of_its_own_continues_nothing():
-    assert origin_of(started()) is None
+    assert conversation_origin(started()) is None
 
 
-def _messages(replayed: Replayed) -> tuple[Any, ...]:
+def _messages(replayed: ReplayResult) -> tuple[Any, ...]:
     return replayed.history

@@ -15,12 +15,12 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import Order, Woken
-from loomlog.services.core.run.interrupts.interruptions import id_of, problem_of_answer, wish_of
-from loomlog.services.core.run.lifecycle.timers import wakes_at
+from loomlog.services.core.run.commands import RunCommand, RunTimerFired
+from loomlog.services.core.run.interrupts.interruptions import answer_error, interrupt_id_for, parse_request
+from loomlog.services.core.run.lifecycle.timers import next_timer_at
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Paused
-from loomlog.services.core.run.tools.unknown_outcome import open_keys
+from loomlog.services.core.run.tools.unknown_outcome import open_call_keys
 from tests.services.core.run.asking import ASKER, QUESTION, TERMS, asking, question, responds, results, turn, waiting
 from tests.services.core.run.given import (
     DEFINITION,
@@ -47,14 +47,24 @@ def test_a_question_is_opened_with_the_answer_of_the_model_and_nothing_is_called
     assert (opened.kind, opened.question, opened.options) == ("question", "Shall I?", ("yes", "no"))
     assert (opened.context, opened.priority, opened.expires_at_ms) == ("c", "high", NOW + 800)
     assert [type(effect) for effect in run.effects] == [CallModel]
-    assert open_keys(run.state) == []
+    assert open_call_keys(run.state) == []
 
 
 def test_the_id_is_that_of_its_place_and_in_the_known_form() -> None:
-    assert waiting(asking()) == [id_of(RUN, 1, 0)]
-    assert id_of(RUN, 1, 0).startswith("intr_")
-    assert len(id_of(RUN, 1, 0)) == len("intr_") + 24
-    assert len({id_of(RUN, 1, 0), id_of(RUN, 1, 1), id_of(RUN, 2, 0), id_of("r_other", 1, 0)}) == 4
+    assert waiting(asking()) == [interrupt_id_for(RUN, 1, 0)]
+    assert interrupt_id_for(RUN, 1, 0).startswith("intr_")
+    assert len(interrupt_id_for(RUN, 1, 0)) == len("intr_") + 24
+    assert (
+        len(
+            {
+                interrupt_id_for(RUN, 1, 0),
+                interrupt_id_for(RUN, 1, 1),
+                interrupt_id_for(RUN, 2, 0),
+                interrupt_id_for("r_other", 1, 0),
+            }
+        )
+        == 4
+    )
 
 
 def test_an_answer_ends_it_with_the_result_and_the_next_call_in_one_decision() -> None:
@@ -94,9 +104,9 @@ def test_a_declined_question_is_no_error_for_the_model() -> None:
 
 def test_a_question_times_out_with_an_error_at_its_alarm() -> None:
     run = asking({**QUESTION, "timeout_ms": 800})
-    assert wakes_at(run.state) == NOW + 800
-    assert run.give(Woken(at_ms=NOW + 799)) == []
-    events = run.give(Woken(at_ms=NOW + 800))
+    assert next_timer_at(run.state) == NOW + 800
+    assert run.give(RunTimerFired(at_ms=NOW + 799)) == []
+    events = run.give(RunTimerFired(at_ms=NOW + 800))
     assert kinds(events) == ["InterruptionClosed", "ToolReturned", "ModelCallRequested"]
     assert (results(run)[0].is_error, results(run)[0].outcome) == (True, "timeout")
     assert isinstance(events[0], InterruptionClosed)
@@ -108,7 +118,7 @@ def test_an_answer_that_comes_after_the_time_but_before_the_alarm_is_too_late() 
     [closed, *_] = run.give(responds(at_ms=NOW + 800))
     assert isinstance(closed, InterruptionClosed)
     assert (closed.status, closed.answer) == ("timed_out", "")
-    assert run.give(Woken(at_ms=NOW + 800)) == []
+    assert run.give(RunTimerFired(at_ms=NOW + 800)) == []
 
 
 @pytest.mark.parametrize(
@@ -116,10 +126,10 @@ def test_an_answer_that_comes_after_the_time_but_before_the_alarm_is_too_late() 
     [
         (responds(), "interrupt_closed"),
         (responds("", disposition="declined"), "interrupt_closed"),
-        (Woken(at_ms=NOW + 60_000), "interrupt_expired"),
+        (RunTimerFired(at_ms=NOW + 60_000), "interrupt_expired"),
     ],
 )
-def test_a_second_answer_is_refused_and_says_why(ended_by: Order, code: str) -> None:
+def test_a_second_answer_is_refused_and_says_why(ended_by: RunCommand, code: str) -> None:
     run = asking()
     run.give(ended_by)
     before = run.state
@@ -137,7 +147,7 @@ def test_the_same_answer_sent_again_changes_nothing_and_is_not_refused() -> None
 
 def test_an_answer_that_was_not_offered_is_refused_and_the_question_waits_on() -> None:
     run = asking()
-    [refusal] = run.give(responds("maybe", problem=problem_of_answer("maybe", ("yes", "no"))))
+    [refusal] = run.give(responds("maybe", problem=answer_error("maybe", ("yes", "no"))))
     assert isinstance(refusal, CommandRefused)
     assert refusal.code == "invalid_answer"
     assert waiting(run) == [question()]
@@ -156,7 +166,7 @@ def test_an_answer_that_was_not_offered_is_refused_and_the_question_waits_on() -
     ],
 )
 def test_which_answers_can_be_taken(answer: str, options: tuple[str, ...], is_fine: bool) -> None:
-    assert (problem_of_answer(answer, options) == "") is is_fine
+    assert (answer_error(answer, options) == "") is is_fine
 
 
 @pytest.mark.parametrize("run", [asking(), begun(), asking({"op": "notify", "question": "so"})])
@@ -241,11 +251,11 @@ def test_a_call_that_makes_no_sense_is_told_so_and_the_turn_goes_on(call: dict[s
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"op":"ask","question":"q","timeout_ms":Infinity}', "nul"])
 def test_arguments_nobody_can_read_are_a_problem_and_no_crash(text: str) -> None:
-    assert wish_of(0, text).problem
+    assert parse_request(0, text).problem
 
 
 def test_null_and_zero_mean_that_nothing_was_given() -> None:
-    wish = wish_of(0, '{"op":"ask","question":"q","options":null,"timeout_ms":0,"priority":null}')
+    wish = parse_request(0, '{"op":"ask","question":"q","options":null,"timeout_ms":0,"priority":null}')
     assert (wish.problem, wish.options, wish.timeout_ms, wish.priority) == ("", (), 0, "normal")
     [*_, opened] = asking({"op": "ask", "question": "q", "timeout_ms": 0}).events
     assert isinstance(opened, InterruptionOpened)
@@ -291,7 +301,7 @@ def test_a_question_that_has_ended_cannot_be_taken_back_any_more() -> None:
 
 
 def test_a_run_cannot_take_back_what_another_run_asks() -> None:
-    run = asking({"op": "cancel", "interrupt_id": id_of("r_other", 1, 0)})
+    run = asking({"op": "cancel", "interrupt_id": interrupt_id_for("r_other", 1, 0)})
     [result] = results(run)
     assert result.is_error
     assert "no such question" in result.text
@@ -320,10 +330,10 @@ def test_a_quarantined_run_neither_hears_an_answer_nor_expires_until_it_is_relea
     run = asking({**QUESTION, "timeout_ms": 800})
     run.give(quarantine())
     assert run.give(responds()) == []
-    assert run.give(Woken(at_ms=NOW + 800)) == []
+    assert run.give(RunTimerFired(at_ms=NOW + 800)) == []
     run.give(release())
     assert waiting(run) == [question()]
-    assert kinds(run.give(Woken(at_ms=NOW + 800)))[0] == "InterruptionClosed"
+    assert kinds(run.give(RunTimerFired(at_ms=NOW + 800)))[0] == "InterruptionClosed"
 
 
 def test_the_end_of_a_run_closes_its_questions_first() -> None:
@@ -336,16 +346,16 @@ def test_the_end_of_a_run_closes_its_questions_first() -> None:
 
 def test_a_run_out_of_time_closes_its_questions_first() -> None:
     run = asking(QUESTION, "Read", run_timeout_s=1)
-    assert kinds(run.give(Woken(at_ms=NOW + 1_000))) == ["InterruptionClosed", "RunFailed"]
+    assert kinds(run.give(RunTimerFired(at_ms=NOW + 1_000))) == ["InterruptionClosed", "RunFailed"]
 
 
 def test_the_time_of_a_run_stands_still_while_only_people_are_waited_for() -> None:
     run = asking(QUESTION, "Read", run_timeout_s=10)
-    assert wakes_at(run.state) == NOW + 10_000
+    assert next_timer_at(run.state) == NOW + 10_000
     run.give(replace(returned(run.state, 1), at_ms=NOW + 4_000))
-    assert wakes_at(run.state) == NOW + 60_000
+    assert next_timer_at(run.state) == NOW + 60_000
     run.give(responds(at_ms=NOW + 50_000))
-    assert wakes_at(run.state) == NOW + 50_000 + 6_000
+    assert next_timer_at(run.state) == NOW + 50_000 + 6_000
 
 
 def test_a_state_that_asks_comes_back_from_its_bytes() -> None:
@@ -360,10 +370,10 @@ def test_a_state_that_asks_comes_back_from_its_bytes() -> None:
 
 def test_a_run_remembers_a_bounded_number_of_questions_that_have_ended() -> None:
     run = begun(replace(ASKER, unbounded_iterations=True))
-    for number in range(1, limits.SETTLED_KEPT + 3):
+    for number in range(1, limits.CLOSED_QUESTIONS_KEPT + 3):
         turn(run, QUESTION)
         run.give(responds(to=question(at_turn=number), command_id=f"a{number}"))
-    assert len(run.live.facts.settled) == limits.SETTLED_KEPT
+    assert len(run.live.facts.closed_questions) == limits.CLOSED_QUESTIONS_KEPT
     [refusal] = run.give(responds(to=question(at_turn=1), command_id="late"))
     assert isinstance(refusal, CommandRefused)
     assert refusal.code == "not_found"

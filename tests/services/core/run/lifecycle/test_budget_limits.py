@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from loomlog.schemas.generated.run_events import LimitReached, RunFailed, RunRefused
 from loomlog.schemas.generated.values import LimitNotice
-from loomlog.services.core.run.commands import OverBudget
+from loomlog.services.core.run.commands import BudgetExceeded
 from loomlog.services.core.run.state import Ended
 from tests.services.core.run.given import NOW, Run, answered, begun, calls, kinds, parked, returned, start
 
@@ -13,8 +13,8 @@ HARD = LimitNotice(scope="user", scope_id="alice", severity="hard", used=18, lim
 WIDER = LimitNotice(scope="tenant", scope_id="acme", severity="soft", used=50, limit=50, message="wide")
 
 
-def over(turn: int = 1, attempt: int = 1) -> OverBudget:
-    return OverBudget(at_ms=NOW, turn=turn, attempt=attempt, notice=HARD)
+def over(turn: int = 1, attempt: int = 1) -> BudgetExceeded:
+    return BudgetExceeded(at_ms=NOW, turn=turn, attempt=attempt, notice=HARD)
 
 
 def test_a_soft_limit_is_told_after_the_answer_that_reached_it_and_the_run_goes_on() -> None:
@@ -48,7 +48,7 @@ def test_a_refusal_of_another_attempt_changes_nothing() -> None:
 
 
 def test_a_run_does_not_begin_when_nothing_is_left() -> None:
-    events = Run().give(replace(start(), exhausted=HARD))
+    events = Run().give(replace(start(), exhausted_limit=HARD))
     assert kinds(events) == ["RunRefused"]
     refusal = events[0]
     assert isinstance(refusal, RunRefused)
@@ -58,6 +58,6 @@ def test_a_run_does_not_begin_when_nothing_is_left() -> None:
 def test_what_is_wrong_with_the_request_is_said_before_the_limit() -> None:
     order = start()
     command = replace(order.command, prompt="", segments=())
-    refusal = Run().give(replace(order, command=command, exhausted=HARD))[0]
+    refusal = Run().give(replace(order, command=command, exhausted_limit=HARD))[0]
     assert isinstance(refusal, RunRefused)
     assert refusal.code == "bad_request"

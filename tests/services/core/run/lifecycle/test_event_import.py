@@ -8,9 +8,9 @@ import pytest
 from loomlog.schemas.generated.run_commands import ImportRun
 from loomlog.schemas.generated.run_events import Event, RunCancelled, RunRestored, RunStarted
 from loomlog.schemas.generated.values import ImportOrigin
-from loomlog.services.core.run.commands import Import
+from loomlog.services.core.run.commands import ImportCommand
 from loomlog.services.core.run.decide import decide
-from loomlog.services.core.run.lifecycle.event_import import HISTORY_ONLY, is_import
+from loomlog.services.core.run.lifecycle.event_import import HISTORY_ONLY, is_importing
 from loomlog.services.core.run.state import Ended
 from loomlog.services.runtime.run.family import RunFamily
 from tests.services.core.run.given import (
@@ -37,11 +37,11 @@ ORIGIN = ImportOrigin(
 )
 
 
-def telling(events: list[Event], *, first: int = 1, total: int = 0, seq: int = 0) -> Import:
+def telling(events: list[Event], *, first: int = 1, total: int = 0, seq: int = 0) -> ImportCommand:
     origin = replace(ORIGIN, events=total or len(events))
     command = ImportRun(envelope=ENVELOPE, run_id=RUN, origin=origin, first_seq=first, events=())
     times = tuple(NOW + at for at in range(len(events)))
-    return Import(at_ms=NOW, command=command, events=tuple(events), times=times, next_seq=seq or first)
+    return ImportCommand(at_ms=NOW, command=command, events=tuple(events), times=times, next_seq=seq or first)
 
 
 def test_a_history_is_told_as_it_was_with_where_it_happened() -> None:
@@ -52,8 +52,8 @@ def test_a_history_is_told_as_it_was_with_where_it_happened() -> None:
     first = here.events[0]
     assert isinstance(first, RunStarted)
     assert first.imported_from == ORIGIN
-    assert is_import(here.state)
-    assert not is_import(there.state)
+    assert is_importing(here.state)
+    assert not is_importing(there.state)
 
 
 def test_nothing_of_it_is_done() -> None:

@@ -18,11 +18,17 @@ from loomlog.schemas.generated.values import (
     Sampling,
     Segment,
 )
-from loomlog.services.core.run.commands import Fork, Origin, Refusal
-from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.commands import CommandRefusal, ForkCommand, ForkOrigin
+from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.evolve import evolve
-from loomlog.services.core.run.lifecycle.fork import content_sha256, needs_text, origin_of, overridden, problem_at
+from loomlog.services.core.run.lifecycle.fork import (
+    content_sha256,
+    conversation_origin,
+    fork_point_error,
+    needs_text,
+    override_definition,
+)
 from loomlog.services.core.run.react import CallModel, react
 from loomlog.services.core.run.state import Absent, AwaitingModel, State
 from tests.services.core.run.given import (
@@ -50,7 +56,7 @@ from tests.services.core.run.given import (
 FORK = "r_tok-f"
 
 
-def origin(run: Run, at: int = 0) -> Origin:
+def origin(run: Run, at: int = 0) -> ForkOrigin:
     """The run as it was after its event `at`; 0 is its newest."""
     seq = at or len(run.events)
     state: State = Absent(run_id=RUN)
@@ -59,14 +65,14 @@ def origin(run: Run, at: int = 0) -> Origin:
     started = run.events[0]
     assert isinstance(started, RunStarted)
     point = ForkPoint(run_id=RUN, first_offset=1, last_offset=seq, seq=seq, digest="ab" * 16)
-    return Origin(started=started, state=state, point=point)
+    return ForkOrigin(started=started, state=state, point=point)
 
 
-def fork(found: Origin | None, prompt: str = "", *, definition: Any = DEFINITION, **more: Any) -> Fork:
+def fork(found: ForkOrigin | None, prompt: str = "", *, definition: Any = DEFINITION, **more: Any) -> ForkCommand:
     order = {name: more.pop(name) for name in ("unresolved", "unreadable", "handle_live_run") if name in more}
     at = 1 if found is None else found.point.seq
     command = ForkRun(envelope=ENVELOPE, origin_run_id=RUN, at_seq=at, run_id=FORK, prompt=prompt, **more)
-    return Fork(
+    return ForkCommand(
         at_ms=NOW,
         command=command,
         session_id="s_tok-f",
@@ -77,14 +83,14 @@ def fork(found: Origin | None, prompt: str = "", *, definition: Any = DEFINITION
     )
 
 
-def forked(found: Origin, prompt: str = "", **more: Any) -> Run:
+def forked(found: ForkOrigin, prompt: str = "", **more: Any) -> Run:
     """The fork, folded from its origin's prefix as a reader would."""
-    run = Run(state=Absent(run_id=FORK, history=conversation(found.state)))
+    run = Run(state=Absent(run_id=FORK, history=build_conversation(found.state)))
     run.give(fork(found, prompt, **more))
     return run
 
 
-def refusal(order: Fork) -> RunRefused:
+def refusal(order: ForkCommand) -> RunRefused:
     events = decide(Absent(run_id=FORK), order)
     assert kinds(events) == ["RunRefused"]
     assert isinstance(events[0], RunRefused)
@@ -111,7 +117,7 @@ def test_a_fork_reaches_the_hosts_of_its_origin_and_no_others(hosts: tuple[str, 
 
 @pytest.mark.parametrize("make", [begun, parked, completed, failed, cancelled, through_tools])
 def test_a_run_can_be_forked_wherever_no_call_is_open(make: Any) -> None:
-    assert problem_at(make().state) == ""
+    assert fork_point_error(make().state) == ""
 
 
 @pytest.mark.parametrize(("seq", "missing"), [(3, 2), (4, 2), (5, 2), (6, 1)])
@@ -142,13 +148,13 @@ def test_a_refused_run_and_an_event_that_is_not_there_cannot_be_forked() -> None
     point = ForkPoint(run_id=RUN, first_offset=1, last_offset=1, seq=1, digest="")
     other = begun().events[0]
     assert isinstance(other, RunStarted)
-    assert refusal(fork(Origin(started=other, state=run.state, point=point), "x")).code == "bad_fork_point"
-    assert problem_at(Absent(run_id=RUN)) != ""
+    assert refusal(fork(ForkOrigin(started=other, state=run.state, point=point), "x")).code == "bad_fork_point"
+    assert fork_point_error(Absent(run_id=RUN)) != ""
     assert refusal(fork(None, "x")).code == "not_found"
 
 
 def test_an_origin_that_cannot_be_read_is_told_as_it_is() -> None:
-    found = refusal(fork(None, "x", unreadable=Refusal(code="run_quarantined", message="a gap")))
+    found = refusal(fork(None, "x", unreadable=CommandRefusal(code="run_quarantined", message="a gap")))
     assert (found.code, found.message) == ("run_quarantined", "a gap")
 
 
@@ -199,7 +205,7 @@ def test_the_first_event_names_where_it_left_and_carries_on_in_the_name_of_the_s
     started = forked(found).events[0]
     assert isinstance(started, RunStarted)
     assert started.forked_from == found.point
-    assert (started.continues, origin_of(started)) == (None, found.point)
+    assert (started.continues, conversation_origin(started)) == (None, found.point)
     assert (started.user_id, started.user_tier, started.allowed_hosts) == ("ada", "gold", ("a.example",))
     assert started.metadata == {"k": '"v"'}
     assert (started.session_id, started.agent_id, started.subject) == ("s_tok-f", "a_tok-f", "someone")
@@ -210,13 +216,13 @@ def test_system_texts_of_the_origin_stay_and_its_own_prompt_may_change() -> None
     said = Segment(role="user", content=(ContentBlock(type="trusted-text", text="go"),))
     run = begun(segments=(system, said))
     assert run.live.facts.system == ("Be kind.", "Speak French.")
-    stern = overridden(DEFINITION, DefinitionOverrides(system_prompt="Be stern."), tools=DEFINITION.tools)
+    stern = override_definition(DEFINITION, DefinitionOverrides(system_prompt="Be stern."), tools=DEFINITION.tools)
     made = forked(origin(run), definition=stern)
     assert made.live.facts.system == ("Be stern.", "Speak French.")
-    again = Run(state=Absent(run_id="r_tok-g", history=conversation(made.state)))
+    again = Run(state=Absent(run_id="r_tok-g", history=build_conversation(made.state)))
     first = made.events[0]
     assert isinstance(first, RunStarted)
-    again.give(fork(Origin(started=first, state=made.state, point=origin(run).point)))
+    again.give(fork(ForkOrigin(started=first, state=made.state, point=origin(run).point)))
     assert again.live.facts.system == ("Be kind.", "Speak French.")
 
 
@@ -242,7 +248,7 @@ def test_the_same_fork_again_changes_nothing() -> None:
 
 def test_a_handle_in_use_and_a_definition_that_is_not_there_refuse_the_fork() -> None:
     assert refusal(fork(origin(begun()), handle_live_run="r_x")).code == "agent_id_in_use"
-    gone = Refusal(code="unknown_agent", message="there is none")
+    gone = CommandRefusal(code="unknown_agent", message="there is none")
     assert refusal(fork(origin(begun()), definition=None, unresolved=gone)).code == "unknown_agent"
 
 
@@ -252,7 +258,7 @@ def test_a_handle_in_use_and_a_definition_that_is_not_there_refuse_the_fork() ->
 def test_overrides_change_what_they_name_and_the_hash_tells() -> None:
     definition = replace(DEFINITION, sha256="cd" * 32, sampling=Sampling(temperature=0.5, top_k=3))
     wished = DefinitionOverrides(model="small", sampling=Sampling(temperature=0.0), max_iterations=2)
-    found = overridden(replace(definition, unbounded_iterations=True), wished, tools=("Read",))
+    found = override_definition(replace(definition, unbounded_iterations=True), wished, tools=("Read",))
     assert (found.model, found.provider, found.max_iterations) == ("small", definition.provider, 2)
     assert found.unbounded_iterations is False
     assert found.sampling == Sampling(temperature=0.0, top_k=3)
@@ -262,9 +268,9 @@ def test_overrides_change_what_they_name_and_the_hash_tells() -> None:
 def test_overrides_that_change_nothing_leave_the_definition_and_its_hash() -> None:
     definition = replace(DEFINITION, sha256="cd" * 32)
     same = DefinitionOverrides(model=definition.model)
-    assert overridden(definition, same, tools=definition.tools) is definition
-    assert overridden(definition, None, tools=()) is definition
-    assert overridden(definition, same, tools=()).sha256 != definition.sha256
+    assert override_definition(definition, same, tools=definition.tools) is definition
+    assert override_definition(definition, None, tools=()) is definition
+    assert override_definition(definition, same, tools=()).sha256 != definition.sha256
 
 
 # --- any run, anywhere -----------------------------------------------------------------------------------------------
@@ -290,10 +296,10 @@ def stories(draw: st.DrawFn) -> Run:
 def test_folding_to_any_seq_and_forking_there_shares_exactly_the_prefix(run: Run, data: st.DataObject) -> None:
     seq = data.draw(st.integers(1, len(run.events)))
     found = origin(run, seq)
-    if problem_at(found.state):
+    if fork_point_error(found.state):
         assert refusal(fork(found, "x")).code == "bad_fork_point"
         return
-    shared: tuple[Message, ...] = conversation(found.state)
+    shared: tuple[Message, ...] = build_conversation(found.state)
     prompt = "x" if needs_text(shared) else ""
     made = forked(found, prompt)
     messages = made.live.facts.messages
@@ -305,8 +311,8 @@ def test_folding_to_any_seq_and_forking_there_shares_exactly_the_prefix(run: Run
     made.give(answered(made.state, "done"))
     first = made.events[0]
     assert isinstance(first, RunStarted)
-    again = Run(state=Absent(run_id="r_tok-g", history=conversation(made.state)))
-    again.give(fork(Origin(started=first, state=made.state, point=found.point), "and?"))
+    again = Run(state=Absent(run_id="r_tok-g", history=build_conversation(made.state)))
+    again.give(fork(ForkOrigin(started=first, state=made.state, point=found.point), "and?"))
     assert again.live.facts.messages[: len(messages)] == messages
 
 
@@ -322,6 +328,6 @@ def test_where_a_run_begins_is_read_off_its_first_event() -> None:
     first = begun().events[0]
     assert isinstance(first, RunStarted)
     earlier = RunPosition(run_id="r_0", first_offset=0, last_offset=1)
-    assert origin_of(replace(first, continues=earlier)) == earlier
-    assert origin_of(first) is None
-    assert origin_of(begun().events[1]) is None
+    assert conversation_origin(replace(first, continues=earlier)) == earlier
+    assert conversation_origin(first) is None
+    assert conversation_origin(begun().events[1]) is None

@@ -14,7 +14,7 @@ from loomlog.schemas.generated.run_events import (
     RunResumed,
 )
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import Woken
+from loomlog.services.core.run.commands import RunTimerFired
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, Paused
 from loomlog.services.core.run.tools import unknown_outcome
 from tests.services.core.run.asking import TERMS, asking, responds
@@ -200,7 +200,7 @@ def test_a_retry_is_held_back_and_goes_on_counting() -> None:
 def test_an_answer_is_recorded_during_a_pause_and_the_model_hears_it_after_it() -> None:
     run = asking()
     run.give(pause("look"))
-    assert unknown_outcome.open_keys(run.state) == []
+    assert unknown_outcome.open_call_keys(run.state) == []
     assert kinds(run.give(responds("yes"))) == ["InterruptionClosed", "ToolReturned", "RunPaused"]
     assert kinds(run.give(resume())) == ["RunResumed", "ModelCallRequested"]
 
@@ -208,7 +208,7 @@ def test_an_answer_is_recorded_during_a_pause_and_the_model_hears_it_after_it() 
 def test_a_question_whose_time_is_over_during_a_pause_lets_nothing_begin() -> None:
     run = asking()
     run.give(pause())
-    assert kinds(run.give(Woken(at_ms=NOW + TERMS.default_timeout_ms))) == [
+    assert kinds(run.give(RunTimerFired(at_ms=NOW + TERMS.default_timeout_ms))) == [
         "InterruptionClosed",
         "ToolReturned",
         "RunPaused",
@@ -219,7 +219,7 @@ def test_a_call_of_unknown_outcome_is_settled_during_a_pause_and_made_again_only
     run = at_tools("Pay", classes=("unsafe",), definition=replace(DEFINITION, unknown_outcome="ask"))
     run.give(recover())
     run.give(pause())
-    assert unknown_outcome.open_keys(run.state) == []
+    assert unknown_outcome.open_call_keys(run.state) == []
     (event,) = run.give(resolve(done=False))
     assert isinstance(event, CommandRefused)
     assert (event.code, "resume it first" in event.message) == ("run_paused", True)
@@ -248,24 +248,24 @@ def test_a_call_that_was_lost_with_its_owner_is_not_made_again_while_paused() ->
     assert kinds(run.give(recover())) == ["ModelCallFailed", "RunPaused"]
     assert kinds(run.give(resume())) == ["RunResumed", "ModelCallRequested"]
     assert isinstance(run.state, AwaitingModel)
-    assert (run.state.turn, run.state.attempt, run.state.interruptions) == (1, 2, 1)
+    assert (run.state.turn, run.state.attempt, run.state.lost_attempts) == (1, 2, 1)
 
 
 def test_a_pause_that_came_while_nobody_owned_the_run_is_obeyed_before_anything_is_made_again() -> None:
     run = begun()
-    events = run.give(replace(recover(), obey=obey("all")))
+    events = run.give(replace(recover(), wide_pauses=obey("all")))
     assert kinds(events) == ["RunPauseRequested", "ModelCallFailed", "RunPaused"]
 
 
 def test_a_pause_that_ended_while_nobody_owned_the_run_lets_it_go_on_once() -> None:
     run = Run()
     run.give(replace(start(), pauses=wider("all")))
-    assert kinds(run.give(replace(recover(), obey=obey()))) == ["RunResumed", "ModelCallRequested"]
+    assert kinds(run.give(replace(recover(), wide_pauses=obey()))) == ["RunResumed", "ModelCallRequested"]
 
 
 def test_tool_calls_under_way_are_finished_before_a_pause_also_after_a_take_over() -> None:
     run = at_tools("A", classes=("read",))
-    run.give(replace(recover(), obey=obey("all")))
+    run.give(replace(recover(), wide_pauses=obey("all")))
     assert isinstance(run.state, AwaitingTools)
     assert kinds(run.give(returned(run.state, 0))) == ["ToolReturned", "RunPaused"]
 

@@ -103,7 +103,7 @@ def test_a_release_of_a_run_that_still_cannot_be_folded_quarantines_it_with_the_
     run.give(quarantine("the old reason"))
     (again,) = run.give(release(error="IllegalEvent: two replies"))
     assert again == RunQuarantined(error="IllegalEvent: two replies", record_topic="", record_offset=-1, by="someone")
-    assert run.live.facts.quarantined == "IllegalEvent: two replies"
+    assert run.live.facts.quarantine_error == "IllegalEvent: two replies"
 
 
 def test_a_run_whose_state_does_not_say_so_is_released_all_the_same() -> None:
@@ -130,8 +130,8 @@ def test_a_tool_that_ends_its_process_parks_the_run_also_when_the_model_asks_for
         assert crash(run, number) == ["ToolReturned", "ModelCallRequested"]
         run.give(answered(run.state, "again", *calls("Crash"), classes=("unsafe",)))
     assert crash(run, limits.LOSSES_MAX + 1) == ["RunQuarantined"]
-    assert f"{limits.LOSSES_MAX + 1} processes" in run.live.facts.quarantined
-    assert "Crash (11.0)" in run.live.facts.quarantined
+    assert f"{limits.LOSSES_MAX + 1} processes" in run.live.facts.quarantine_error
+    assert "Crash (11.0)" in run.live.facts.quarantine_error
     assert crash(run, 99) == [], "no restart loop: nothing begins at a take-over"
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from loomlog.schemas.generated.run_events import RunFailed
-from loomlog.services.core.run.commands import Woken
-from loomlog.services.core.run.lifecycle.timers import wakes_at
+from loomlog.services.core.run.commands import RunTimerFired
+from loomlog.services.core.run.lifecycle.timers import next_timer_at
 from loomlog.services.core.run.react import CallModel, CallTool
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, Paused
 from tests.services.core.run.given import (
@@ -42,8 +42,8 @@ def limited(seconds: int = 60, *, interactive: bool = False, agents: int = 0) ->
 
 def test_a_run_fails_when_its_time_is_over_and_what_is_under_way_is_stopped() -> None:
     run = limited()
-    assert wakes_at(run.state) == NOW + MINUTE_MS
-    [failed] = run.give(Woken(at_ms=NOW + MINUTE_MS))
+    assert next_timer_at(run.state) == NOW + MINUTE_MS
+    [failed] = run.give(RunTimerFired(at_ms=NOW + MINUTE_MS))
     assert isinstance(failed, RunFailed)
     assert (failed.code, failed.error) == ("run_timeout", "the run took longer than its 60 s")
     assert isinstance(run.state, Ended)
@@ -52,20 +52,20 @@ def test_a_run_fails_when_its_time_is_over_and_what_is_under_way_is_stopped() ->
 def test_its_time_goes_on_while_tools_work() -> None:
     run = limited()
     run.give(answered(run.state, "", *calls("A")))
-    assert wakes_at(run.state) == NOW + MINUTE_MS
-    assert [type(event) for event in run.give(Woken(at_ms=NOW + MINUTE_MS))] == [RunFailed]
+    assert next_timer_at(run.state) == NOW + MINUTE_MS
+    assert [type(event) for event in run.give(RunTimerFired(at_ms=NOW + MINUTE_MS))] == [RunFailed]
 
 
 @pytest.mark.parametrize("early_ms", [1, MINUTE_MS])
 def test_an_alarm_that_rings_early_changes_nothing(early_ms: int) -> None:
     run = limited()
-    assert run.give(Woken(at_ms=NOW + MINUTE_MS - early_ms)) == []
+    assert run.give(RunTimerFired(at_ms=NOW + MINUTE_MS - early_ms)) == []
 
 
 def test_a_run_without_a_bound_is_never_woken() -> None:
     run = limited(0)
-    assert wakes_at(run.state) == 0
-    assert run.give(Woken(at_ms=NOW + 10**12)) == []
+    assert next_timer_at(run.state) == 0
+    assert run.give(RunTimerFired(at_ms=NOW + 10**12)) == []
 
 
 @pytest.mark.parametrize("make", [begun, at_tools_once, parked])
@@ -74,14 +74,14 @@ def test_a_slow_run_is_never_taken_for_a_dead_one(make: Callable[[], Run]) -> No
     run = make()
     much_later = NOW + 365 * 24 * 60 * MINUTE_MS
     under_way = [effect.key for effect in run.effects if isinstance(effect, CallModel | CallTool)]
-    assert run.give(Woken(at_ms=much_later)) == []
+    assert run.give(RunTimerFired(at_ms=much_later)) == []
     assert run.give(recover(*under_way, at_ms=much_later)) == []
 
 
 @pytest.mark.parametrize(("request_s", "agent_s", "seconds"), [(5, 60, 5), (0, 60, 60), (90, 60, 90), (0, 0, 0)])
 def test_what_the_request_says_goes_before_what_the_agent_says(request_s: int, agent_s: int, seconds: int) -> None:
     run = limited(request_s, agents=agent_s)
-    assert wakes_at(run.state) == (NOW + 1000 * seconds if seconds else 0)
+    assert next_timer_at(run.state) == (NOW + 1000 * seconds if seconds else 0)
 
 
 def test_time_in_which_a_run_is_paused_does_not_count() -> None:
@@ -90,19 +90,19 @@ def test_time_in_which_a_run_is_paused_does_not_count() -> None:
     run.give(answered(run.state, "", *calls("A")))
     run.give(returned(run.state, 0))
     assert isinstance(run.state, Paused)
-    assert wakes_at(run.state) == 0
+    assert next_timer_at(run.state) == 0
     run.give(replace(resume(), at_ms=NOW + 10 * MINUTE_MS))
     assert isinstance(run.state, AwaitingModel)
-    assert wakes_at(run.state) == NOW + 11 * MINUTE_MS
+    assert next_timer_at(run.state) == NOW + 11 * MINUTE_MS
 
 
 def test_time_in_which_a_run_waits_for_somebody_does_not_count() -> None:
     run = limited(interactive=True)
     run.give(answered(run.state, "your turn"))
     assert isinstance(run.state, Parked)
-    assert wakes_at(run.state) == 0
+    assert next_timer_at(run.state) == 0
     run.give(replace(says("go on"), at_ms=NOW + 10 * MINUTE_MS))
-    assert wakes_at(run.state) == NOW + 11 * MINUTE_MS
+    assert next_timer_at(run.state) == NOW + 11 * MINUTE_MS
 
 
 def test_time_in_which_a_parked_run_is_paused_counts_neither_as_the_one_nor_as_the_other() -> None:
@@ -112,7 +112,7 @@ def test_time_in_which_a_parked_run_is_paused_counts_neither_as_the_one_nor_as_t
     run.give(replace(says("go on"), at_ms=NOW + 2 * MINUTE_MS))
     assert isinstance(run.state, Paused)
     run.give(replace(resume(), at_ms=NOW + 5 * MINUTE_MS))
-    assert wakes_at(run.state) == NOW + 6 * MINUTE_MS
+    assert next_timer_at(run.state) == NOW + 6 * MINUTE_MS
 
 
 def unknown(*names: str) -> Run:
@@ -129,17 +129,17 @@ def unknown(*names: str) -> Run:
 @pytest.mark.parametrize("done", [True, False])
 def test_time_in_which_somebody_has_to_say_what_became_of_a_call_does_not_count(*, done: bool) -> None:
     run = unknown("Pay")
-    assert wakes_at(run.state) == 0
-    assert run.give(Woken(at_ms=NOW + 10 * MINUTE_MS)) == []
+    assert next_timer_at(run.state) == 0
+    assert run.give(RunTimerFired(at_ms=NOW + 10 * MINUTE_MS)) == []
     run.give(replace(resolve(done=done), at_ms=NOW + 10 * MINUTE_MS))
     assert isinstance(run.state, AwaitingModel if done else AwaitingTools)
-    assert wakes_at(run.state) == NOW + 10 * MINUTE_MS + MINUTE_MS // 2
+    assert next_timer_at(run.state) == NOW + 10 * MINUTE_MS + MINUTE_MS // 2
 
 
 def test_it_counts_again_when_the_first_of_two_lost_calls_is_made_again() -> None:
     run = unknown("Pay", "Ship")
-    assert wakes_at(run.state) == 0
+    assert next_timer_at(run.state) == 0
     run.give(replace(resolve(1, 0, done=True), at_ms=NOW + 5 * MINUTE_MS))
-    assert wakes_at(run.state) == 0, "the other one waits still"
+    assert next_timer_at(run.state) == 0, "the other one waits still"
     run.give(replace(resolve(1, 1, done=False), at_ms=NOW + 10 * MINUTE_MS))
-    assert wakes_at(run.state) == NOW + 10 * MINUTE_MS + MINUTE_MS // 2
+    assert next_timer_at(run.state) == NOW + 10 * MINUTE_MS + MINUTE_MS // 2

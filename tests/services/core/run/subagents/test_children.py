@@ -11,23 +11,35 @@ from loomlog.schemas.generated.run_events import ChildRequested, ChildReturned, 
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, Compaction, ParentCall, Spawn, VolumeGrant
 from loomlog.schemas.ids import child_run_id, partition_key
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.commands import ChildrenAsked, ChildTold, Close, Refusal, Woken
-from loomlog.services.core.run.lifecycle.fork import problem_at
-from loomlog.services.core.run.lifecycle.timers import wakes_at
+from loomlog.services.core.run.commands import (
+    ChildrenRequested,
+    ChildReported,
+    CloseCommand,
+    CommandRefusal,
+    RunTimerFired,
+)
+from loomlog.services.core.run.lifecycle.fork import fork_point_error
+from loomlog.services.core.run.lifecycle.timers import next_timer_at
 from loomlog.services.core.run.react import (
     CallTool,
-    EndChildren,
-    SeeToChild,
-    SeeToParent,
+    CancelChildren,
+    EnsureChild,
+    EnsureParent,
+    NotifyParent,
     StopCalls,
-    TellParent,
-    unsettled,
+    pending_related_effects,
 )
-from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended
-from loomlog.services.core.run.subagents.children import inherited, last_words, start_of, status_of, text_id
-from loomlog.services.core.run.subagents.delegation import Child, Delegation
-from loomlog.services.core.run.tools.unknown_outcome import open_keys
+from loomlog.services.core.run.subagents.children import (
+    child_input_id,
+    child_start_command,
+    inherit_definition,
+    last_output,
+    status_for_parent,
+)
+from loomlog.services.core.run.subagents.delegation import DelegatedChild, Delegation
+from loomlog.services.core.run.tools.unknown_outcome import open_call_keys
 from tests.services.core.run.asking import stops
 from tests.services.core.run.given import (
     DEFINITION,
@@ -52,12 +64,12 @@ from tests.services.core.run.given import (
 PARENT = ParentCall(run_id="r_tok", agent_id="a_tok", root_run_id="r_tok", turn=1, index=0, number=0, depth=1)
 
 
-def asked(op: str = "spawn", *agents: str, **more: Any) -> ChildrenAsked:
+def asked(op: str = "spawn", *agents: str, **more: Any) -> ChildrenRequested:
     spawns = tuple(Spawn(agent=agent, prompt=f"do {agent}") for agent in agents)
-    return ChildrenAsked(at_ms=NOW, turn=1, index=0, attempt=1, op=op, spawns=spawns, **more)
+    return ChildrenRequested(at_ms=NOW, turn=1, index=0, attempt=1, op=op, spawns=spawns, **more)
 
 
-def at_agent(order: ChildrenAsked | None = None, **more: Any) -> Run:
+def at_agent(order: ChildrenRequested | None = None, **more: Any) -> Run:
     """A run whose first turn called Agent, and whose call was understood."""
     run = at_tools("Agent", classes=("pure",), **more)
     run.effects.clear()
@@ -70,10 +82,10 @@ def child(number: int = 0, run_id: str = RUN) -> str:
     return child_run_id(run_id, 1, 0, number)
 
 
-def told(number: int = 0, status: str = "completed", text: str = "done", **more: Any) -> ChildTold:
+def told(number: int = 0, status: str = "completed", text: str = "done", **more: Any) -> ChildReported:
     name = child(number)
     given: dict[str, Any] = {"at_ms": NOW, "child_run_id": name, "child_agent_id": f"a_{name[2:]}", "agent": "x"}
-    return ChildTold(**{**given, "status": status, "text": text, **more})
+    return ChildReported(**{**given, "status": status, "text": text, **more})
 
 
 def result_of(run: Run) -> ToolReturned:
@@ -96,7 +108,7 @@ def test_a_spawn_names_its_child_before_it_begins() -> None:
     assert kinds(events) == ["ChildrenPlanned", "ChildRequested"]
     assert isinstance(events[1], ChildRequested)
     assert events[1].child_run_id == child()
-    assert run.effects == [SeeToChild(run_id=RUN, turn=1, index=0, number=0, is_new=True)]
+    assert run.effects == [EnsureChild(run_id=RUN, turn=1, index=0, number=0, is_new=True)]
 
 
 def test_the_id_of_a_child_follows_from_its_place_and_stays_in_the_partition() -> None:
@@ -252,15 +264,15 @@ def test_children_do_not_go_with_their_parents_owner() -> None:
     run = at_agent(asked("parallel_spawn", "a", "b"))
     assert run.give(recover()) == []
     assert run.live.facts.losses.count == 0
-    assert unsettled(run.state) == tuple(
-        SeeToChild(run_id=RUN, turn=1, index=0, number=number, is_new=False) for number in (0, 1)
+    assert pending_related_effects(run.state) == tuple(
+        EnsureChild(run_id=RUN, turn=1, index=0, number=number, is_new=False) for number in (0, 1)
     )
 
 
 def test_only_the_children_that_are_missing_are_seen_to() -> None:
     run = at_agent(asked("parallel_spawn", "a", "b", "c"))
     run.give(told(1))
-    assert [effect.number for effect in unsettled(run.state) if isinstance(effect, SeeToChild)] == [0, 2]
+    assert [effect.number for effect in pending_related_effects(run.state) if isinstance(effect, EnsureChild)] == [0, 2]
 
 
 def test_a_plan_that_was_lost_is_read_again() -> None:
@@ -271,7 +283,7 @@ def test_a_plan_that_was_lost_is_read_again() -> None:
 def test_gathering_that_was_lost_is_done_again() -> None:
     run = at_agent(asked("parallel_spawn", "a", is_sealed=True))
     run.give(told())
-    assert open_keys(run.state) == [("tool", 1, 0, 1)]
+    assert open_call_keys(run.state) == [("tool", 1, 0, 1)]
     assert kinds(run.give(recover())) == ["ToolCallRequested"]
     assert [type(effect) for effect in run.effects[-1:]] == [CallTool]
     assert isinstance(run.state, AwaitingTools)
@@ -284,7 +296,7 @@ def test_a_run_that_is_released_looks_at_its_children() -> None:
     assert run.give(told()) == []
     run.effects.clear()
     run.give(release())
-    assert SeeToChild(run_id=RUN, turn=1, index=0, number=0, is_new=False) in run.effects
+    assert EnsureChild(run_id=RUN, turn=1, index=0, number=0, is_new=False) in run.effects
 
 
 def test_a_pause_of_the_parent_lets_its_children_finish() -> None:
@@ -294,7 +306,7 @@ def test_a_pause_of_the_parent_lets_its_children_finish() -> None:
 
 
 def test_a_fan_out_under_way_cannot_be_forked() -> None:
-    assert problem_at(at_agent(asked("spawn", "a")).state)
+    assert fork_point_error(at_agent(asked("spawn", "a")).state)
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
@@ -309,16 +321,16 @@ def as_child(**more: Any) -> Run:
 def test_a_child_tells_its_parent_how_it_ended() -> None:
     run = as_child()
     run.give(answered(run.state, "bye"))
-    assert run.effects[-1] == TellParent(run_id=RUN)
+    assert run.effects[-1] == NotifyParent(run_id=RUN)
     run = as_child()
     run.give(cancel())
-    assert run.effects[-2:] == [StopCalls(run_id=RUN), TellParent(run_id=RUN)]
+    assert run.effects[-2:] == [StopCalls(run_id=RUN), NotifyParent(run_id=RUN)]
 
 
 def test_the_end_of_a_parent_ends_its_children_and_a_run_without_children_asks_nothing() -> None:
     run = at_agent(asked("spawn", "a"))
     run.give(replace(cancel(), cascaded=("a_tok-1",)))
-    assert run.effects[-2:] == [StopCalls(run_id=RUN), EndChildren(run_id=RUN)]
+    assert run.effects[-2:] == [StopCalls(run_id=RUN), CancelChildren(run_id=RUN)]
     assert isinstance(run.events[-1], RunCancelled)
     assert run.events[-1].cascaded == ("a_tok-1",)
     run = begun()
@@ -327,8 +339,8 @@ def test_the_end_of_a_parent_ends_its_children_and_a_run_without_children_asks_n
 
 
 def test_a_child_that_is_found_live_is_compared_with_its_parent() -> None:
-    assert unsettled(as_child().state) == (SeeToParent(run_id=RUN),)
-    assert unsettled(begun().state) == ()
+    assert pending_related_effects(as_child().state) == (EnsureParent(run_id=RUN),)
+    assert pending_related_effects(begun().state) == ()
 
 
 @pytest.mark.parametrize(
@@ -342,7 +354,7 @@ def test_a_child_that_is_found_live_is_compared_with_its_parent() -> None:
 def test_how_a_run_stands_for_its_parent(finish: Any, status: str, words: str) -> None:
     run = as_child()
     finish(run)
-    assert (status_of(run.state), last_words(run.state)) == (status, (words, None))
+    assert (status_for_parent(run.state), last_output(run.state)) == (status, (words, None))
 
 
 # --- resident children -----------------------------------------------------------------------------------------------
@@ -357,8 +369,8 @@ def opened(**more: Any) -> Run:
     return run
 
 
-def wants(op: str, **more: Any) -> ChildrenAsked:
-    return ChildrenAsked(at_ms=NOW, turn=2, index=0, attempt=1, op=op, child_run_id=child(), **more)
+def wants(op: str, **more: Any) -> ChildrenRequested:
+    return ChildrenRequested(at_ms=NOW, turn=2, index=0, attempt=1, op=op, child_run_id=child(), **more)
 
 
 def test_a_child_that_is_opened_answers_when_it_stands_still() -> None:
@@ -375,9 +387,9 @@ def test_a_child_that_is_opened_answers_when_it_stands_still() -> None:
 def test_a_text_is_answered_by_a_child_that_has_heard_it() -> None:
     run = opened()
     run.give(wants("send", prompt="more"))
-    assert run.effects == [SeeToChild(run_id=RUN, turn=2, index=0, number=0, is_new=True)]
+    assert run.effects == [EnsureChild(run_id=RUN, turn=2, index=0, number=0, is_new=True)]
     assert run.give(told(status="awaiting_input", text="of before")) == []
-    assert "ToolReturned" in kinds(run.give(told(status="awaiting_input", heard=(text_id(RUN, 2, 0),))))
+    assert "ToolReturned" in kinds(run.give(told(status="awaiting_input", heard=(child_input_id(RUN, 2, 0),))))
 
 
 def sending(*, first: str = "send", **more: Any) -> Run:
@@ -390,9 +402,11 @@ def sending(*, first: str = "send", **more: Any) -> Run:
     return run
 
 
-def heard(*indexes: int, text: str = "", **more: Any) -> ChildTold:
+def heard(*indexes: int, text: str = "", **more: Any) -> ChildReported:
     """The child stands still after these texts."""
-    return told(status="awaiting_input", text=text, heard=tuple(text_id(RUN, 2, index) for index in indexes), **more)
+    return told(
+        status="awaiting_input", text=text, heard=tuple(child_input_id(RUN, 2, index) for index in indexes), **more
+    )
 
 
 def outputs(run: Run) -> list[tuple[int, str]]:
@@ -406,7 +420,7 @@ def test_a_second_text_of_a_turn_waits_until_the_child_has_answered_the_first() 
     assert kinds(run.give(replace(wants("send", prompt="two"), index=1))) == ["ChildrenPlanned"]
     assert run.effects == []
     assert kinds(run.give(heard(0, text="of one"))) == ["ChildReturned", "ToolReturned", "ChildRequested"]
-    assert run.effects == [SeeToChild(run_id=RUN, turn=2, index=1, number=0, is_new=True)]
+    assert run.effects == [EnsureChild(run_id=RUN, turn=2, index=1, number=0, is_new=True)]
     assert run.give(heard(0, text="of one")) == []
     assert kinds(run.give(heard(0, 1, text="of two"))) == ["ChildReturned", "ToolReturned", "ModelCallRequested"]
     assert outputs(run) == [(0, "of one"), (1, "of two")]
@@ -429,13 +443,13 @@ def test_the_next_text_goes_out_though_the_first_answer_has_to_be_fetched() -> N
     run = sending()
     run.give(replace(wants("send", prompt="two"), index=1))
     run.give(heard(0, text="x" * (limits.INLINE_RESULT_BYTES + 1)))
-    assert [type(effect) for effect in run.effects] == [CallTool, SeeToChild]
+    assert [type(effect) for effect in run.effects] == [CallTool, EnsureChild]
 
 
 def test_the_next_text_goes_out_when_the_patience_with_the_first_is_over() -> None:
     run = sending(timeout_ms=500)
     run.give(replace(wants("send", prompt="two"), index=1))
-    assert kinds(run.give(Woken(at_ms=NOW + 500))) == ["ChildRequested"]
+    assert kinds(run.give(RunTimerFired(at_ms=NOW + 500))) == ["ChildRequested"]
     assert kinds(run.give(told(status="running", text="so far"))) == ["ChildReturned", "ToolReturned", "ChildRequested"]
 
 
@@ -455,16 +469,16 @@ def test_after_a_lost_owner_only_the_text_that_is_under_way_is_seen_to() -> None
     run = sending()
     run.give(replace(wants("send", prompt="two"), index=1))
     assert run.give(recover()) == []
-    assert unsettled(run.state) == (SeeToChild(run_id=RUN, turn=2, index=0, number=0, is_new=False),)
+    assert pending_related_effects(run.state) == (EnsureChild(run_id=RUN, turn=2, index=0, number=0, is_new=False),)
 
 
 def test_patience_that_is_over_asks_how_the_child_stands() -> None:
     run = opened()
     run.give(wants("send", prompt="more", timeout_ms=500))
-    assert wakes_at(run.state) == NOW + 500
-    assert run.give(Woken(at_ms=NOW + 499)) == []
-    assert kinds(run.give(Woken(at_ms=NOW + 500))) == ["ChildRequested"]
-    assert wakes_at(run.state) == 0
+    assert next_timer_at(run.state) == NOW + 500
+    assert run.give(RunTimerFired(at_ms=NOW + 499)) == []
+    assert kinds(run.give(RunTimerFired(at_ms=NOW + 500))) == ["ChildRequested"]
+    assert next_timer_at(run.state) == 0
     run.give(told(status="running", text="so far"))
     assert json.loads(run.events[-2].text if isinstance(run.events[-2], ToolReturned) else "") == {
         "child_run_id": child(),
@@ -506,7 +520,7 @@ def test_a_failed_child_that_could_not_be_sent_a_text_says_why_and_one_that_is_c
 def test_the_answer_of_a_child_that_was_closed_after_it_is_the_result() -> None:
     run = opened()
     run.give(wants("send", prompt="more"))
-    run.give(told(status="closed", text="ok more", heard=(text_id(RUN, 2, 0),)))
+    run.give(told(status="closed", text="ok more", heard=(child_input_id(RUN, 2, 0),)))
     result = run.events[-2]
     assert isinstance(result, ToolReturned)
     assert not result.is_error
@@ -537,7 +551,7 @@ def test_an_open_that_is_stopped_has_opened_nothing(is_sealed: bool) -> None:
     if is_sealed:
         assert kinds(run.give(replace(told(status="awaiting_input"), child_run_id=second))) == ["ChildReturned"]
     run.give(stops(run))
-    assert EndChildren(run_id=RUN) in run.effects
+    assert CancelChildren(run_id=RUN) in run.effects
     assert run.live.facts.residents == (child(),)
 
 
@@ -558,7 +572,7 @@ def test_a_resident_that_can_take_no_further_text_stays() -> None:
 
 def test_a_child_whose_opening_takes_longer_than_the_patience_counts_once() -> None:
     run = at_agent(asked("open", "a", timeout_ms=500))
-    run.give(Woken(at_ms=NOW + 500))
+    run.give(RunTimerFired(at_ms=NOW + 500))
     run.give(told(status="running"))
     assert result_of(run).outcome == "ok"
     assert (run.live.facts.residents, run.live.facts.spawned) == ((child(),), 1)
@@ -567,19 +581,19 @@ def test_a_child_whose_opening_takes_longer_than_the_patience_counts_once() -> N
 def test_an_idle_resident_closes() -> None:
     run = as_child(is_resident=True, idle_ttl_s=60)
     run.give(answered(run.state, "hello"))
-    assert run.effects[-1] == TellParent(run_id=RUN)
-    assert wakes_at(run.state) == NOW + 60_000
-    assert run.give(Woken(at_ms=NOW + 59_999)) == []
-    run.give(Woken(at_ms=NOW + 60_000))
+    assert run.effects[-1] == NotifyParent(run_id=RUN)
+    assert next_timer_at(run.state) == NOW + 60_000
+    assert run.give(RunTimerFired(at_ms=NOW + 59_999)) == []
+    run.give(RunTimerFired(at_ms=NOW + 60_000))
     assert isinstance(run.state, Ended)
-    assert (run.state.status, status_of(run.state)) == ("completed", "closed")
+    assert (run.state.status, status_for_parent(run.state)) == ("completed", "closed")
 
 
 def test_a_resident_is_closed_wherever_it_stands_and_another_run_is_not() -> None:
-    order = Close(at_ms=NOW, command=CloseResident(envelope=ENVELOPE, run_id=RUN))
+    order = CloseCommand(at_ms=NOW, command=CloseResident(envelope=ENVELOPE, run_id=RUN))
     run = as_child(is_resident=True)
     run.give(order)
-    assert status_of(run.state) == "closed"
+    assert status_for_parent(run.state) == "closed"
     run = as_child()
     assert kinds(run.give(order)) == ["CommandRefused"]
 
@@ -604,7 +618,7 @@ PARENT_DEFINITION = replace(
 )
 
 
-def parent_facts() -> Facts:
+def parent_facts() -> RunFacts:
     run = begun(
         definition=PARENT_DEFINITION,
         user_id="u1",
@@ -617,14 +631,16 @@ def parent_facts() -> Facts:
     return run.live.facts
 
 
-def child_start(definition: AgentDefinition | Refusal = CHILD_DEFINITION, op: str = "spawn") -> Any:
-    one = Child(number=2, spawn=Spawn(agent="worker", prompt="go"), run_id=child(2), agent_id=f"a_{child(2)[2:]}")
-    return start_of(
+def child_start(definition: AgentDefinition | CommandRefusal = CHILD_DEFINITION, op: str = "spawn") -> Any:
+    one = DelegatedChild(
+        number=2, spawn=Spawn(agent="worker", prompt="go"), run_id=child(2), agent_id=f"a_{child(2)[2:]}"
+    )
+    return child_start_command(
         parent_facts(),
         tenant="t",
         turn=3,
         index=1,
-        wanted=Delegation(op=op, children=(one,), idle_ttl_s=9),
+        plan=Delegation(op=op, children=(one,), idle_ttl_s=9),
         child=one,
         definition=definition,
         pauses=(),
@@ -664,7 +680,7 @@ def test_what_a_child_has_of_its_own() -> None:
 
 
 def test_volumes_only_ever_narrow() -> None:
-    assert inherited(CHILD_DEFINITION, PARENT_DEFINITION).volumes == (
+    assert inherit_definition(CHILD_DEFINITION, PARENT_DEFINITION).volumes == (
         VolumeGrant(name="both", mode="rw"),
         VolumeGrant(name="read", mode="ro"),
     )
@@ -691,6 +707,6 @@ def test_every_child_returns_under_its_own_number() -> None:
 def test_compaction_is_the_childs_under_the_parents_under_the_wish_of_the_spawn() -> None:
     own = replace(CHILD_DEFINITION, compaction=Compaction(keep_last_n=1, target_percentage=11, autocompact_at_pct=51))
     theirs = replace(PARENT_DEFINITION, compaction=Compaction(keep_last_n=2, target_percentage=12))
-    found = inherited(own, theirs, '{"keep_last_n": 3}').compaction
+    found = inherit_definition(own, theirs, '{"keep_last_n": 3}').compaction
     assert found is not None
     assert (found.keep_last_n, found.target_percentage, found.autocompact_at_pct) == (3, 12, 51)

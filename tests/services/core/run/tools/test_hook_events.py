@@ -7,12 +7,12 @@ import pytest
 from loomlog.schemas.conversation import ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import ChildrenPlanned, HookActed
 from loomlog.schemas.generated.values import HookAct, Spawn
-from loomlog.services.core.run.commands import CANNOT_TELL, HAPPENED, ChildrenAsked
+from loomlog.services.core.run.commands import CANNOT_TELL, HAPPENED, ChildrenRequested
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.react import react
 from loomlog.services.core.run.state import AwaitingTools, IllegalEvent
 from loomlog.services.core.run.subagents import delegation
-from loomlog.services.core.run.subagents.children import start_of
+from loomlog.services.core.run.subagents.children import child_start_command
 from tests.services.core.run.given import DEFINITION, NOW, Run, at_tools, begun, kinds, reconciled, recover, returned
 
 DENIED = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="denied")
@@ -81,7 +81,7 @@ def test_an_act_asks_nothing_of_the_outside() -> None:
 
 def test_what_hooks_did_about_sub_agents_comes_before_the_plan() -> None:
     run = at_tools("Agent")
-    asked = ChildrenAsked(
+    asked = ChildrenRequested(
         at_ms=NOW,
         turn=1,
         index=0,
@@ -97,13 +97,13 @@ def test_a_child_has_the_credentials_of_its_tree() -> None:
     run = begun()
     facts = replace(run.live.facts, credentials=("git",))
     plan = ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="helper", prompt="go"),))
-    wanted = delegation.planned(plan, NOW)
-    order = start_of(
+    wanted = delegation.begin_delegation(plan, NOW)
+    order = child_start_command(
         facts,
         tenant="t",
         turn=1,
         index=0,
-        wanted=wanted,
+        plan=wanted,
         child=wanted.children[0],
         definition=DEFINITION,
         pauses=(),

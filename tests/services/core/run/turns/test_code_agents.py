@@ -9,8 +9,8 @@ from loomlog.connectors.models.code_replay import recorded_since
 from loomlog.schemas.conversation import TextBlock, ToolResultBlock
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunFailed
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, Compaction
-from loomlog.services.core.run.commands import Input, Woken
-from loomlog.services.core.run.conversation.compaction import requested
+from loomlog.services.core.run.commands import InputCommand, RunTimerFired
+from loomlog.services.core.run.conversation.compaction import request_compaction
 from loomlog.services.core.run.state import AwaitingModel, Parked, Paused
 from loomlog.services.core.run.turns.code_agents import is_code_agent
 from tests.services.core.run.asking import stops
@@ -185,7 +185,7 @@ def test_agents_with_a_model_read_texts_at_the_next_turn() -> None:
 @pytest.mark.parametrize(("definition", "code"), [(SCRIPT, "code_agent_timeout"), (DEFINITION, "run_timeout")])
 def test_a_run_whose_time_is_over_ends_under_a_code_of_its_kind(definition: AgentDefinition, code: str) -> None:
     run = begun(replace(definition, run_timeout_s=9))
-    (failed,) = run.give(Woken(at_ms=NOW + 9_000))
+    (failed,) = run.give(RunTimerFired(at_ms=NOW + 9_000))
     assert isinstance(failed, RunFailed)
     assert failed.code == code
 
@@ -229,7 +229,7 @@ def test_each_turn_is_one_call_however_many_there_are() -> None:
 
 def test_the_same_text_sent_again_is_still_known_when_it_waited() -> None:
     run = mid_script()
-    text: Input = says("and then?", input_id="once")
+    text: InputCommand = says("and then?", input_id="once")
     run.give(text)
     assert run.give(text) == []
 
@@ -242,5 +242,7 @@ def test_the_record_that_a_script_goes_on_from_is_never_compacted() -> None:
         run.give(returned(run.state, 0, "x" * 10_000))
     run.give(answered(run.state, "done"))
     assert isinstance(run.state, Parked)
-    assert requested(run.state.facts, "self") is None
-    assert requested(replace(run.state.facts, definition=replace(DEFINITION, compaction=definition.compaction)), "self")
+    assert request_compaction(run.state.facts, "self") is None
+    assert request_compaction(
+        replace(run.state.facts, definition=replace(DEFINITION, compaction=definition.compaction)), "self"
+    )

@@ -20,7 +20,7 @@ from loomlog.schemas.generated.values import AgentDefinition, ContentBlock, Mode
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import Alternative
 from loomlog.services.core.run.state import AwaitingModel, Ended
-from loomlog.services.core.run.turns.fallback import CLASSES, class_of
+from loomlog.services.core.run.turns.fallback import CLASSES, failure_class
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,
@@ -101,7 +101,7 @@ def with_an_image(definition: AgentDefinition = FALLS_BACK) -> Run:
     ],
 )
 def test_every_kind_of_failure_has_the_class_clients_know(kind: str, name: str) -> None:
-    assert class_of(kind) == name
+    assert failure_class(kind) == name
 
 
 def test_no_kind_of_failure_is_without_a_class() -> None:
@@ -116,7 +116,7 @@ def test_another_model_takes_over_what_it_may_not_share(kind: str) -> None:
     switched, requested = only(events, ModelSwitched), only(events, ModelCallRequested)
     assert (switched.failed_provider, switched.failed_model) == ("acme", "large")
     assert (switched.provider, switched.model, switched.effort, switched.number) == ("other", "small", "low", 1)
-    assert switched.reason == only(events, ModelCallFailed).failure_class == class_of(kind)
+    assert switched.reason == only(events, ModelCallFailed).failure_class == failure_class(kind)
     assert (requested.provider, requested.model, requested.turn, requested.attempt) == ("other", "small", 1, 2)
     assert requested.not_before_ms == 0
 
@@ -222,7 +222,7 @@ def test_a_model_that_needs_its_reasoning_is_asked_as_its_sibling_without_an_eff
     switched = only(fails(run, "unavailable", other("deep", "thinker", "high", sibling="chat")), ModelSwitched)
     assert (switched.model, switched.effort, switched.downgraded_from) == ("chat", "", "thinker")
     assert isinstance(run.state, AwaitingModel)
-    assert run.state.facts.current == ModelChoice(provider="deep", model="chat", effort="")
+    assert run.state.facts.current_model == ModelChoice(provider="deep", model="chat", effort="")
 
 
 def test_a_conversation_without_an_answer_has_no_reasoning_to_lack() -> None:
