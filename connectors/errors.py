@@ -1,6 +1,6 @@
 """The two ways the outside fails.
 
-    OutsideError
+    ConnectorError
       Transient    try again, perhaps later: retry_after_s says when, kind says why
       Permanent    the same call will fail again
 
@@ -48,7 +48,7 @@ PERMANENT_KINDS = CODE_AGENT_KINDS | {
 use the operator's key and has none."""
 
 
-class OutsideError(Exception):
+class ConnectorError(Exception):
     """Something outside did not do what was asked. `status` is the HTTP status, 0 when there was none."""
 
     def __init__(self, message: str, *, kind: str, status: int = 0) -> None:
@@ -57,7 +57,7 @@ class OutsideError(Exception):
         self.status = status
 
 
-class Transient(OutsideError):
+class Transient(ConnectorError):
     """Worth another try. `retry_after_s` is what the other side asked for, None when it said nothing."""
 
     def __init__(self, message: str, *, kind: str, status: int = 0, retry_after_s: float | None = None) -> None:
@@ -66,7 +66,7 @@ class Transient(OutsideError):
         self.retry_after_s = retry_after_s
 
 
-class Permanent(OutsideError):
+class Permanent(ConnectorError):
     """The same call will fail again."""
 
     def __init__(self, message: str, *, kind: str, status: int = 0) -> None:

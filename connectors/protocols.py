@@ -79,7 +79,7 @@ class ModelRequest:
     """The key to send instead of the driver's own; empty = that one."""
 
     @property
-    def sent_key(self) -> str:
+    def effective_idempotency_key(self) -> str:
         """What drivers send as the idempotency key."""
         return self.idempotency_key or self.call_id
 
@@ -240,21 +240,21 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DidNotHappen:
+class NoEffect:
     """A lost call had no effect, and cannot have one any more: it may be made again."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CannotTell:
+class UnknownEffect:
     """Nobody knows whether a lost call had its effect."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildrenWanted:
+class ChildrenPlan:
     """What a call wants of sub-agents; the fields are those of the event ChildrenPlanned."""
 
     op: str
@@ -289,12 +289,12 @@ class Reconciler(Protocol):
 
     async def reconcile(
         self, arguments: Mapping[str, Any], context: ToolContext
-    ) -> ToolResult | DidNotHappen | CannotTell:
+    ) -> ToolResult | NoEffect | UnknownEffect:
         """What became of the calls made under `context.idempotency_key`. Has no effect of its own; may be asked again.
 
-        A ToolResult is what the lost call would have returned. DidNotHappen has to be certain, because the call is then
-        made again: a request that may still be on its way somewhere is CannotTell. Raises as `call`; it is then asked
-        again, a few times. It may wait for as long as a call may take, and a little longer.
+        A ToolResult is what the lost call would have returned. NoEffect has to be certain, because the call is then
+        made again: a request that may still be on its way somewhere is UnknownEffect. Raises as `call`; it is then
+        asked again, a few times. It may wait for as long as a call may take, and a little longer.
         """
         ...
 
@@ -303,7 +303,7 @@ class Reconciler(Protocol):
 class Planner(Protocol):
     """A tool whose calls are carried out by the runtime, as runs: it only says what is wanted."""
 
-    def plan(self, arguments: Mapping[str, Any]) -> ChildrenWanted | ToolResult:
+    def plan(self, arguments: Mapping[str, Any]) -> ChildrenPlan | ToolResult:
         """Has no effect; unusable arguments are an error result that says what was expected."""
         ...
 
@@ -350,7 +350,7 @@ class LogRecord(Protocol):
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class ProducerRecord:
     """A record to append."""
 
     key: bytes | None
@@ -360,7 +360,7 @@ class Outgoing:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True)
-class Incoming:
+class ConsumerRecord:
     """A record as it was read (protocol LogRecord), where no driver makes one of its own."""
 
     topic: str
@@ -398,7 +398,7 @@ class LogTail(Protocol):
 class LogAppender(Protocol):
     """Appends to partitions. One object a process; one batch in flight for each partition."""
 
-    async def append(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+    async def append(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
         """Append as ONE batch, all or nothing; the offset of the first record once every replica has it.
 
         The batch must fit MAX_BATCH_BYTES. Raises UnknownOutcome when it cannot be told whether the batch is in the
@@ -438,8 +438,8 @@ class LogRanges(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class MemberAssignment:
     """What one member of a group is to own, and whether it stands by for the others."""
 
     partitions: frozenset[int]
-    stands_by: bool
+    is_standby: bool

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Index, select
 
-from loomlog.connectors.storage.postgres import Reader
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import PositionedEvent, ProjectionItem
 from loomlog.projections.tables import Scope, define_table, in_scope
 from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
@@ -138,13 +138,13 @@ def halt(before: AuditRow | None, run_id: str, partition: int, items: Sequence[P
     )
 
 
-async def find_run(reader: Reader, tenant: Scope, run_id: str) -> AuditRow | None:
+async def find_run(reader: PostgresReader, tenant: Scope, run_id: str) -> AuditRow | None:
     """Where that run lies, whatever became of it. Of a halted run only the part before the halt is known."""
     found = await reader.fetch(select(audit).where(in_scope(audit.c.tenant, tenant), audit.c.run_id == run_id))
     return AuditRow._make(found[0]) if found else None
 
 
-async def last_run_of_session(reader: Reader, tenant: Scope, session_id: str) -> AuditRow | None:
+async def last_run_of_session(reader: PostgresReader, tenant: Scope, session_id: str) -> AuditRow | None:
     """The newest run of a session that was accepted. All runs of a session share a partition, so offsets order them."""
     found = await reader.fetch(
         select(audit)

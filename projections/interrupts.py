@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import ColumnElement, Index, func, select, text, tuple_
 
-from loomlog.connectors.storage.postgres import Reader
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import (
@@ -193,7 +193,7 @@ class InterruptPage:
     total: int
 
 
-async def interrupt_by_id(reader: Reader, tenant: Scope, run_id: str, interrupt_id: str) -> InterruptRow | None:
+async def interrupt_by_id(reader: PostgresReader, tenant: Scope, run_id: str, interrupt_id: str) -> InterruptRow | None:
     """The interrupt of that run and id."""
     columns = interrupts.c
     conditions = [in_scope(columns.tenant, tenant), columns.run_id == run_id, columns.interrupt_id == interrupt_id]
@@ -202,7 +202,7 @@ async def interrupt_by_id(reader: Reader, tenant: Scope, run_id: str, interrupt_
 
 
 async def list_interrupts(
-    reader: Reader, tenant: Scope, filters: InterruptFilter, *, limit: int = PAGE_MAX, after: str = ""
+    reader: PostgresReader, tenant: Scope, filters: InterruptFilter, *, limit: int = PAGE_MAX, after: str = ""
 ) -> InterruptPage:
     """Interrupts, newest first. Raises InvalidPageToken for an `after` that this list did not give out."""
     limit = max(1, min(limit, PAGE_MAX))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sqlalchemy import func, select, tuple_
 
-from loomlog.connectors.storage.postgres import Reader
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import ProjectionProblem
 from loomlog.projections.tables import define_table
 
@@ -53,7 +53,9 @@ def apply(topic: str, problem: ProjectionProblem) -> ProblemRow:
     )
 
 
-async def list_problems(reader: Reader, *, limit: int = PAGE_MAX, after: ProblemRow | None = None) -> list[ProblemRow]:
+async def list_problems(
+    reader: PostgresReader, *, limit: int = PAGE_MAX, after: ProblemRow | None = None
+) -> list[ProblemRow]:
     """Problems by place. They are the operator's: a record that cannot be read has no tenant."""
     query = select(problems).order_by(*problems.primary_key.columns).limit(max(1, min(limit, PAGE_MAX)))
     if after is not None:
@@ -62,6 +64,6 @@ async def list_problems(reader: Reader, *, limit: int = PAGE_MAX, after: Problem
     return [ProblemRow._make(row) for row in await reader.fetch(query)]
 
 
-async def count_problems(reader: Reader) -> int:
+async def count_problems(reader: PostgresReader) -> int:
     """How many there are."""
     return int((await reader.fetch(select(func.count()).select_from(problems)))[0][0])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, and_, func, select, tuple_
 
-from loomlog.connectors.storage.postgres import Reader
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.runs import RunRow, runs
 from loomlog.projections.tables import Scope, in_scope, page_token, parse_page_token, parse_token_number
 
@@ -54,14 +54,14 @@ class RunPage:
     next: str
 
 
-async def run_by_id(reader: Reader, tenant: Scope, run_id: str) -> RunRow | None:
+async def run_by_id(reader: PostgresReader, tenant: Scope, run_id: str) -> RunRow | None:
     """The run of that id."""
     found = await reader.fetch(select(runs).where(in_scope(runs.c.tenant, tenant), runs.c.run_id == run_id))
     return RunRow._make(found[0]) if found else None
 
 
 async def run_by_handle(
-    reader: Reader, tenant: Scope, agent_id: str, *, user_id: str = "", preferred_tenant: str = ""
+    reader: PostgresReader, tenant: Scope, agent_id: str, *, user_id: str = "", preferred_tenant: str = ""
 ) -> RunRow | None:
     """The run that is meant by a handle: one of the tenant `home` before others', a live one before one that has ended,
     the newest of those. Of one user if given.
@@ -73,7 +73,7 @@ async def run_by_handle(
     return None
 
 
-async def count_active_runs(reader: Reader, tenant: Scope) -> list[ActiveRuns]:
+async def count_active_runs(reader: PostgresReader, tenant: Scope) -> list[ActiveRuns]:
     """How many runs are at work, by user and provider, the most first. Reads all that have not ended.
 
     As admission counts them (services/core/run/lifecycle/activity.py).
@@ -98,7 +98,7 @@ async def count_active_runs(reader: Reader, tenant: Scope) -> list[ActiveRuns]:
 
 
 async def list_runs(
-    reader: Reader, tenant: Scope, filters: RunFilter, *, limit: int = PAGE_MAX, after: str = ""
+    reader: PostgresReader, tenant: Scope, filters: RunFilter, *, limit: int = PAGE_MAX, after: str = ""
 ) -> RunPage:
     """Runs, newest first. `after` is `next` of an earlier page; rows that come in meanwhile shift nothing.
 

@@ -15,7 +15,7 @@ import orjson
 from sqlalchemy import select, tuple_
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
-from loomlog.connectors.storage.postgres import Reader
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.projections.frames.frame import FrameCall
 from loomlog.projections.frames.masking import mask_input
@@ -276,7 +276,7 @@ def _preview(text: str) -> str | None:
 
 
 async def steps_of_run(
-    reader: Reader, tenant: Scope, run_id: str, *, limit: int = PAGE_MAX, after: StepRow | None = None
+    reader: PostgresReader, tenant: Scope, run_id: str, *, limit: int = PAGE_MAX, after: StepRow | None = None
 ) -> list[StepRow]:
     """Steps in the order they began; `after` is the last of an earlier page."""
     conditions = [in_scope(steps.c.tenant, tenant), steps.c.run_id == run_id]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import orjson
 from sqlalchemy import select, tuple_
 
-from loomlog.connectors.storage.postgres import Reader
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, FrameCall, FrameMemory
 from loomlog.projections.frames.frame_json import clamp_ms
@@ -97,7 +97,7 @@ class TranscriptPage:
 
 
 async def transcript_of_session(
-    reader: Reader, tenant: Scope, session_id: str, *, limit: int = PAGE_MAX, after: str = ""
+    reader: PostgresReader, tenant: Scope, session_id: str, *, limit: int = PAGE_MAX, after: str = ""
 ) -> TranscriptPage:
     """The frames of a session: its runs in the order they started, in each run by seq. Raises InvalidPageToken."""
     limit = max(1, min(limit, PAGE_MAX))
@@ -120,7 +120,7 @@ async def transcript_of_session(
 
 
 async def frames_of_run(
-    reader: Reader, tenant: Scope, run_id: str, *, from_seq: int = 0, limit: int = PAGE_MAX
+    reader: PostgresReader, tenant: Scope, run_id: str, *, from_seq: int = 0, limit: int = PAGE_MAX
 ) -> list[TranscriptRow]:
     """Stored frames of a run after `from_seq`, in order."""
     found = await reader.fetch(
@@ -132,7 +132,7 @@ async def frames_of_run(
     return [TranscriptRow._make(row) for row in found]
 
 
-async def final_text(reader: Reader, tenant: Scope, run_id: str) -> TranscriptRow | None:
+async def final_text(reader: PostgresReader, tenant: Scope, run_id: str) -> TranscriptRow | None:
     """The last `text` frame of a run: the answer it ended with."""
     found = await reader.fetch(
         select(transcript)
@@ -143,7 +143,7 @@ async def final_text(reader: Reader, tenant: Scope, run_id: str) -> TranscriptRo
     return TranscriptRow._make(found[0]) if found else None
 
 
-async def read_stream_start(reader: Reader, tenant: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
+async def read_stream_start(reader: PostgresReader, tenant: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
     """The run as it is stored and the memory for the frames of the events after `last_seq`; one consistent reading."""
     first = runs.c.memory_reply_seq * FRAMES_PER_EVENT
     found = await reader.fetch(

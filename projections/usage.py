@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Index, case, func, select
 
-from loomlog.connectors.storage.postgres import Reader
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.projections.frames.frame_json import to_datetime
 from loomlog.projections.tables import Scope, define_table, in_scope
@@ -115,7 +115,7 @@ def _day(number: int) -> str:
 
 
 async def usage_report(
-    reader: Reader,
+    reader: PostgresReader,
     tenant: Scope,
     group_by: Sequence[str],
     *,
@@ -154,7 +154,7 @@ async def usage_report(
 
 
 async def spent_since(
-    reader: Reader, tenant: Scope, since_day: str, *, user_id: str | None, currency: str
+    reader: PostgresReader, tenant: Scope, since_day: str, *, user_id: str | None, currency: str
 ) -> tuple[int, int]:
     """Tokens of all kinds from that day on, and the cost in millionths of that currency; of one user when given."""
     tokens = sum(usage.c[name] for name in SUMS if name.endswith("_tokens"))

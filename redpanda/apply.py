@@ -39,7 +39,7 @@ REQUEST_TIMEOUT_S = 30.0
 
 
 async def apply(
-    where: str | KafkaOptions,
+    broker: str | KafkaOptions,
     *,
     profile: Profile = "local",
     partitions: int = FAMILY_PARTITIONS,
@@ -56,7 +56,7 @@ async def apply(
     """
     if topics is None:
         topics = load_topics(profile, partitions=partitions, replicas=replicas, prefix=prefix)
-    async with connect(where, timeout_s=timeout_s) as cluster:
+    async with connect(broker, timeout_s=timeout_s) as cluster:
         changes = plan(topics, await cluster.existing([topic.name for topic in topics]))
         refused = [change for change in changes if change.kind == "refuse"]
         if refused:
@@ -112,11 +112,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ClusterProblem as problem:
         print(f"{problem}. Is the broker up, and is the address (--bootstrap or LOOMLOG_KAFKA) right?", file=sys.stderr)
         return 2
-    _report(changes, as_json=options.json, summary=f"Topics at {where.bootstrap} are as they should be ({profile}).")
+    _print_changes(
+        changes, as_json=options.json, summary=f"Topics at {where.bootstrap} are as they should be ({profile})."
+    )
     return 1 if options.check and any(change.changes_something for change in changes) else 0
 
 
-def _report(changes: Sequence[TopicChange], *, as_json: bool, summary: str) -> None:
+def _print_changes(changes: Sequence[TopicChange], *, as_json: bool, summary: str) -> None:
     if as_json:
         print(json.dumps([asdict(change) for change in changes], indent=2))
         return

@@ -2,14 +2,14 @@
 sees it as client__read_page, because providers take no colon in the name of a function.
 """
 
-GRANT, PREFIX = "client:", "client__"
+GRANT_PREFIX, TOOL_NAME_PREFIX = "client:", "client__"
 
 
-def as_seen(grant: str) -> str:
+def visible_name(grant: str) -> str:
     """A name or pattern of a grant as it is compared with the names that agents see."""
-    return PREFIX + grant.removeprefix(GRANT) if grant.startswith(GRANT) else grant
+    return TOOL_NAME_PREFIX + grant.removeprefix(GRANT_PREFIX) if grant.startswith(GRANT_PREFIX) else grant
 
 
-def is_clients(grant: str) -> bool:
+def is_client_grant(grant: str) -> bool:
     """Whether it grants tools that clients carry out: one by name, or those that begin alike."""
-    return as_seen(grant).startswith(PREFIX)
+    return visible_name(grant).startswith(TOOL_NAME_PREFIX)

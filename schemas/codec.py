@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Protocol, Self
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from loomlog.schemas import schema_safety
-from loomlog.schemas.fast_decoder import NOT_THIS_WAY, QuickDecoder, quick_decoder
-from loomlog.schemas.fast_encoder import ZIGZAG, Writer, writer_of
+from loomlog.schemas.fast_decoder import FALLBACK_ERRORS, FastDecoder, compile_decoder
+from loomlog.schemas.fast_encoder import ZIGZAG, Writer, compile_writer
 from loomlog.schemas.generated import (
     budget_commands,
     budget_events,
@@ -67,8 +67,9 @@ class UnknownSchema(Undecodable):
         )
 
 
-IDS_OF_KEPT = 64
-"""Answers of Codec.ids_of that are kept. Readers ask for a dozen; the type in a stranger's query may be anything."""
+SCHEMA_IDS_CACHE_MAX = 64
+"""Answers of Codec.schema_ids_of that are kept. Readers ask for a dozen; the type in a stranger's query may be
+anything."""
 
 CLASSES: dict[str, type[Any]] = {
     record.SCHEMA: record
@@ -78,18 +79,18 @@ CLASSES: dict[str, type[Any]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
+class DecodedRecord:
     """A record with its envelope; the envelope is None for commands and plain records."""
 
     record: Any
     envelope: Envelope | None
 
 
-_decoded = maker(Decoded)
+_make_decoded = maker(DecodedRecord)
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class SchemaVersion:
     """One written version of a record's schema."""
 
     name: str
@@ -105,74 +106,76 @@ class Codec:
     """
 
     def __init__(self, ids: Mapping[int, tuple[str, int]] | None = None) -> None:
-        table = _locked_ids() if ids is None else dict(ids)
-        self._versions: dict[int, Version] = {}
-        self._ids_of: dict[frozenset[str], frozenset[int]] = {}
+        table = _load_locked_ids() if ids is None else dict(ids)
+        self._versions: dict[int, SchemaVersion] = {}
+        self._schema_ids_cache: dict[frozenset[str], frozenset[int]] = {}
         """Answers of `ids_of`, which every new reader asks; until something is learned."""
-        self._write: dict[str, tuple[bytes, Any]] = {}
-        self._bodies: dict[str, tuple[bytes, Writer]] = {}
+        self._encodings: dict[str, tuple[bytes, Any]] = {}
+        self._body_writers: dict[str, tuple[bytes, Writer]] = {}
         newest: dict[str, int] = {}
         for schema_id, (name, version) in sorted(table.items(), key=lambda item: item[1][1]):
-            schema = _released(name, version)
-            self._versions[schema_id] = Version(name, version, schema)
+            schema = _parse_released(name, version)
+            self._versions[schema_id] = SchemaVersion(name, version, schema)
             if version >= newest.get(name, 0):
                 newest[name] = version
-                self._write[name] = (bytes([MAGIC]) + schema_id.to_bytes(4, "big"), schema)
+                self._encodings[name] = (bytes([MAGIC]) + schema_id.to_bytes(4, "big"), schema)
                 if any(mark in name for mark in EVENT_NAMESPACES):
-                    self._bodies[name] = (self._write[name][0], _body_writer(name, version))
+                    self._body_writers[name] = (self._encodings[name][0], _compile_body_writer(name, version))
         # Only what is written today is read the quick way: an older version has fields to fill in.
-        self._quick: dict[bytes, QuickDecoder] = {
-            frame: decoder for name, (frame, _) in self._write.items() if (decoder := _quick(name, newest[name]))
+        self._fast_decoders: dict[bytes, FastDecoder] = {
+            frame: decoder
+            for name, (frame, _) in self._encodings.items()
+            if (decoder := _compile_fast_decoder(name, newest[name]))
         }
-        self._ids = {name: int.from_bytes(frame[1:], "big") for name, (frame, _) in self._write.items()}
+        self._schema_ids = {name: int.from_bytes(frame[1:], "big") for name, (frame, _) in self._encodings.items()}
 
     @classmethod
-    def of_others(cls) -> Self:
+    def for_foreign_records(cls) -> Self:
         """A codec that knows no schema id until it is told what was written under it (`learn`): for foreign records."""
         made = cls()
         made._versions = {}
         return made
 
-    def learn(self, schema_id: int, name: str, version: int, schema: Any) -> None:
+    def add_schema(self, schema_id: int, name: str, version: int, schema: Any) -> None:
         """Records under this id were written with this schema. Raises UnknownSchema when nothing here is called so,
         Undecodable when it is no schema, or one by which reading a record could go on for ever
         (schemas/schema_safety.py).
         """
-        if name not in self._write:
+        if name not in self._encodings:
             raise UnknownSchema(schema_id)
         try:
             parsed = parse_schema(schema, named_schemas={})
-            schema_safety.check(parsed)
+            schema_safety.check_schema(parsed)
         except Exception as error:
             raise Undecodable(f"the schema of {name}: {type(error).__name__}: {error}") from error
-        self._versions[schema_id] = Version(name, version, parsed)
-        self._ids_of.clear()
+        self._versions[schema_id] = SchemaVersion(name, version, parsed)
+        self._schema_ids_cache.clear()
 
-    def written_as(self, value: bytes) -> tuple[int, Version]:
+    def schema_version_of(self, value: bytes) -> tuple[int, SchemaVersion]:
         """Under which id and with which schema these bytes were written; raises like `decode`."""
         schema_id = self._schema_id(value)
         return schema_id, self._versions[schema_id]
 
-    def id_of(self, name: str) -> int:
+    def schema_id_of(self, name: str) -> int:
         """Schema id under which records of that full name are written."""
-        return self._ids[name]
+        return self._schema_ids[name]
 
-    def ids_of(self, names: frozenset[str]) -> frozenset[int]:
+    def schema_ids_of(self, names: frozenset[str]) -> frozenset[int]:
         """Every schema id, old versions included, of records with these full names."""
-        found = self._ids_of.get(names)
+        found = self._schema_ids_cache.get(names)
         if found is None:
             found = frozenset(i for i, version in self._versions.items() if version.name in names)
-            if len(self._ids_of) < IDS_OF_KEPT:
-                self._ids_of[names] = found
+            if len(self._schema_ids_cache) < SCHEMA_IDS_CACHE_MAX:
+                self._schema_ids_cache[names] = found
         return found
 
-    def names_holding(self, value: str) -> frozenset[str]:
+    def names_containing(self, value: str) -> frozenset[str]:
         """Full names of the records that hold a value of that full name somewhere, in any version."""
-        return frozenset(v.name for v in self._versions.values() if _holds(v.schema, value))
+        return frozenset(v.name for v in self._versions.values() if _contains_type(v.schema, value))
 
     def encode(self, record: Record) -> bytes:
         """Bytes of a command or a plain record."""
-        frame, schema = self._write[record.SCHEMA]
+        frame, schema = self._encodings[record.SCHEMA]
         out = BytesIO()
         out.write(frame)
         schemaless_writer(out, schema, record.to_avro())
@@ -180,7 +183,7 @@ class Codec:
 
     def encode_event(self, envelope: Envelope, event: Record) -> bytes:
         """Bytes of an event under its envelope."""
-        frame, schema = self._write[event.SCHEMA]
+        frame, schema = self._encodings[event.SCHEMA]
         body = event.to_avro()
         body["envelope"] = envelope.to_avro()
         out = BytesIO()
@@ -188,24 +191,24 @@ class Codec:
         schemaless_writer(out, schema, body)
         return out.getvalue()
 
-    def encode_event_of(self, common: "DecisionEnvelope", seq: int, prev: bytes, event: Record) -> bytes:
+    def encode_decision_event(self, common: "DecisionEnvelope", seq: int, prev: bytes, event: Record) -> bytes:
         """The same bytes as `encode_event`, for the events of one decision, whose envelopes are nearly equal."""
-        frame, body = self._bodies[event.SCHEMA]
+        frame, body = self._body_writers[event.SCHEMA]
         return b"".join((frame, common.term, ZIGZAG[seq], common.middle, prev, body(event)))
 
     def name_of(self, value: bytes) -> str:
         """Full name of the record in the bytes; raises like `decode`."""
         return self._versions[self._schema_id(value)].name
 
-    def decode(self, value: bytes) -> Decoded:
+    def decode(self, value: bytes) -> DecodedRecord:
         """The record in the bytes. Raises UnknownSchema or Undecodable; reads nothing past the body."""
-        found = self.quickly(value)
+        found = self.decode_fast(value)
         if found is not None:
-            return _decoded(record=found[1], envelope=found[0])
+            return _make_decoded(record=found[1], envelope=found[0])
         version = self._versions[self._schema_id(value)]
         source = BytesIO(value)
         source.seek(FRAME_BYTES)
-        newest = self._write[version.name][1]
+        newest = self._encodings[version.name][1]
         try:
             plain: Any = schemaless_reader(source, version.schema, None if version.schema is newest else newest)
         except EOFError as error:
@@ -216,19 +219,19 @@ class Codec:
             raise Undecodable(f"{version.name}: {len(value) - source.tell()} bytes are left after the body")
         envelope = plain.get("envelope")
         is_event = any(mark in version.name for mark in EVENT_NAMESPACES)
-        return Decoded(
+        return DecodedRecord(
             record=CLASSES[version.name].from_avro(plain),
             envelope=Envelope.from_avro(envelope) if is_event and envelope is not None else None,
         )
 
-    def quickly(self, value: bytes) -> tuple[Envelope | None, Any] | None:
+    def decode_fast(self, value: bytes) -> tuple[Envelope | None, Any] | None:
         """The same as `decode`, as a pair; None for what must take the long way there, whether it is right or wrong."""
-        decode = self._quick.get(value[:FRAME_BYTES])
+        decode = self._fast_decoders.get(value[:FRAME_BYTES])
         if decode is None:
             return None
         try:
             return decode(value, FRAME_BYTES)
-        except NOT_THIS_WAY:
+        except FALLBACK_ERRORS:
             return None
 
     def _schema_id(self, value: bytes) -> int:
@@ -254,7 +257,7 @@ class DecisionEnvelope:
     def __init__(
         self, *, term: int, aggregate: str, tenant: str, at_ms: int, cause_id: str = "", cause_offset: int = -1
     ) -> None:
-        self.term = _recent(term)
+        self.term = _cached_zigzag(term)
         name, owner, cause = aggregate.encode(), tenant.encode(), cause_id.encode()
         self.middle = b"".join(
             (
@@ -262,7 +265,7 @@ class DecisionEnvelope:
                 name,
                 ZIGZAG[len(owner)],
                 owner,
-                _recent(at_ms),
+                _cached_zigzag(at_ms),
                 ZIGZAG[len(cause)],
                 cause,
                 ZIGZAG[cause_offset],
@@ -271,7 +274,7 @@ class DecisionEnvelope:
 
 
 @dataclass(frozen=True, slots=True)
-class Peeked:
+class EventHeader:
     """The first fields of an event, read without decoding the rest."""
 
     schema_id: int
@@ -280,7 +283,7 @@ class Peeked:
     aggregate: str
 
 
-def peek(value: bytes) -> Peeked:
+def peek(value: bytes) -> EventHeader:
     """Schema id, term, seq and aggregate of an event's bytes; about 1 microsecond. Raises Undecodable."""
     if len(value) < FRAME_BYTES or value[0] != MAGIC:
         raise Undecodable(f"{len(value)} bytes beginning {value[:8]!r} are not framed")
@@ -290,7 +293,7 @@ def peek(value: bytes) -> Peeked:
         size, at = _varint(value, at)
         if size < 0 or at + size > len(value):
             raise Undecodable("the envelope is cut short")
-        return Peeked(int.from_bytes(value[1:FRAME_BYTES], "big"), term, seq, value[at : at + size].decode())
+        return EventHeader(int.from_bytes(value[1:FRAME_BYTES], "big"), term, seq, value[at : at + size].decode())
     except (IndexError, UnicodeDecodeError) as error:
         raise Undecodable(f"the envelope is not readable: {error}") from error
 
@@ -348,7 +351,7 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
             raise Undecodable("a number of the envelope is longer than 64 bits")
 
 
-_recent = lru_cache(maxsize=64)(ZIGZAG.__getitem__)
+_cached_zigzag = lru_cache(maxsize=64)(ZIGZAG.__getitem__)
 """Big numbers that come again and again for a while: the terms of our partitions, this millisecond."""
 
 
@@ -359,44 +362,44 @@ def local_codec() -> Codec:
 
 
 @cache
-def _locked_ids() -> dict[int, tuple[str, int]]:
+def _load_locked_ids() -> dict[int, tuple[str, int]]:
     lock = json.loads((HERE / "ids.json").read_text())
     return {v["id"]: (name, v["version"]) for name, versions in lock.items() for v in versions}
 
 
 @cache
-def _released(name: str, version: int) -> Any:
-    return parse_schema(_released_json(name, version), named_schemas={})
+def _parse_released(name: str, version: int) -> Any:
+    return parse_schema(_load_released(name, version), named_schemas={})
 
 
 @cache
-def _quick(name: str, version: int) -> QuickDecoder | None:
+def _compile_fast_decoder(name: str, version: int) -> FastDecoder | None:
     is_event = any(mark in name for mark in EVENT_NAMESPACES)
-    return quick_decoder(_released_json(name, version), CLASSES[name], under_envelope=is_event)
+    return compile_decoder(_load_released(name, version), CLASSES[name], has_envelope=is_event)
 
 
 @cache
-def _body_writer(name: str, version: int) -> Writer:
+def _compile_body_writer(name: str, version: int) -> Writer:
     """Writes an event without its first field, the envelope."""
-    schema = _released_json(name, version)
+    schema = _load_released(name, version)
     assert schema["fields"][0]["name"] == "envelope", f"{name}: an event begins with its envelope"
     known: Any = parse_schema(schema, named_schemas={})
-    return writer_of({**known, "fields": known["fields"][1:]})
+    return compile_writer({**known, "fields": known["fields"][1:]})
 
 
-def _holds(schema: Any, value: str) -> bool:
+def _contains_type(schema: Any, value: str) -> bool:
     """Whether a parsed schema names that type anywhere."""
     if isinstance(schema, dict):
-        return schema.get("name") == value or any(_holds(part, value) for part in schema.values())
+        return schema.get("name") == value or any(_contains_type(part, value) for part in schema.values())
     if isinstance(schema, list):
-        return any(_holds(part, value) for part in schema)
+        return any(_contains_type(part, value) for part in schema)
     return bool(schema == value)
 
 
-def schema_text(name: str, version: int) -> Any:
+def released_schema(name: str, version: int) -> Any:
     """The schema of a version as it was released: a tree of plain values."""
-    return _released_json(name, version)
+    return _load_released(name, version)
 
 
-def _released_json(name: str, version: int) -> Any:
+def _load_released(name: str, version: int) -> Any:
     return json.loads((HERE / "released" / name / f"{version}.avsc").read_text())

@@ -23,47 +23,47 @@ from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.making import open_twin
 
 Json = Any
-QuickDecoder = Callable[[bytes, int], tuple[Envelope | None, Any]]
+FastDecoder = Callable[[bytes, int], tuple[Envelope | None, Any]]
 """Takes the bytes and where the body begins; gives the envelope of an event, else None, and the record."""
 ENVELOPE = "envelope"
 NUMBER_BYTES_MAX = 9
 """A number of ten bytes may be over 64 bits."""
 
 
-class Unusual(Exception):
+class UnsupportedEncoding(Exception):
     """Not for this reader."""
 
 
-NOT_THIS_WAY = (Unusual, IndexError, UnicodeDecodeError, struct.error, OverflowError)
+FALLBACK_ERRORS = (UnsupportedEncoding, IndexError, UnicodeDecodeError, struct.error, OverflowError)
 """All that a quick decoder raises; none of it says more than that the long way must be taken."""
 
 
-def quick_decoder(schema: Json, record: type[Any], *, under_envelope: bool) -> QuickDecoder | None:
+def compile_decoder(schema: Json, record: type[Any], *, has_envelope: bool) -> FastDecoder | None:
     """The decoder of a schema into its class; None when they do not fit each other or the schema has what it lacks.
 
     `schema` is plain JSON that stands alone. `under_envelope`: the first field is not the class's, but the envelope.
     """
-    text = _Text()
+    text = _DecoderSource()
     try:
         body = schema
         before = "None"
-        if under_envelope:
+        if has_envelope:
             first, *rest = schema["fields"]
             if first["name"] != ENVELOPE:
                 return None
-            before = text.value(first["type"], Envelope, schema["namespace"], "    ")
+            before = text.emit_value(first["type"], Envelope, schema["namespace"], "    ")
             body = {**schema, "fields": rest}
-        made = text.value(body, record, schema["namespace"], "    ")
-    except Unusual:
+        made = text.emit_value(body, record, schema["namespace"], "    ")
+    except UnsupportedEncoding:
         return None
     lines = ["def decode(v, at):", *text.lines, "    if at != len(v):", "        raise Unusual"]
     lines.append(f"    return {before}, {made}")
-    exec("\n".join(lines), text.known)  # noqa: S102  of our own schemas, never of what was read
-    decode: QuickDecoder = text.known["decode"]
+    exec("\n".join(lines), text.symbols)  # noqa: S102  of our own schemas, never of what was read
+    decode: FastDecoder = text.symbols["decode"]
     return decode
 
 
-def _number(value: bytes, at: int, byte: int) -> tuple[int, int]:
+def _read_long(value: bytes, at: int, byte: int) -> tuple[int, int]:
     """A long of several bytes, of which the first was read, and the position after it."""
     result = byte & 0x7F
     shift = 7
@@ -76,121 +76,125 @@ def _number(value: bytes, at: int, byte: int) -> tuple[int, int]:
         result |= (byte & 0x7F) << shift
         shift += 7
         if shift >= 7 * NUMBER_BYTES_MAX:
-            raise Unusual
+            raise UnsupportedEncoding
 
 
-def _size(value: bytes, at: int, byte: int) -> tuple[int, int]:
+def _read_size(value: bytes, at: int, byte: int) -> tuple[int, int]:
     """A length or a count, likewise; one byte is possible here too."""
-    size, at = _number(value, at, byte) if byte > 0x7F else (SMALL[byte], at)
+    size, at = _read_long(value, at, byte) if byte > 0x7F else (ONE_BYTE_NUMBERS[byte], at)
     if size < 0:
-        raise Unusual
+        raise UnsupportedEncoding
     return size, at
 
 
-SMALL = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
+ONE_BYTE_NUMBERS = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 """The numbers of one byte."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Text:
+class _DecoderSource:
     """A decoder being written: `v` is the bytes, `at` the position, `b` the byte at hand, x1, x2 ... the values.
 
     In a line that is being added, `$` stands for the value it makes.
     """
 
     lines: list[str] = field(default_factory=list)
-    known: dict[str, Any] = field(
+    symbols: dict[str, Any] = field(
         default_factory=lambda: {
-            "Unusual": Unusual,
-            "SMALL": SMALL,
-            "number": _number,
-            "size": _size,
+            "Unusual": UnsupportedEncoding,
+            "SMALL": ONE_BYTE_NUMBERS,
+            "number": _read_long,
+            "size": _read_size,
             "double": struct.Struct("<d").unpack_from,
         }
     )
-    named: dict[str, Json] = field(default_factory=dict)
-    variables: int = 0
+    named_types: dict[str, Json] = field(default_factory=dict)
+    variable_count: int = 0
 
-    def value(self, schema: Json, hint: Any, namespace: str, indent: str) -> str:
+    def emit_value(self, schema: Json, hint: Any, namespace: str, indent: str) -> str:
         """Writes the lines that read a value; gives the name it is in afterwards."""
-        into = self._variable()
+        into = self._new_variable()
         if isinstance(schema, list):
-            self._optional(into, schema, hint, namespace, indent)
+            self._emit_optional(into, schema, hint, namespace, indent)
             return into
-        if isinstance(schema, str) and schema not in SIMPLE:
-            schema = self._resolved(schema, namespace)
+        if isinstance(schema, str) and schema not in PRIMITIVE_READERS:
+            schema = self._resolve_type(schema, namespace)
         kind = schema if isinstance(schema, str) else schema["type"]
         if isinstance(schema, dict) and "logicalType" in schema:
-            raise Unusual
-        if kind in SIMPLE:
-            self._add(indent, SIMPLE[kind], into)
+            raise UnsupportedEncoding
+        if kind in PRIMITIVE_READERS:
+            self._emit(indent, PRIMITIVE_READERS[kind], into)
         elif kind == "fixed":
-            self._remember(schema, namespace)
-            self._add(indent, f"$ = v[at:at + {schema['size']}]\nat += {schema['size']}", into)
+            self._add_type(schema, namespace)
+            self._emit(indent, f"$ = v[at:at + {schema['size']}]\nat += {schema['size']}", into)
         elif kind == "record":
-            self._record(into, schema, hint, indent)
+            self._emit_record(into, schema, hint, indent)
         elif kind in ("array", "map"):
-            self._blocks(into, schema, hint, namespace, indent)
+            self._emit_blocks(into, schema, hint, namespace, indent)
         else:
-            raise Unusual
+            raise UnsupportedEncoding
         return into
 
-    def _record(self, into: str, schema: Json, hint: Any, indent: str) -> None:
+    def _emit_record(self, target: str, schema: Json, hint: Any, indent: str) -> None:
         if not is_dataclass(hint) or not isinstance(hint, type):
-            raise Unusual
+            raise UnsupportedEncoding
         if {part["name"] for part in schema["fields"]} != {part.name for part in fields(hint)}:
-            raise Unusual
+            raise UnsupportedEncoding
         hints = get_type_hints(hint)
         namespace = schema["namespace"]
         values = [
-            (part["name"], self.value(part["type"], hints[part["name"]], namespace, indent))
+            (part["name"], self.emit_value(part["type"], hints[part["name"]], namespace, indent))
             for part in schema["fields"]
         ]
-        self._remember(schema, namespace)
-        self.known[f"Open_{into}"], self.known[f"Frozen_{into}"] = open_twin(hint), hint
+        self._add_type(schema, namespace)
+        self.symbols[f"Open_{target}"], self.symbols[f"Frozen_{target}"] = open_twin(hint), hint
         filled = [f"$.{name} = {value}" for name, value in values]
-        self._add(indent, "\n".join([f"$ = Open_{into}()", *filled, f"$.__class__ = Frozen_{into}"]), into)
+        self._emit(indent, "\n".join([f"$ = Open_{target}()", *filled, f"$.__class__ = Frozen_{target}"]), target)
 
-    def _optional(self, into: str, schema: Json, hint: Any, namespace: str, indent: str) -> None:
+    def _emit_optional(self, target: str, schema: Json, hint: Any, namespace: str, indent: str) -> None:
         if len(schema) != 2 or schema[0] != "null":
-            raise Unusual
+            raise UnsupportedEncoding
         (inner,) = (part for part in get_args(hint) if part is not NoneType)
-        self._add(indent, "b = v[at]\nat += 1\nif b == 0:\n    $ = None\nelif b == 2:", into)
-        found = self.value(schema[1], inner, namespace, indent + "    ")
-        self._add(indent, f"    $ = {found}\nelse:\n    raise Unusual", into)
+        self._emit(indent, "b = v[at]\nat += 1\nif b == 0:\n    $ = None\nelif b == 2:", target)
+        found = self.emit_value(schema[1], inner, namespace, indent + "    ")
+        self._emit(indent, f"    $ = {found}\nelse:\n    raise Unusual", target)
 
-    def _blocks(self, into: str, schema: Json, hint: Any, namespace: str, indent: str) -> None:
+    def _emit_blocks(self, target: str, schema: Json, hint: Any, namespace: str, indent: str) -> None:
         """An array or a map: counted blocks of items, the last of them empty. Nothing at all is the usual case."""
         is_map = schema["type"] == "map"
-        count = self._variable()
-        self._add(indent, "$ = {}" if is_map else "$ = []", into)
-        self._add(indent, f"b = v[at]\nat += 1\nwhile b:\n    {count}, at = size(v, at, b)", into)
-        self._add(indent, f"    for _ in range({count}):", into)
+        count = self._new_variable()
+        self._emit(indent, "$ = {}" if is_map else "$ = []", target)
+        self._emit(indent, f"b = v[at]\nat += 1\nwhile b:\n    {count}, at = size(v, at, b)", target)
+        self._emit(indent, f"    for _ in range({count}):", target)
         inside = indent + "        "
         if is_map:
-            key = self.value("string", str, namespace, inside)
-            self._add(inside, f"$[{key}] = {self.value(schema['values'], get_args(hint)[1], namespace, inside)}", into)
+            key = self.emit_value("string", str, namespace, inside)
+            self._emit(
+                inside, f"$[{key}] = {self.emit_value(schema['values'], get_args(hint)[1], namespace, inside)}", target
+            )
         else:
-            self._add(inside, f"$.append({self.value(schema['items'], get_args(hint)[0], namespace, inside)})", into)
-        self._add(indent, "    b = v[at]\n    at += 1", into)
+            self._emit(
+                inside, f"$.append({self.emit_value(schema['items'], get_args(hint)[0], namespace, inside)})", target
+            )
+        self._emit(indent, "    b = v[at]\n    at += 1", target)
         if not is_map:
-            self._add(indent, "$ = tuple($)", into)
+            self._emit(indent, "$ = tuple($)", target)
 
-    def _resolved(self, name: str, namespace: str) -> Json:
-        found = self.named.get(name if "." in name else f"{namespace}.{name}")
+    def _resolve_type(self, name: str, namespace: str) -> Json:
+        found = self.named_types.get(name if "." in name else f"{namespace}.{name}")
         if found is None:
-            raise Unusual
+            raise UnsupportedEncoding
         return found
 
-    def _remember(self, schema: Mapping[str, Any], namespace: str) -> None:
-        self.named[f"{schema.get('namespace', namespace)}.{schema['name']}"] = schema
+    def _add_type(self, schema: Mapping[str, Any], namespace: str) -> None:
+        self.named_types[f"{schema.get('namespace', namespace)}.{schema['name']}"] = schema
 
-    def _variable(self) -> str:
-        self.variables += 1
-        return f"x{self.variables}"
+    def _new_variable(self) -> str:
+        self.variable_count += 1
+        return f"x{self.variable_count}"
 
-    def _add(self, indent: str, text: str, into: str) -> None:
-        self.lines += [indent + line.replace("$", into) for line in text.split("\n")]
+    def _emit(self, indent: str, text: str, target: str) -> None:
+        self.lines += [indent + line.replace("$", target) for line in text.split("\n")]
 
 
 _LONG = """\
@@ -218,7 +222,7 @@ at += 1
 if b > 1:
     raise Unusual
 $ = b == 1"""
-SIMPLE: Mapping[str, str] = {
+PRIMITIVE_READERS: Mapping[str, str] = {
     "long": _LONG,
     "int": _LONG,
     "boolean": _BOOLEAN,

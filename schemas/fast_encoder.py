@@ -17,14 +17,14 @@ from typing import Any
 Schema = Any
 Writer = Callable[[Any], bytes]
 
-SMALL_NUMBERS = 4_096
+CACHED_NUMBERS = 4_096
 """Numbers whose bytes are kept: lengths, seqs, counts, durations. A text of 1,000 characters has a length below it. So
 are -1, which says that there is none, and as many round numbers: limits and windows, which come again in each run."""
 
-KEPT_WHOLE = frozenset({"loom.values.AgentDefinition"})
+CACHED_RECORDS = frozenset({"loom.values.AgentDefinition"})
 """Records that are frozen and written again and again: every run of an agent tells the definition it is pinned to, one
 object for all of them. A RunStarted takes 1.5 us so, and 3 with the definition written anew."""
-KEPT_RECORDS = 64
+RECORD_CACHE_SIZE = 64
 """Of one writer; agents at work are few."""
 
 
@@ -41,7 +41,7 @@ class Zigzag(dict[int, bytes]):
             left >>= 7
         found.append(left)
         made = bytes(found)
-        if -1 <= number < SMALL_NUMBERS or (number % 1000 == 0 and len(self) < 2 * SMALL_NUMBERS):
+        if -1 <= number < CACHED_NUMBERS or (number % 1000 == 0 and len(self) < 2 * CACHED_NUMBERS):
             self[number] = made
         return made
 
@@ -49,38 +49,38 @@ class Zigzag(dict[int, bytes]):
 ZIGZAG = Zigzag()
 
 
-def writer_of(schema: Schema) -> Writer:
+def compile_writer(schema: Schema) -> Writer:
     """Gives the Avro body of a record; `schema` is a record's, with every named type written out where it first comes.
 
     The writer raises what Python raises when a value is not of its field's type, and UnicodeEncodeError for text that
     UTF-8 cannot hold.
     """
-    return _Compiler().record(schema)
+    return _WriterCompiler().compile_record(schema)
 
 
-class _Compiler:
+class _WriterCompiler:
     """Makes one function for each record type of a schema."""
 
     def __init__(self) -> None:
-        self._names: dict[str, Any] = {
+        self._symbols: dict[str, Any] = {
             "Z": ZIGZAG,
             "join": b"".join,
             "double": struct.Struct("<d").pack,
-            "fixed": _fixed,
+            "fixed": _check_fixed,
         }
-        self._known: dict[str, Schema] = {}
+        self._named_types: dict[str, Schema] = {}
 
-    def record(self, schema: Schema) -> Writer:
-        name = _function(schema["name"])
-        self._known[schema["name"]] = schema
-        parts = [self._parts(field["type"], f"v.{field['name']}") for field in schema["fields"]]
-        exec(f"def {name}(v):\n return join(({''.join(f'{part}, ' for part in parts)}))", self._names)  # noqa: S102
-        if schema["name"] in KEPT_WHOLE:
-            self._names[name] = _kept(self._names[name])
-        writer: Writer = self._names[name]
+    def compile_record(self, schema: Schema) -> Writer:
+        name = _function_name(schema["name"])
+        self._named_types[schema["name"]] = schema
+        parts = [self._part_expressions(field["type"], f"v.{field['name']}") for field in schema["fields"]]
+        exec(f"def {name}(v):\n return join(({''.join(f'{part}, ' for part in parts)}))", self._symbols)  # noqa: S102
+        if schema["name"] in CACHED_RECORDS:
+            self._symbols[name] = _cache_writer(self._symbols[name])
+        writer: Writer = self._symbols[name]
         return writer
 
-    def _parts(self, schema: Schema, value: str) -> str:
+    def _part_expressions(self, schema: Schema, value: str) -> str:
         """Expressions of bytes with commas between."""
         kind = schema["type"] if isinstance(schema, dict) else schema
         match kind:
@@ -95,34 +95,39 @@ class _Compiler:
             case "double":
                 return f"double({value})"
             case "record":
-                if schema["name"] not in self._known:
-                    self.record(schema)
-                return f"{_function(schema['name'])}({value})"
+                if schema["name"] not in self._named_types:
+                    self.compile_record(schema)
+                return f"{_function_name(schema['name'])}({value})"
             case "array":
-                return f'b"\\0" if not {value} else {self._blocks(value, self._one(schema["items"], "i"))}'
+                item = self._joined_expression(schema["items"], "i")
+                return f'b"\\0" if not {value} else {self._block_expression(value, item)}'
             case "map":
-                item = f"join((Z[len(k := i[0].encode())], k, {self._parts(schema['values'], 'i[1]')}))"
-                return f'b"\\0" if not {value} else {self._blocks(value, item, ".items()")}'
+                item = f"join((Z[len(k := i[0].encode())], k, {self._part_expressions(schema['values'], 'i[1]')}))"
+                return f'b"\\0" if not {value} else {self._block_expression(value, item, ".items()")}'
             case "fixed":
-                self._known[schema["name"]] = schema
+                self._named_types[schema["name"]] = schema
                 return f"fixed({value}, {schema['size']})"
             case ["null", other]:
-                return f'b"\\0" if {value} is None else b"\\2" + {self._one(other, value)}'
-            case str() if kind in self._known:
-                known = self._known[kind]
-                return self._parts(known, value) if known["type"] == "fixed" else f"{_function(kind)}({value})"
+                return f'b"\\0" if {value} is None else b"\\2" + {self._joined_expression(other, value)}'
+            case str() if kind in self._named_types:
+                known = self._named_types[kind]
+                return (
+                    self._part_expressions(known, value)
+                    if known["type"] == "fixed"
+                    else f"{_function_name(kind)}({value})"
+                )
             case _:
                 raise AssertionError(f"no writer for the Avro type {kind!r}")
 
-    def _one(self, schema: Schema, value: str) -> str:
-        return f"join(({self._parts(schema, value)},))"
+    def _joined_expression(self, schema: Schema, value: str) -> str:
+        return f"join(({self._part_expressions(schema, value)},))"
 
-    def _blocks(self, value: str, item: str, of: str = "") -> str:
+    def _block_expression(self, value: str, item: str, accessor: str = "") -> str:
         """Avro's arrays and maps: one block with its count, then an empty one."""
-        return f'Z[len({value})] + join([{item} for i in {value}{of}]) + b"\\0"'
+        return f'Z[len({value})] + join([{item} for i in {value}{accessor}]) + b"\\0"'
 
 
-def _kept(write: Writer) -> Writer:
+def _cache_writer(write: Writer) -> Writer:
     """The writer, with the bytes of the last records kept while they are the same objects."""
     known: dict[int, tuple[Any, bytes]] = {}
 
@@ -131,7 +136,7 @@ def _kept(write: Writer) -> Writer:
         if found is not None and found[0] is v:
             return found[1]
         made = write(v)
-        if len(known) >= KEPT_RECORDS:
+        if len(known) >= RECORD_CACHE_SIZE:
             known.clear()
         known[id(v)] = (v, made)
         return made
@@ -139,11 +144,11 @@ def _kept(write: Writer) -> Writer:
     return written
 
 
-def _fixed(value: bytes, size: int) -> bytes:
+def _check_fixed(value: bytes, size: int) -> bytes:
     if len(value) != size:
         raise ValueError(f"{len(value)} bytes where the schema has {size}")
     return value
 
 
-def _function(name: str) -> str:
+def _function_name(name: str) -> str:
     return "write_" + name.replace(".", "_")

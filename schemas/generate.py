@@ -28,14 +28,14 @@ Json = Any
 PRIMITIVES = {"string": "str", "long": "int", "int": "int", "boolean": "bool", "double": "float", "bytes": "bytes"}
 ENVELOPE = "loom.values.Envelope"
 FIRST_ID = 1
-LINE = 120
+LINE_LENGTH = 120
 """Characters of a line, without its end."""
 
 
-def imported(module: str, names: list[str]) -> str:
+def import_text(module: str, names: list[str]) -> str:
     """The import, on one line when it fits."""
     line = f"from {module} import {', '.join(names)}\n"
-    if len(line) <= LINE + 1:
+    if len(line) <= LINE_LENGTH + 1:
         return line
     return f"from {module} import (\n" + "".join(f"    {name},\n" for name in names) + ")\n"
 
@@ -45,7 +45,7 @@ def module_of(namespace: str) -> str:
     return namespace.removeprefix("loom.").replace(".", "_")
 
 
-def load() -> dict[str, Json]:
+def load_schemas() -> dict[str, Json]:
     """Every record by full name, in the order of their paths."""
     records: dict[str, Json] = {}
     for path in sorted(AVRO.rglob("*.avsc")):
@@ -81,17 +81,17 @@ def _unknown(name: str) -> Json:
     raise SystemExit(f"schemas/avro: unknown type {name!r}; write it in full, for example loom.values.Usage")
 
 
-def bare(schema: Json) -> Json:
+def strip_docs(schema: Json) -> Json:
     """What decides the bytes: without documentation and defaults' prose."""
     if isinstance(schema, dict):
-        return {k: bare(v) for k, v in schema.items() if k != "doc"}
+        return {k: strip_docs(v) for k, v in schema.items() if k != "doc"}
     if isinstance(schema, list):
-        return [bare(s) for s in schema]
+        return [strip_docs(s) for s in schema]
     return schema
 
 
 def fingerprint(schema: Json) -> str:
-    return hashlib.sha256(json.dumps(bare(schema), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(strip_docs(schema), sort_keys=True).encode()).hexdigest()
 
 
 # --- Python text -----------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def pack_list_text(expression: str, schema: Json) -> str:
     return pack_text(expression, schema)
 
 
-def prose(text: str) -> list[str]:
+def docstring_lines(text: str) -> list[str]:
     """A docstring of lines that keep within the line length."""
     found = textwrap.wrap(text.replace('"', "'"), width=108)
     if len(found) == 1:
@@ -174,12 +174,12 @@ def class_text(schema: Json, imports: set[str]) -> str:
     fields = [f for f in schema["fields"] if f["type"] != ENVELOPE]
     required_last = sorted(fields, key=lambda f: "default" in f)
     lines = ["@quick", "@dataclass(frozen=True, slots=True, kw_only=True)", f"class {schema['name']}:"]
-    lines += [*prose(schema["doc"]), ""]
+    lines += [*docstring_lines(schema["doc"]), ""]
     lines.append(f'    SCHEMA: ClassVar[str] = "{schema["namespace"]}.{schema["name"]}"')
     lines.append("")
     for field in required_last:
         lines.append(f"    {field['name']}: {python_type(field['type'], imports)}{default_text(field)}")
-        lines += prose(field["doc"])
+        lines += docstring_lines(field["doc"])
     lines += ["", "    def to_avro(self) -> dict[str, Any]:", "        return {"]
     lines += [f'            "{f["name"]}": {pack_list_text("self." + f["name"], f["type"])},' for f in fields]
     lines += [
@@ -216,7 +216,7 @@ def dependencies(schema: Json) -> set[str]:
     return found
 
 
-def in_order(names: list[str], records: dict[str, Json]) -> list[str]:
+def dependency_order(names: list[str], records: dict[str, Json]) -> list[str]:
     """Names so that what a record needs comes before it."""
     done: list[str] = []
 
@@ -232,7 +232,7 @@ def in_order(names: list[str], records: dict[str, Json]) -> list[str]:
     return done
 
 
-def modules(records: dict[str, Json]) -> dict[Path, str]:
+def module_texts(records: dict[str, Json]) -> dict[Path, str]:
     """Text of every generated module by path."""
     by_namespace: dict[str, list[str]] = {}
     for name, schema in records.items():
@@ -240,7 +240,7 @@ def modules(records: dict[str, Json]) -> dict[Path, str]:
     texts: dict[Path, str] = {}
     for namespace, names in by_namespace.items():
         imports: set[str] = set()
-        classes = [class_text(records[name], imports) for name in in_order(names, records)]
+        classes = [class_text(records[name], imports) for name in dependency_order(names, records)]
         foreign = {"quick": ["quick"]}
         for name in sorted(imports):
             if records[name]["namespace"] != namespace:
@@ -251,7 +251,7 @@ def modules(records: dict[str, Json]) -> dict[Path, str]:
         wanted = "dataclass, field" if "field(default_factory" in body else "dataclass"
         head = [f'"""Records of the namespace {namespace}."""\n\n', HEADER, "\n", mapping]
         head += [f"from dataclasses import {wanted}\n", "from typing import Any, ClassVar, Self\n", "\n"]
-        head += [imported(f"loomlog.schemas.{module}", sorted(found)) for module, found in sorted(foreign.items())]
+        head += [import_text(f"loomlog.schemas.{module}", sorted(found)) for module, found in sorted(foreign.items())]
         text = "".join(head) + "\n\n" + body
         names_tuple = "".join(f"    {records[n]['name']},\n" for n in sorted(names))
         union = " | ".join(records[n]["name"] for n in sorted(names))
@@ -266,9 +266,9 @@ def modules(records: dict[str, Json]) -> dict[Path, str]:
 # --- the lock --------------------------------------------------------------------------------------------------------
 
 
-def locked(records: dict[str, Json], lock: dict[str, Json]) -> tuple[dict[str, Json], dict[Path, str]]:
+def update_lock(records: dict[str, Json], lock: dict[str, Json]) -> tuple[dict[str, Json], dict[Path, str]]:
     """The lock and the released copies as they should be. An open version follows its schema, a released one never."""
-    result = distinct({name: [dict(v) for v in versions] for name, versions in lock.items()})
+    result = deduplicate_ids({name: [dict(v) for v in versions] for name, versions in lock.items()})
     next_id = max((v["id"] for versions in lock.values() for v in versions), default=FIRST_ID - 1) + 1
     copies: dict[Path, str] = {}
     for name in sorted(records):
@@ -287,7 +287,7 @@ def locked(records: dict[str, Json], lock: dict[str, Json]) -> tuple[dict[str, J
     return result, copies
 
 
-def distinct(lock: dict[str, Json]) -> dict[str, Json]:
+def deduplicate_ids(lock: dict[str, Json]) -> dict[str, Json]:
     """The lock with every id once: two branches that added a record each may both have taken the next number.
 
     An open version gives way. Raises SystemExit when two released ones have the same id, which nothing can mend.
@@ -312,13 +312,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when something is stale")
     parser.add_argument("--release", action="store_true", help="freeze every current version")
     options = parser.parse_args(arguments)
-    records = load()
+    records = load_schemas()
     lock = cast("dict[str, Json]", json.loads(LOCK.read_text())) if LOCK.exists() else {}
-    new_lock, copies = locked(records, lock)
+    new_lock, copies = update_lock(records, lock)
     if options.release:
         for versions in new_lock.values():
             versions[-1]["released"] = True
-    wanted = {**modules(records), **copies, LOCK: json.dumps(new_lock, indent=1, sort_keys=True) + "\n"}
+    wanted = {**module_texts(records), **copies, LOCK: json.dumps(new_lock, indent=1, sort_keys=True) + "\n"}
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     if options.check:
         for path in stale:

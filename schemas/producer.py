@@ -17,7 +17,7 @@ from loomlog.schemas.codec import Codec, local_codec
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import CommandEnvelope, Segment
 from loomlog.schemas.ids import ID_PATTERN, fresh_token, hashed_token, partition_key
-from loomlog.schemas.sticky_partitioner import Placer
+from loomlog.schemas.sticky_partitioner import StickyPartitioner
 
 COMMANDS_TOPIC = "loom.run.commands"
 EVENTS_TOPIC = "loom.run.events"
@@ -48,7 +48,7 @@ def start_run_record(
     metadata: Mapping[str, str] | None = None,
     traceparent: str = "",
     codec: Codec | None = None,
-    placer: Placer | None = None,
+    partitioner: StickyPartitioner | None = None,
 ) -> CommandRecord:
     """A run of `agent` with a prompt or, for more than one text, with segments.
 
@@ -69,8 +69,8 @@ def start_run_record(
         if idempotency_key:
             # As the API names it, so that a key means the same run whichever way it came.
             own = hashed_token("idempotency", tenant, subject, idempotency_key)
-        elif placer is not None and not session_id:
-            own = placer.placed(own, at_ms)
+        elif partitioner is not None and not session_id:
+            own = partitioner.assign_partition(own, at_ms)
         run_id = f"r_{partition_key(session_id)}-{own}" if session_id else f"r_{own}"
     if not ID_PATTERN.match(run_id):
         raise ValueError(f"run_id {run_id!r}: expected 1 to 128 of A-Z a-z 0-9 _ -")

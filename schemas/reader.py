@@ -11,16 +11,16 @@ Needs fastavro and nothing else of loomlog, so a microservice can take the schem
 
 from dataclasses import dataclass
 
-from loomlog.schemas.codec import Codec, Decoded, Undecodable, local_codec, peek
+from loomlog.schemas.codec import Codec, DecodedRecord, Undecodable, local_codec, peek
 from loomlog.schemas.generated.stream_events import Claim
 
 
 class BrokenSequence(Exception):
     """An aggregate's events are not dense: the log is damaged or an illegal writer appended."""
 
-    def __init__(self, aggregate: str, expected: int, found: int, offset: int) -> None:
-        self.aggregate, self.expected, self.found, self.offset = aggregate, expected, found, offset
-        super().__init__(f"aggregate {aggregate}: expected seq {expected} at offset {offset}, found {found}")
+    def __init__(self, aggregate: str, expected: int, actual: int, offset: int) -> None:
+        self.aggregate, self.expected, self.actual, self.offset = aggregate, expected, actual, offset
+        super().__init__(f"aggregate {aggregate}: expected seq {expected} at offset {offset}, found {actual}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class RawEvent:
     aggregate: str
     value: bytes
 
-    def decode(self, codec: Codec | None = None) -> Decoded:
+    def decode(self, codec: Codec | None = None) -> DecodedRecord:
         return (codec or local_codec()).decode(self.value)
 
 
@@ -48,7 +48,7 @@ class TermReader:
     __slots__ = ("_claim_ids", "claims", "next_offset", "stale", "term")
 
     def __init__(self, *, codec: Codec | None = None, term: int = -1, next_offset: int = 0) -> None:
-        self._claim_ids = (codec or local_codec()).ids_of(frozenset({Claim.SCHEMA}))
+        self._claim_ids = (codec or local_codec()).schema_ids_of(frozenset({Claim.SCHEMA}))
         self.term = term
         self.next_offset = next_offset
         self.stale = 0

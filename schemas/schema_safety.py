@@ -12,70 +12,70 @@ from typing import Any
 
 DEPTH_MAX = 64
 """Of types within types; ours have seven."""
-SIMPLE = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
+PRIMITIVES = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
 """Each has a byte at least."""
 
 
-class Unfit(Exception):
+class UnsafeSchema(Exception):
     """Records of that schema are not read. The text says why."""
 
 
-def check(schema: Any) -> None:
+def check_schema(schema: Any) -> None:
     """Takes a schema as fastavro has parsed it. Raises Unfit."""
-    _depth(schema, {}, 0)
+    _type_depth(schema, {}, 0)
 
 
-def _depth(schema: Any, named: dict[str, int | None], within: int) -> int:
+def _type_depth(schema: Any, named: dict[str, int | None], outer_depth: int) -> int:
     """How many types lie in each other there. `named`: of what has a name; None while it is being looked at."""
-    if within > DEPTH_MAX:
-        raise Unfit(f"it has over {DEPTH_MAX} types in each other")
+    if outer_depth > DEPTH_MAX:
+        raise UnsafeSchema(f"it has over {DEPTH_MAX} types in each other")
     if isinstance(schema, list):
         # The number of the branch is a byte, so nothing at all may be one.
-        return 1 + max((_depth(one, named, within + 1) for one in schema if one != "null"), default=0)
+        return 1 + max((_type_depth(one, named, outer_depth + 1) for one in schema if one != "null"), default=0)
     if isinstance(schema, str):
-        return 1 if schema in SIMPLE else _known(schema, named)
+        return 1 if schema in PRIMITIVES else _named_depth(schema, named)
     if not isinstance(schema, Mapping):
-        raise Unfit(f"{type(schema).__name__} is no type")
+        raise UnsafeSchema(f"{type(schema).__name__} is no type")
     if "logicalType" in schema:
-        raise Unfit("it has a logical type, which none of ours has")
+        raise UnsafeSchema("it has a logical type, which none of ours has")
     match schema.get("type"):
         case "array":
-            return 1 + _depth(schema["items"], named, within + 1)
+            return 1 + _type_depth(schema["items"], named, outer_depth + 1)
         case "map":
-            return 1 + _depth(schema["values"], named, within + 1)
+            return 1 + _type_depth(schema["values"], named, outer_depth + 1)
         case "enum":
             named[schema["name"]] = 1
             return 1
         case "fixed":
             if not schema["size"] > 0:
-                raise Unfit(f"{schema['name']} has no bytes")
+                raise UnsafeSchema(f"{schema['name']} has no bytes")
             named[schema["name"]] = 1
             return 1
         case "record":
-            return _record(schema, named, within)
+            return _record_depth(schema, named, outer_depth)
         case str(name):
-            return 1 if name in SIMPLE else _known(name, named)
+            return 1 if name in PRIMITIVES else _named_depth(name, named)
         case other:
-            return 1 + _depth(other, named, within + 1)
+            return 1 + _type_depth(other, named, outer_depth + 1)
 
 
-def _record(schema: Mapping[str, Any], named: dict[str, int | None], within: int) -> int:
+def _record_depth(schema: Mapping[str, Any], named: dict[str, int | None], outer_depth: int) -> int:
     name = schema["name"]
     if not schema["fields"]:
-        raise Unfit(f"{name} has no fields")
+        raise UnsafeSchema(f"{name} has no fields")
     named[name] = None
-    found = 1 + max(_depth(field["type"], named, within + 1) for field in schema["fields"])
+    found = 1 + max(_type_depth(field["type"], named, outer_depth + 1) for field in schema["fields"])
     if found > DEPTH_MAX:
-        raise Unfit(f"{name} has over {DEPTH_MAX} types in each other")
+        raise UnsafeSchema(f"{name} has over {DEPTH_MAX} types in each other")
     named[name] = found
     return found
 
 
-def _known(name: str, named: Mapping[str, int | None]) -> int:
+def _named_depth(name: str, named: Mapping[str, int | None]) -> int:
     """Of a type that is named, not written out."""
     if name not in named:
-        raise Unfit("null stands outside a union" if name == "null" else f"{name[:80]!r} is no type")
+        raise UnsafeSchema("null stands outside a union" if name == "null" else f"{name[:80]!r} is no type")
     found = named[name]
     if found is None:
-        raise Unfit(f"{name} lies within itself")
+        raise UnsafeSchema(f"{name} lies within itself")
     return found

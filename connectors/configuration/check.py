@@ -26,8 +26,8 @@ from loomlog.connectors.configuration.unsupported_keys import (
     LATER_TOOLS,
     TOOLS_NOW,
 )
-from loomlog.schemas.client_names import PREFIX as CLIENT_PREFIX
-from loomlog.schemas.client_names import as_seen, is_clients
+from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
+from loomlog.schemas.client_names import is_client_grant, visible_name
 
 PLACEHOLDERS = ("{{memory:", "{{tool:")
 """Parts of a prompt that the reference fills in."""
@@ -116,7 +116,7 @@ class _Checking:
     def remote_tools(self) -> None:
         for name, tool in self.configuration.remote_tools.items():
             path: Path = ("remote_tools", name)
-            if name in ALL_TOOLS or is_clients(name) or name.startswith(tuple(FOREIGN_TOOL_PREFIXES)):
+            if name in ALL_TOOLS or is_client_grant(name) or name.startswith(tuple(FOREIGN_TOOL_PREFIXES)):
                 self._error(
                     path, f"{name} is the name of another tool, or begins like those of another kind", of_key=True
                 )
@@ -202,8 +202,8 @@ class _Checking:
     def _tool(self, path: Path, tool: str) -> None:
         if tool in LATER_TOOLS or tool.startswith(tuple(FOREIGN_TOOL_PREFIXES)):
             self.later.setdefault(tool, path)
-        elif is_clients(tool):
-            if not CLIENT_GRANTED.fullmatch(as_seen(tool).removeprefix(CLIENT_PREFIX)):
+        elif is_client_grant(tool):
+            if not CLIENT_GRANTED.fullmatch(visible_name(tool).removeprefix(CLIENT_PREFIX)):
                 self._error(path, f"{tool} is no tool that a client can offer: expected {CLIENT_SAID}")
         elif tool in TOOLS_NOW or tool in self.configuration.remote_tools or self._is_generated(tool):
             return

@@ -1,8 +1,8 @@
 """The outside as the settings describe it: one place that turns settings into options for each driver."""
 
 from loomlog.connectors.configuration.settings import Settings
-from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, key_encryption_keys
-from loomlog.connectors.crypto.installation_key import SecretKey, secret_key
+from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, load_key_encryption_keys
+from loomlog.connectors.crypto.installation_key import SecretKey, parse_secret_key
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
 
@@ -34,11 +34,11 @@ def postgres_options(settings: Settings, application_name: str, *, dsn: str = ""
 
 def encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:
     """What wraps the data keys of subjects; None when content is not encrypted. Blocking. Raises Permanent."""
-    return key_encryption_keys(
+    return load_key_encryption_keys(
         text=settings.encryption_key, file=settings.encryption_key_file, previous=settings.encryption_key_previous
     )
 
 
 def installation_key(settings: Settings) -> SecretKey | None:
     """The installation's secret key; None when there is none. Raises Permanent."""
-    return secret_key(text=settings.secret_key, previous=settings.secret_key_previous)
+    return parse_secret_key(text=settings.secret_key, previous=settings.secret_key_previous)

@@ -26,7 +26,7 @@ from loomlog.connectors.configuration.routing import CODE_DRIVER, Choice, DeadEn
 from loomlog.connectors.configuration.unsupported_keys import LATER_DRIVERS
 from loomlog.connectors.models.pricing import Price
 from loomlog.connectors.protocols import VolumeBinding
-from loomlog.schemas.client_names import as_seen
+from loomlog.schemas.client_names import visible_name
 from loomlog.schemas.generated.values import Compaction, Sampling
 
 MAX_RETRY_ATTEMPTS = 5
@@ -262,7 +262,7 @@ def _is_of_code(configuration: Configuration, choice: Choice) -> bool:
 
 def _tools(agent: Agent) -> tuple[str, ...]:
     extra = () if agent.disable_context else (CONTEXT_TOOL,)
-    return tuple(dict.fromkeys((*map(as_seen, agent.tools), *extra)))
+    return tuple(dict.fromkeys((*map(visible_name, agent.tools), *extra)))
 
 
 def _sampling(block: SamplingBlock | None) -> Sampling | None:

@@ -35,21 +35,21 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from loomlog.connectors.errors import Permanent
 
-MARK = "lenc1"
+TOKEN_PREFIX = "lenc1"
 """What every token begins with; a text without it holds none."""
 TOKEN = re.compile(r"lenc1(u?)\.([0-9a-f]{20})\.([A-Za-z0-9_-]{38,})")
-IN_A_TOKEN = re.compile(rb"[A-Za-z0-9_.-]*")
+TOKEN_PIECE = re.compile(rb"[A-Za-z0-9_.-]*")
 KEY_BYTES = 32
 KEY_ID_BYTES = 10
 NONCE_BYTES = 12
 MAX_FILE_BYTES = 10_000
 """A file with a key is one line; a larger one is not what was meant."""
 
-Random = Callable[[int], bytes]
+RandomBytes = Callable[[int], bytes]
 """So many bytes nobody can guess: os.urandom."""
 
 
-class Unsealable(Exception):
+class ContentDecryptionError(Exception):
     """The token or the wrapped key is not what this key made: altered, cut, or made by another key."""
 
 
@@ -62,31 +62,33 @@ class DataKey:
     subject: str
     secret: bytes = field(repr=False)
 
-    def seal(self, text: str, random: Random, *, untrusted: bool = False) -> str:
+    def encrypt(self, text: str, random: RandomBytes, *, untrusted: bool = False) -> str:
         """The text as a token; about 4/3 of its UTF-8 length and 78 characters more."""
         form = "u" if untrusted else ""
         nonce = random(NONCE_BYTES)
-        sealed = nonce + AESGCM(self.secret).encrypt(nonce, text.encode(), self._bound_to(form))
-        return f"{MARK}{form}.{self.key_id}.{base64.urlsafe_b64encode(sealed).rstrip(b'=').decode()}"
+        sealed = nonce + AESGCM(self.secret).encrypt(nonce, text.encode(), self._associated_data(form))
+        return f"{TOKEN_PREFIX}{form}.{self.key_id}.{base64.urlsafe_b64encode(sealed).rstrip(b'=').decode()}"
 
-    def open(self, token: str) -> str:
+    def decrypt(self, token: str) -> str:
         """The text of a token. Raises Unsealable."""
         found = TOKEN.fullmatch(token)
         if found is None or found[2] != self.key_id:
-            raise Unsealable("not a token of this key")
+            raise ContentDecryptionError("not a token of this key")
         try:
             sealed = base64.urlsafe_b64decode(found[3] + "=" * (-len(found[3]) % 4))
-            text = AESGCM(self.secret).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], self._bound_to(found[1]))
+            text = AESGCM(self.secret).decrypt(
+                sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], self._associated_data(found[1])
+            )
             return text.decode()
         except (InvalidTag, ValueError, binascii.Error) as error:
-            raise Unsealable("the token was altered or cut") from error
+            raise ContentDecryptionError("the token was altered or cut") from error
 
     def digest(self, digest: str) -> str:
         """A digest that nobody without the key can compare with a guess; hex, 64 characters."""
         return hmac.new(self.secret, b"lenc1 digest\0" + digest.encode(), sha256).hexdigest()
 
-    def _bound_to(self, form: str) -> bytes:
-        return "\0".join((MARK, form, self.tenant, self.subject, self.key_id)).encode()
+    def _associated_data(self, form: str) -> bytes:
+        return "\0".join((TOKEN_PREFIX, form, self.tenant, self.subject, self.key_id)).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,54 +98,54 @@ class KeyEncryptionKeys:
     current: str
     keys: Mapping[str, bytes] = field(repr=False)
 
-    def wrap(self, key: DataKey, random: Random) -> bytes:
+    def wrap(self, key: DataKey, random: RandomBytes) -> bytes:
         """The data key under the current key-encryption key."""
         nonce = random(NONCE_BYTES)
-        return nonce + AESGCM(self.keys[self.current]).encrypt(nonce, key.secret, _wrapped_for(key))
+        return nonce + AESGCM(self.keys[self.current]).encrypt(nonce, key.secret, _wrapping_associated_data(key))
 
     def unwrap(self, wrapped: bytes, *, wrapped_by: str, key_id: str, tenant: str, subject: str) -> DataKey:
         """Raises Unsealable."""
         named = DataKey(key_id=key_id, tenant=tenant, subject=subject, secret=b"")
         if wrapped_by not in self.keys:
-            raise Unsealable(f"the key {key_id} is wrapped by {wrapped_by}, which is not given here")
+            raise ContentDecryptionError(f"the key {key_id} is wrapped by {wrapped_by}, which is not given here")
         try:
             secret = AESGCM(self.keys[wrapped_by]).decrypt(
-                wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], _wrapped_for(named)
+                wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], _wrapping_associated_data(named)
             )
         except (InvalidTag, ValueError) as error:
-            raise Unsealable(f"the record of the key {key_id} was altered") from error
+            raise ContentDecryptionError(f"the record of the key {key_id} was altered") from error
         return DataKey(key_id=key_id, tenant=tenant, subject=subject, secret=secret)
 
 
-def new_data_key(tenant: str, subject: str, random: Random) -> DataKey:
+def generate_data_key(tenant: str, subject: str, random: RandomBytes) -> DataKey:
     return DataKey(key_id=random(KEY_ID_BYTES).hex(), tenant=tenant, subject=subject, secret=random(KEY_BYTES))
 
 
 def has_tokens(text: str) -> bool:
     """Whether anything in the text has to be opened."""
-    return MARK in text and TOKEN.search(text) is not None
+    return TOKEN_PREFIX in text and TOKEN.search(text) is not None
 
 
 def key_ids_in(text: str) -> set[str]:
     """The ids of the keys of all tokens in a text."""
-    return {found[2] for found in TOKEN.finditer(text)} if MARK in text else set()
+    return {found[2] for found in TOKEN.finditer(text)} if TOKEN_PREFIX in text else set()
 
 
 def is_token(text: str, *, untrusted: bool | None = None) -> bool:
     """Whether the text is one token, and of that form; None = of whichever."""
-    found = TOKEN.fullmatch(text) if text.startswith(MARK) else None
+    found = TOKEN.fullmatch(text) if text.startswith(TOKEN_PREFIX) else None
     return found is not None and untrusted in (None, found[1] == "u")
 
 
 def is_part_of_token(data: bytes, *, is_first: bool) -> bool:
     """Whether a piece of a long text can be one of a token: the first has its mark, and all its letters only."""
-    return (not is_first or data.startswith(MARK.encode())) and IN_A_TOKEN.fullmatch(data) is not None
+    return (not is_first or data.startswith(TOKEN_PREFIX.encode())) and TOKEN_PIECE.fullmatch(data) is not None
 
 
-def key_encryption_keys(*, text: str, file: Path | None, previous: str) -> KeyEncryptionKeys | None:
+def load_key_encryption_keys(*, text: str, file: Path | None, previous: str) -> KeyEncryptionKeys | None:
     """The keys of the settings; None when content is not encrypted. Blocking. Raises Permanent."""
     if file is not None:
-        text = _read(file)
+        text = _read_key_file(file)
     if not text.strip():
         if previous.strip():
             raise Permanent(
@@ -151,19 +153,21 @@ def key_encryption_keys(*, text: str, file: Path | None, previous: str) -> KeyEn
                 kind="invalid",
             )
         return None
-    current = parsed_key(text, f"the file {file}" if file is not None else "LOOMLOG_ENCRYPTION_KEY")
+    current = parse_key(text, f"the file {file}" if file is not None else "LOOMLOG_ENCRYPTION_KEY")
     given = [current]
     if previous.strip():
-        given.append(parsed_key(previous, "LOOMLOG_ENCRYPTION_KEY_PREVIOUS"))
-    return KeyEncryptionKeys(current=name_of(current), keys={name_of(key): key for key in given})
+        given.append(parse_key(previous, "LOOMLOG_ENCRYPTION_KEY_PREVIOUS"))
+    return KeyEncryptionKeys(
+        current=key_encryption_key_id(current), keys={key_encryption_key_id(key): key for key in given}
+    )
 
 
-def name_of(key: bytes) -> str:
+def key_encryption_key_id(key: bytes) -> str:
     """The name of a key-encryption key; says nothing about it."""
     return sha256(b"lenc1 key-encryption key\0" + key).hexdigest()[:16]
 
 
-def parsed_key(text: str, where: str) -> bytes:
+def parse_key(text: str, source: str) -> bytes:
     """The 32 bytes of a key in base64; `where` it was given, for the message. Raises Permanent."""
     try:
         key = base64.b64decode(text.strip(), validate=True)
@@ -171,14 +175,15 @@ def parsed_key(text: str, where: str) -> bytes:
         key = b""
     if len(key) != KEY_BYTES:
         raise Permanent(
-            f"{where} holds no key: expected the base64 of {KEY_BYTES} random bytes, such as `openssl rand -base64 32` "
+            f"{source} holds no key: expected the base64 of {KEY_BYTES} random bytes, such as `openssl rand "
+            "-base64 32` "
             "gives",
             kind="invalid",
         )
     return key
 
 
-def _read(file: Path) -> str:
+def _read_key_file(file: Path) -> str:
     try:
         if file.stat().st_size > MAX_FILE_BYTES:
             raise Permanent(f"{file} is larger than {MAX_FILE_BYTES} bytes; that is no key", kind="invalid")
@@ -190,5 +195,5 @@ def _read(file: Path) -> str:
         raise Permanent(f"the key file {file} cannot be read: {error.strerror}", kind="invalid") from error
 
 
-def _wrapped_for(key: DataKey) -> bytes:
+def _wrapping_associated_data(key: DataKey) -> bytes:
     return "\0".join(("lenc1 data key", key.tenant, key.subject, key.key_id)).encode()

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from loomlog.connectors.crypto.content_encryption import parsed_key
+from loomlog.connectors.crypto.content_encryption import parse_key
 from loomlog.connectors.errors import Permanent
 
 KEY_BYTES = 32
@@ -29,7 +29,7 @@ NONCE_BYTES = 12
 NAME_BYTES = 8
 
 
-class Unopenable(Exception):
+class SecretDecryptionError(Exception):
     """What is sealed was altered, belongs elsewhere, or was sealed under a key that is not given here."""
 
 
@@ -39,34 +39,36 @@ class SecretKey:
 
     keys: tuple[bytes, ...] = field(repr=False)
 
-    def derived(self, purpose: str, *of: str) -> tuple[bytes, ...]:
+    def derive_keys(self, purpose: str, *context: str) -> tuple[bytes, ...]:
         """32 bytes for a purpose and whatever it is for, from each key."""
-        return tuple(_derived(key, purpose, *of) for key in self.keys)
+        return tuple(_derive_key(key, purpose, *context) for key in self.keys)
 
-    def seal(self, data: bytes, purpose: str, *of: str, random: Callable[[int], bytes] = os.urandom) -> bytes:
+    def encrypt(self, data: bytes, purpose: str, *context: str, random: Callable[[int], bytes] = os.urandom) -> bytes:
         """AES-256-GCM, bound to the purpose and to what it is for."""
         key = self.keys[0]
         nonce = random(NONCE_BYTES)
-        sealed = AESGCM(_derived(key, purpose, *of)).encrypt(nonce, data, _bound(purpose, *of))
-        return _name(key) + nonce + sealed
+        sealed = AESGCM(_derive_key(key, purpose, *context)).encrypt(nonce, data, _associated_data(purpose, *context))
+        return _key_name(key) + nonce + sealed
 
-    def open(self, sealed: bytes, purpose: str, *of: str) -> bytes:
+    def decrypt(self, ciphertext: bytes, purpose: str, *context: str) -> bytes:
         """Raises Unopenable."""
         name, nonce, rest = (
-            sealed[:NAME_BYTES],
-            sealed[NAME_BYTES : NAME_BYTES + NONCE_BYTES],
-            sealed[NAME_BYTES + NONCE_BYTES :],
+            ciphertext[:NAME_BYTES],
+            ciphertext[NAME_BYTES : NAME_BYTES + NONCE_BYTES],
+            ciphertext[NAME_BYTES + NONCE_BYTES :],
         )
-        key = next((key for key in self.keys if _name(key) == name), None)
+        key = next((key for key in self.keys if _key_name(key) == name), None)
         if key is None:
-            raise Unopenable("sealed under another LOOMLOG_SECRET_KEY; give it as LOOMLOG_SECRET_KEY_PREVIOUS")
+            raise SecretDecryptionError(
+                "sealed under another LOOMLOG_SECRET_KEY; give it as LOOMLOG_SECRET_KEY_PREVIOUS"
+            )
         try:
-            return AESGCM(_derived(key, purpose, *of)).decrypt(nonce, rest, _bound(purpose, *of))
+            return AESGCM(_derive_key(key, purpose, *context)).decrypt(nonce, rest, _associated_data(purpose, *context))
         except (InvalidTag, ValueError) as error:
-            raise Unopenable("altered, or sealed for something else") from error
+            raise SecretDecryptionError("altered, or sealed for something else") from error
 
 
-def secret_key(*, text: str, previous: str) -> SecretKey | None:
+def parse_secret_key(*, text: str, previous: str) -> SecretKey | None:
     """The key of the settings; None when there is none. Raises Permanent."""
     if not text.strip():
         if previous.strip():
@@ -75,21 +77,21 @@ def secret_key(*, text: str, previous: str) -> SecretKey | None:
                 kind="invalid",
             )
         return None
-    keys = [parsed_key(text, "LOOMLOG_SECRET_KEY")]
+    keys = [parse_key(text, "LOOMLOG_SECRET_KEY")]
     if previous.strip():
-        keys.append(parsed_key(previous, "LOOMLOG_SECRET_KEY_PREVIOUS"))
+        keys.append(parse_key(previous, "LOOMLOG_SECRET_KEY_PREVIOUS"))
     return SecretKey(keys=tuple(keys))
 
 
-def _derived(key: bytes, purpose: str, *of: str) -> bytes:
-    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=_bound(purpose, *of)).derive(key)
+def _derive_key(key: bytes, purpose: str, *context: str) -> bytes:
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=_associated_data(purpose, *context)).derive(key)
 
 
-def _bound(purpose: str, *of: str) -> bytes:
+def _associated_data(purpose: str, *context: str) -> bytes:
     # Lengths, so that two parts can never be read as other two.
-    return b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in ("loomlog", purpose, *of))
+    return b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in ("loomlog", purpose, *context))
 
 
-def _name(key: bytes) -> bytes:
+def _key_name(key: bytes) -> bytes:
     """Says which key it was and nothing about it."""
     return sha256(b"loomlog secret key\0" + key).digest()[:NAME_BYTES]

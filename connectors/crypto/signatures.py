@@ -84,14 +84,14 @@ def generate_key() -> SigningKey:
     return SigningKey(Ed25519PrivateKey.generate())
 
 
-def signing_key(*, file: Path | None, text: str) -> SigningKey | None:
+def load_signing_key(*, file: Path | None, text: str) -> SigningKey | None:
     """The private key of the settings; None when there is none. Blocking. Raises Permanent."""
     if file is not None:
-        return parse_signing_key(_read(file), f"the file {file}")
+        return parse_signing_key(_read_key_file(file), f"the file {file}")
     return parse_signing_key(text, "LOOMLOG_AUDIT_KEY") if text else None
 
 
-def parse_signing_key(text: str, where: str) -> SigningKey:
+def parse_signing_key(text: str, source: str) -> SigningKey:
     """The private key in a text. Raises Permanent, which says where but not what was there."""
     try:
         if "-----BEGIN" in text:
@@ -104,21 +104,21 @@ def parse_signing_key(text: str, where: str) -> SigningKey:
         found = None
     if not isinstance(found, Ed25519PrivateKey):
         raise Permanent(
-            f"{where} holds no Ed25519 private key: expected PEM without a password, or base64 of 32 bytes; "
+            f"{source} holds no Ed25519 private key: expected PEM without a password, or base64 of 32 bytes; "
             "`loomlog audit keygen FILE` makes one",
             kind="invalid",
         )
     return SigningKey(found)
 
 
-def public_keys(file: Path | None) -> dict[str, PublicKey]:
+def load_public_keys(file: Path | None) -> dict[str, PublicKey]:
     """The keys of a file by their ids; none without a file. Blocking. Raises Permanent."""
-    return {} if file is None else parse_public_keys(_read(file), f"the file {file}")
+    return {} if file is None else parse_public_keys(_read_key_file(file), f"the file {file}")
 
 
-def parse_public_keys(text: str, where: str) -> dict[str, PublicKey]:
+def parse_public_keys(text: str, source: str) -> dict[str, PublicKey]:
     """Every public key in a text, by id. Raises Permanent, naming the line."""
-    found = [_public_pem(block, where) for block in PEM_BLOCK.findall(text)]
+    found = [_parse_public_pem(block, source) for block in PEM_BLOCK.findall(text)]
     rest = PEM_BLOCK.sub(lambda block: "\n" * block.group().count("\n"), text)
     for number, line in enumerate(rest.splitlines(), start=1):
         written = line.partition("#")[0].strip()
@@ -128,10 +128,10 @@ def parse_public_keys(text: str, where: str) -> dict[str, PublicKey]:
             found.append(PublicKey(Ed25519PublicKey.from_public_bytes(base64.b64decode(written, validate=True))))
         except (ValueError, binascii.Error) as error:
             raise Permanent(
-                f"{where}, line {number}: expected the base64 of an Ed25519 public key, 32 bytes", kind="invalid"
+                f"{source}, line {number}: expected the base64 of an Ed25519 public key, 32 bytes", kind="invalid"
             ) from error
     if not found:
-        raise Permanent(f"{where} holds no public key", kind="invalid")
+        raise Permanent(f"{source} holds no public key", kind="invalid")
     return {key.key_id: key for key in found}
 
 
@@ -143,8 +143,8 @@ def write_new_key(file: Path) -> tuple[SigningKey, Path]:
     )
     public_file = file.with_name(f"{file.name}.pub")
     try:
-        _create(file, pem, 0o600)
-        _create(public_file, f"{key.public.text}\n".encode(), 0o644)
+        _create_file(file, pem, 0o600)
+        _create_file(public_file, f"{key.public.text}\n".encode(), 0o644)
     except FileExistsError as error:
         raise Permanent(f"{error.filename} is there already; a key is never written over", kind="invalid") from error
     except OSError as error:
@@ -152,22 +152,22 @@ def write_new_key(file: Path) -> tuple[SigningKey, Path]:
     return key, public_file
 
 
-def verifiers(keys: Mapping[str, PublicKey], own: SigningKey | None) -> dict[str, PublicKey]:
+def verification_keys(keys: Mapping[str, PublicKey], own: SigningKey | None) -> dict[str, PublicKey]:
     """The listed keys and the public half of the own one, which needs no listing."""
     return dict(keys) if own is None else {own.key_id: own.public, **keys}
 
 
-def _public_pem(block: str, where: str) -> PublicKey:
+def _parse_public_pem(block: str, source: str) -> PublicKey:
     try:
         found = serialization.load_pem_public_key(block.encode())
     except (ValueError, UnsupportedAlgorithm):
         found = None
     if not isinstance(found, Ed25519PublicKey):
-        raise Permanent(f"{where}: a PEM block is no Ed25519 public key", kind="invalid")
+        raise Permanent(f"{source}: a PEM block is no Ed25519 public key", kind="invalid")
     return PublicKey(found)
 
 
-def _read(file: Path) -> str:
+def _read_key_file(file: Path) -> str:
     try:
         if file.stat().st_size > MAX_FILE_BYTES:
             raise Permanent(f"{file} is larger than {MAX_FILE_BYTES} bytes; that is no file of keys", kind="invalid")
@@ -179,7 +179,7 @@ def _read(file: Path) -> str:
         raise Permanent(f"the key file {file} cannot be read: {error.strerror}", kind="invalid") from error
 
 
-def _create(file: Path, content: bytes, mode: int) -> None:
+def _create_file(file: Path, content: bytes, mode: int) -> None:
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)

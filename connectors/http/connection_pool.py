@@ -27,11 +27,11 @@ class Closable(Protocol):
 Pool = TypeVar("Pool", bound=Closable)
 
 
-class Leases(Generic[Pool]):
+class ConnectionPools(Generic[Pool]):
     """As many pools as requests at once. `make` gives the pool of a number, counted from 0."""
 
-    def __init__(self, make: Callable[[int], Pool]) -> None:
-        self._make = make
+    def __init__(self, create_pool: Callable[[int], Pool]) -> None:
+        self._create_pool = create_pool
         self._pools: list[Pool] = []
         self._free: list[int] = []
         """A heap of the pools that carry no request."""
@@ -42,22 +42,22 @@ class Leases(Generic[Pool]):
         """How many are lent."""
         return len(self._pools) - len(self._free)
 
-    def take(self) -> tuple[int, Pool]:
+    def acquire(self) -> tuple[int, Pool]:
         """A pool nobody uses, and the number under which to give it back."""
         if not self._free:
-            self._pools.append(self._make(len(self._pools)))
+            self._pools.append(self._create_pool(len(self._pools)))
             return len(self._pools) - 1, self._pools[-1]
         number = heapq.heappop(self._free)
         return number, self._pools[number]
 
-    def give_back(self, number: int, *, is_sound: bool) -> None:
+    def release(self, number: int, *, is_reusable: bool) -> None:
         """`is_sound`: its answer was read to the end and closed, and nobody was cancelled meanwhile."""
-        if not is_sound:
+        if not is_reusable:
             # By a task of its own: who gives it back may be cancelled again before it is closed.
             closing = asyncio.get_running_loop().create_task(self._pools[number].aclose())
             self._closing.add(closing)
-            closing.add_done_callback(self._closed)
-            self._pools[number] = self._make(number)
+            closing.add_done_callback(self._log_close_error)
+            self._pools[number] = self._create_pool(number)
         heapq.heappush(self._free, number)
 
     async def aclose(self) -> None:
@@ -66,7 +66,7 @@ class Leases(Generic[Pool]):
             await pool.aclose()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    def _closed(self, closing: asyncio.Task[None]) -> None:
+    def _log_close_error(self, closing: asyncio.Task[None]) -> None:
         self._closing.discard(closing)
         error = None if closing.cancelled() else closing.exception()
         if error is not None:

@@ -25,8 +25,8 @@ import httpcore
 import httpx
 
 from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
-from loomlog.connectors.http.connection_pool import Leases
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.http.connection_pool import ConnectionPools
 from loomlog.connectors.tools.answers import Refusal
 from loomlog.connectors.tools.checked_network import CheckedNetwork, Resolve, system_resolve
 from loomlog.connectors.tools.hosts import canonical_host
@@ -38,15 +38,15 @@ RESPONSE_BYTES = 1024 * 1024
 """Parity: what a hook may answer."""
 CONNECTIONS = 100
 """At once; the rest waits, each for as long as its request may take."""
-KEPT = 20
+KEEPALIVE_CONNECTIONS = 20
 """Connections that stay open after their answer."""
-SIGNING = "callbacks"
+SIGNING_PURPOSE = "callbacks"
 """The purpose under which signing secrets are derived."""
-KEEP_S = 4.0
+KEEPALIVE_EXPIRY_S = 4.0
 """Below the 5 s after which common servers close an idle connection, so that it is we who close it."""
 
 
-class Callbacks:
+class CallbackClient:
     """Keeps connections until `close`. `private_hosts` may resolve to private addresses; the rest is for tests."""
 
     def __init__(
@@ -60,16 +60,16 @@ class Callbacks:
         hosts = frozenset(filter(None, map(canonical_host, private_hosts)))
         self._tls = tls or httpx.create_ssl_context(trust_env=False)
         self._network = CheckedNetwork(private_hosts=hosts, resolve=resolve, network=network)
-        self._leases = Leases(self._one_connection)
-        self._room = asyncio.Semaphore(CONNECTIONS)
+        self._pools = ConnectionPools(self._create_pool)
+        self._slots = asyncio.Semaphore(CONNECTIONS)
 
-    def _one_connection(self, number: int) -> httpcore.AsyncConnectionPool:
+    def _create_pool(self, number: int) -> httpcore.AsyncConnectionPool:
         return httpcore.AsyncConnectionPool(
             ssl_context=self._tls,
             network_backend=self._network,
             max_connections=1,
-            max_keepalive_connections=1 if number < KEPT else 0,
-            keepalive_expiry=KEEP_S,
+            max_keepalive_connections=1 if number < KEEPALIVE_CONNECTIONS else 0,
+            keepalive_expiry=KEEPALIVE_EXPIRY_S,
             http1=True,
             http2=False,
         )
@@ -92,7 +92,7 @@ class Callbacks:
 
     async def close(self) -> None:
         """Closes the connections; requests under way fail."""
-        await self._leases.aclose()
+        await self._pools.aclose()
 
     async def _exchange(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> bytes:
         sent = {
@@ -106,23 +106,23 @@ class Callbacks:
         }
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         given = [(name.encode("ascii"), value.encode("ascii", "replace")) for name, value in sent.items()]
-        async with self._room:
-            number, pool = self._leases.take()
+        async with self._slots:
+            number, pool = self._pools.acquire()
             is_sound = False
             try:
-                answer = await _answer(pool, target, given, body)
+                answer = await _read_response(pool, target, given, body)
                 is_sound = True
                 return answer
             finally:
-                self._leases.give_back(number, is_sound=is_sound)
+                self._pools.release(number, is_reusable=is_sound)
 
 
-async def _answer(
+async def _read_response(
     pool: httpcore.AsyncConnectionPool, target: httpcore.URL, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> bytes:
     async with pool.stream("POST", target, headers=headers, content=body) as response:
         if not 200 <= response.status < 300:
-            raise _refused(response.status)
+            raise _status_error(response.status)
         encoding = next((value for key, value in response.headers if key.lower() == b"content-encoding"), b"")
         if encoding.strip().lower() not in (b"", b"identity"):
             raise Permanent("the answer is packed although that was not asked for", kind="invalid")
@@ -134,15 +134,15 @@ async def _answer(
         return bytes(answer)
 
 
-def callback_secrets(secret: SecretKey | None, *of: str) -> tuple[str, ...]:
+def callback_secrets(secret: SecretKey | None, *context: str) -> tuple[str, ...]:
     """What callbacks of that name are signed with, the current secret first; none without a key.
 
     It follows from the installation's key, so nothing has to be stored, and another name has another.
     """
-    return () if secret is None else tuple(key.hex() for key in secret.derived(SIGNING, *of))
+    return () if secret is None else tuple(key.hex() for key in secret.derive_keys(SIGNING_PURPOSE, *context))
 
 
-def signed(body: bytes, secrets: Sequence[str], at_s: int) -> dict[str, str]:
+def signature_headers(body: bytes, secrets: Sequence[str], at_s: int) -> dict[str, str]:
     """The headers that sign a body with each secret, the current one first; none without a secret."""
     if not secrets:
         return {}
@@ -155,7 +155,7 @@ def _hmac(secret: str, data: bytes) -> str:
     return hmac.new(secret.encode(), data, sha256).hexdigest()
 
 
-def _refused(status: int) -> OutsideError:
+def _status_error(status: int) -> ConnectorError:
     if 300 <= status < 400:
         return Permanent(f"it answered {status}: callbacks are not redirected", kind="refused", status=status)
     if status == 429 or status >= 500:

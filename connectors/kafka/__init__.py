@@ -15,24 +15,24 @@ producers write, so that offsets of an events partition are dense.
 Not chosen: confluent-kafka (its asyncio producer cannot send headers).
 """
 
-from loomlog.connectors.kafka.admin import delete_records, topic_partitions
+from loomlog.connectors.kafka.admin import count_partitions, delete_records
 from loomlog.connectors.kafka.appender import KafkaAppender
 from loomlog.connectors.kafka.group import KafkaGroup
-from loomlog.connectors.kafka.options import FETCH_MAX_WAIT_MS, FOLLOWING_WAIT_MS, MAX_BATCH_BYTES, KafkaOptions
+from loomlog.connectors.kafka.options import FETCH_MAX_WAIT_MS, MAX_BATCH_BYTES, TAIL_FETCH_MAX_WAIT_MS, KafkaOptions
 from loomlog.connectors.kafka.ranges import KafkaRanges, RangeIterator
 from loomlog.connectors.kafka.tail import KafkaTail, open_tail
 
 __all__ = [
     "FETCH_MAX_WAIT_MS",
-    "FOLLOWING_WAIT_MS",
     "MAX_BATCH_BYTES",
+    "TAIL_FETCH_MAX_WAIT_MS",
     "KafkaAppender",
     "KafkaGroup",
     "KafkaOptions",
     "KafkaRanges",
     "KafkaTail",
     "RangeIterator",
+    "count_partitions",
     "delete_records",
     "open_tail",
-    "topic_partitions",
 ]

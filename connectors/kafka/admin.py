@@ -9,7 +9,7 @@ from loomlog.connectors.kafka.clients import start
 from loomlog.connectors.kafka.options import KafkaOptions
 
 
-async def topic_partitions(options: KafkaOptions, topic: str) -> int:
+async def count_partitions(options: KafkaOptions, topic: str) -> int:
     """Partitions of a topic; 0 when it does not exist. Raises Transient when the broker does not answer."""
     admin = AIOKafkaAdminClient(**options.client_arguments())
     await start(admin, "admin", options)

@@ -35,14 +35,14 @@ from loomlog.connectors.kafka.options import (
     RETRY_BACKOFF_MS,
     KafkaOptions,
 )
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 
 log = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 8 * MAX_BATCH_BYTES
 """Most bytes of one request to one broker; what is over waits for the next."""
 CODECS = {"none": 0, "gzip": 1, "lz4": 3, "zstd": 4}
-SEQUENCES = 2**31
+SEQUENCE_MODULUS = 2**31
 """Sequence numbers of a partition start again at 0 after the largest (Kafka protocol)."""
 ACKS_ALL = -1
 NO_TRANSACTION_TIMEOUT_MS = 60_000
@@ -52,23 +52,23 @@ NO_TRANSACTION_TIMEOUT_MS = 60_000
 class _Batch:
     """Records on their way to one partition. `data` is set when they leave for the first time."""
 
-    __slots__ = ("answer", "builder", "count", "data", "is_flying")
+    __slots__ = ("builder", "count", "data", "is_in_flight", "result")
 
     def __init__(self, builder: DefaultRecordBatchBuilder, count: int, answer: asyncio.Future[int]) -> None:
         self.builder = builder
         self.count = count
-        self.answer = answer
+        self.result = answer
         self.data: bytes | None = None
-        self.is_flying = False
+        self.is_in_flight = False
 
-    def acknowledged(self, offset: int) -> None:
-        if not self.answer.done():
-            self.answer.set_result(offset)
+    def acknowledge(self, offset: int) -> None:
+        if not self.result.done():
+            self.result.set_result(offset)
 
-    def unknown(self, why: object) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(UnknownOutcome(f"append of {self.count} records: {why}"))
-            self.answer.exception()  # nobody may be waiting any more
+    def fail_unknown(self, reason: object) -> None:
+        if not self.result.done():
+            self.result.set_exception(UnknownOutcome(f"append of {self.count} records: {reason}"))
+            self.result.exception()  # nobody may be waiting any more
 
 
 class KafkaAppender:
@@ -84,9 +84,9 @@ class KafkaAppender:
         self._sequences: dict[TopicPartition, int] = {}
         self._busy_nodes: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_preparing = False
-        self._is_due = False
-        self._emptied = asyncio.Event()
+        self._is_refreshing = False
+        self._is_send_scheduled = False
+        self._drained = asyncio.Event()
 
     async def start(self) -> None:
         """Connects. Raises Transient when the broker does not answer."""
@@ -94,7 +94,7 @@ class KafkaAppender:
         try:
             async with asyncio.timeout(METADATA_WAIT_S):
                 while self._identity is None:
-                    await self._identify()
+                    await self._init_producer_id()
         except TimeoutError:
             await self._client.close()
             raise Transient(
@@ -102,11 +102,11 @@ class KafkaAppender:
             ) from None
 
     @property
-    def _open(self) -> AIOKafkaClient:
+    def _connected_client(self) -> AIOKafkaClient:
         assert self._client is not None, "start() first"
         return self._client
 
-    async def append(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+    async def append(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
         """As LogAppender.append. Appends to one partition keep the order in which they were called."""
         assert records, "an append needs records"
         builder = DefaultRecordBatchBuilder(
@@ -125,47 +125,50 @@ class KafkaAppender:
                     f"{len(records)} records for {topic}/{partition} do not fit one batch of {MAX_BATCH_BYTES} bytes"
                 )
         where = TopicPartition(topic, partition)
-        if self._open.cluster.leader_for_partition(where) is None:
-            await self._learn(where)
+        if self._connected_client.cluster.leader_for_partition(where) is None:
+            await self._load_metadata(where)
         batch = _Batch(builder, len(records), asyncio.get_running_loop().create_future())
         self._queues[where].append(batch)
-        self._make_due()
-        return await batch.answer
+        self._schedule_send()
+        return await batch.result
 
-    async def _learn(self, where: TopicPartition) -> None:
+    async def _load_metadata(self, topic_partition: TopicPartition) -> None:
         try:
             async with asyncio.timeout(METADATA_WAIT_S):
-                known = await self._open._wait_on_metadata(where.topic)
+                known = await self._connected_client._wait_on_metadata(topic_partition.topic)
         except (KafkaError, OSError, TimeoutError) as error:
             raise UnknownOutcome(
-                f"append to {where.topic}/{where.partition}: {type(error).__name__}: {error}"
+                f"append to {topic_partition.topic}/{topic_partition.partition}: {type(error).__name__}: {error}"
             ) from error
-        if where.partition not in known:
-            raise ValueError(f"{where.topic} has {len(known)} partitions and none with the number {where.partition}")
+        if topic_partition.partition not in known:
+            raise ValueError(
+                f"{topic_partition.topic} has {len(known)} partitions and none with the number "
+                f"{topic_partition.partition}"
+            )
 
-    def _make_due(self) -> None:
+    def _schedule_send(self) -> None:
         """What is appended in the same turn of the event loop leaves together."""
-        if not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._depart)
+        if not self._is_send_scheduled:
+            self._is_send_scheduled = True
+            asyncio.get_running_loop().call_soon(self._send_ready)
 
-    def _depart(self) -> None:
+    def _send_ready(self) -> None:
         """One request to every broker that is free and leads a partition with something to send."""
-        self._is_due = False
+        self._is_send_scheduled = False
         client = self._client
         if client is None:
             return
         if self._identity is None:
-            self._prepare()
+            self._schedule_refresh()
             return
         flights: dict[int, dict[TopicPartition, _Batch]] = {}
         room: dict[int, int] = {}
         for where, queue in self._queues.items():
-            if not queue or queue[0].is_flying:
+            if not queue or queue[0].is_in_flight:
                 continue
             node = client.cluster.leader_for_partition(where)
             if node is None or node == -1:
-                self._prepare()
+                self._schedule_refresh()
                 continue
             if node in self._busy_nodes:
                 continue
@@ -178,23 +181,25 @@ class KafkaAppender:
         for node, batches in flights.items():
             self._busy_nodes.add(node)
             for where, batch in batches.items():
-                batch.is_flying = True
+                batch.is_in_flight = True
                 if batch.data is None:
-                    batch.data = self._stamped(where, batch, self._identity)
-            self._run(self._fly(client, node, batches))
+                    batch.data = self._build_batch(where, batch, self._identity)
+            self._spawn(self._send_produce_request(client, node, batches))
 
-    def _stamped(self, where: TopicPartition, batch: _Batch, identity: tuple[int, int]) -> bytes:
-        sequence = self._sequences.get(where, 0)
-        self._sequences[where] = (sequence + batch.count) % SEQUENCES
+    def _build_batch(self, topic_partition: TopicPartition, batch: _Batch, identity: tuple[int, int]) -> bytes:
+        sequence = self._sequences.get(topic_partition, 0)
+        self._sequences[topic_partition] = (sequence + batch.count) % SEQUENCE_MODULUS
         batch.builder.set_producer_state(*identity, sequence)
         return bytes(batch.builder.build())
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _fly(self, client: AIOKafkaClient, node: int, batches: dict[TopicPartition, _Batch]) -> None:
+    async def _send_produce_request(
+        self, client: AIOKafkaClient, node: int, batches: dict[TopicPartition, _Batch]
+    ) -> None:
         topics: dict[str, list[tuple[int, bytes | None]]] = defaultdict(list)
         for where, batch in batches.items():
             topics[where.topic].append((where.partition, batch.data))
@@ -209,7 +214,7 @@ class KafkaAppender:
                 log.debug("produce request to broker %s: %s: %s", node, type(error).__name__, error)
                 client.force_metadata_update()
             else:
-                self._answered(client, response, left)
+                self._handle_response(client, response, left)
             if left:
                 # The same bytes again: under their sequence numbers nothing is appended twice.
                 await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
@@ -218,69 +223,69 @@ class KafkaAppender:
             # A bug: who waits is told, and nothing waits for ever.
             for where, batch in left.items():
                 self._queues[where].remove(batch)
-                batch.unknown(f"{type(error).__name__}: {error}")
+                batch.fail_unknown(f"{type(error).__name__}: {error}")
             self._identity = None
             raise
         finally:
             for batch in left.values():
-                batch.is_flying = False
+                batch.is_in_flight = False
             self._busy_nodes.discard(node)
             if any(self._queues.values()):
-                self._make_due()
+                self._schedule_send()
             else:
-                self._emptied.set()
+                self._drained.set()
 
-    def _answered(self, client: AIOKafkaClient, response: Any, left: dict[TopicPartition, _Batch]) -> None:
+    def _handle_response(self, client: AIOKafkaClient, response: Any, pending: dict[TopicPartition, _Batch]) -> None:
         """Takes what is settled out of `left` and its queue; the rest is sent again."""
         for topic, partitions in response.topics:
             for partition, code, offset, *_ in partitions:
                 where = TopicPartition(topic, partition)
                 error = for_code(code)
-                batch = left.get(where)
+                batch = pending.get(where)
                 if batch is None:
                     continue
                 if error is NoError:
-                    batch.acknowledged(offset)
+                    batch.acknowledge(offset)
                 elif error is DuplicateSequenceNumber:
                     # It is in the log, and the broker has forgotten where.
-                    batch.unknown(f"{topic}/{partition} has them already and cannot tell the offset")
+                    batch.fail_unknown(f"{topic}/{partition} has them already and cannot tell the offset")
                 elif error.retriable:
                     log.debug("append to %s/%s is tried again: %s", topic, partition, error.__name__)
                     client.force_metadata_update()
                     continue
                 else:
                     # The broker did not count these sequence numbers, so none that follow would be taken.
-                    batch.unknown(f"{topic}/{partition} refused them: {error.__name__}: {error.description}")
+                    batch.fail_unknown(f"{topic}/{partition} refused them: {error.__name__}: {error.description}")
                     self._identity = None
-                del left[where]
+                del pending[where]
                 self._queues[where].popleft()
 
-    def _prepare(self) -> None:
-        if not self._is_preparing:
-            self._is_preparing = True
-            self._run(self._prepared())
+    def _schedule_refresh(self) -> None:
+        if not self._is_refreshing:
+            self._is_refreshing = True
+            self._spawn(self._refresh())
 
-    async def _prepared(self) -> None:
+    async def _refresh(self) -> None:
         """Until leaders and an identity are there; then what waits departs."""
-        client = self._open
+        client = self._connected_client
         try:
             await client.force_metadata_update()
             if self._identity is None and not self._busy_nodes:
-                self._give_up_sent()
-                await self._identify()
+                self._fail_sent_batches()
+                await self._init_producer_id()
             await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
         finally:
-            self._is_preparing = False
-            self._make_due()
+            self._is_refreshing = False
+            self._schedule_send()
 
-    def _give_up_sent(self) -> None:
+    def _fail_sent_batches(self) -> None:
         """What left under the lost identity and has no answer: nobody can tell whether it is in the log."""
         for queue in self._queues.values():
             while queue and queue[0].data is not None:
-                queue.popleft().unknown("the identity under which they were sent is lost")
+                queue.popleft().fail_unknown("the identity under which they were sent is lost")
 
-    async def _identify(self) -> None:
-        client = self._open
+    async def _init_producer_id(self) -> None:
+        client = self._connected_client
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
         try:
             answer = await client.send(client.get_random_node(), request)
@@ -299,7 +304,7 @@ class KafkaAppender:
         """As LogAppender.partitions. Raises Transient."""
         try:
             async with asyncio.timeout(METADATA_WAIT_S):
-                found = await self._open._wait_on_metadata(topic)
+                found = await self._connected_client._wait_on_metadata(topic)
         except (KafkaError, OSError, TimeoutError) as error:
             raise Transient(f"partitions of {topic}: {type(error).__name__}: {error}", kind="unavailable") from error
         return len(found)
@@ -311,8 +316,8 @@ class KafkaAppender:
         try:
             async with asyncio.timeout(METADATA_WAIT_S):
                 while any(self._queues.values()):
-                    self._emptied.clear()
-                    await self._emptied.wait()
+                    self._drained.clear()
+                    await self._drained.wait()
         except TimeoutError:
             pass  # without a broker it would wait for ever
         client, self._client = self._client, None
@@ -321,5 +326,5 @@ class KafkaAppender:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for queue in self._queues.values():
             while queue:
-                queue.popleft().unknown("the appender was closed before the broker answered")
+                queue.popleft().fail_unknown("the appender was closed before the broker answered")
         await client.close()

@@ -15,19 +15,19 @@ from typing import Any
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
-from loomlog.connectors.protocols import Share
+from loomlog.connectors.protocols import MemberAssignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class MemberMetadata:
     """What a member says of itself when it joins."""
 
-    life: str
+    incarnation: str
     held: frozenset[int] = frozenset()
-    stands_by: bool = False
+    is_standby: bool = False
 
 
-def shared_out(partitions: Sequence[int], held: Mapping[str, frozenset[int]]) -> dict[str, list[int]]:
+def balance(partitions: Sequence[int], held: Mapping[str, frozenset[int]]) -> dict[str, list[int]]:
     """The partitions of each member, sorted; the numbers differ by at most one. `held` is what each holds now."""
     wanted = frozenset(partitions)
     # Who holds most gets what is left over, so that it has to give up the least.
@@ -46,34 +46,36 @@ def shared_out(partitions: Sequence[int], held: Mapping[str, frozenset[int]]) ->
     return found
 
 
-class SharingAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aiokafka ships no types
+class BalancedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aiokafka ships no types
     """One member's strategy. aiokafka's own are classes; it only calls them, so an object with a memory will do."""
 
     name = "loomlog-sharing"
     version = 0
 
-    def __init__(self, life: str, *, stands_by: bool) -> None:
-        self.held: Callable[[], Iterable[int]] = tuple
-        self._life = life
-        self._stands_by = stands_by
-        self._shares: Mapping[str, Share] = {}
+    def __init__(self, incarnation: str, *, is_standby: bool) -> None:
+        self.get_held_partitions: Callable[[], Iterable[int]] = tuple
+        self._incarnation = incarnation
+        self._is_standby = is_standby
+        self._assignments: Mapping[str, MemberAssignment] = {}
 
-    def latest(self) -> Mapping[str, Share]:
+    def latest_assignments(self) -> Mapping[str, MemberAssignment]:
         """Everybody's share by life as the last assignment told it."""
-        return self._shares
+        return self._assignments
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        told = {"life": self._life, "held": sorted(self.held()), "stands_by": self._stands_by}
+        told = {"life": self._incarnation, "held": sorted(self.get_held_partitions()), "stands_by": self._is_standby}
         return ConsumerProtocolMemberMetadata(self.version, list(topics), json.dumps(told).encode())
 
     def assign(
         self, cluster: Any, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        told = {member: _told(metadata.user_data) for member, metadata in members.items()}
+        told = {member: _parse_metadata(metadata.user_data) for member, metadata in members.items()}
         [topic] = {topic for metadata in members.values() for topic in metadata.subscription}
         partitions = sorted(cluster.partitions_for_topic(topic) or ())
-        parts = shared_out(partitions, {member: one.held for member, one in told.items()})
-        shares = {one.life: {"partitions": parts[member], "stands_by": one.stands_by} for member, one in told.items()}
+        parts = balance(partitions, {member: one.held for member, one in told.items()})
+        shares = {
+            one.incarnation: {"partitions": parts[member], "stands_by": one.is_standby} for member, one in told.items()
+        }
         everybody = json.dumps(shares).encode()
         return {
             member: ConsumerProtocolMemberAssignment(self.version, [(topic, part)], everybody)
@@ -82,12 +84,12 @@ class SharingAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aioka
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         shares = json.loads(assignment.user_data)
-        self._shares = {
-            life: Share(partitions=frozenset(share["partitions"]), stands_by=share["stands_by"])
+        self._assignments = {
+            life: MemberAssignment(partitions=frozenset(share["partitions"]), is_standby=share["stands_by"])
             for life, share in shares.items()
         }
 
 
-def _told(user_data: bytes) -> Told:
+def _parse_metadata(user_data: bytes) -> MemberMetadata:
     found = json.loads(user_data)
-    return Told(life=found["life"], held=frozenset(found["held"]), stands_by=found["stands_by"])
+    return MemberMetadata(incarnation=found["life"], held=frozenset(found["held"]), is_standby=found["stands_by"])

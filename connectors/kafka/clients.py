@@ -24,41 +24,41 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.options import METADATA_WAIT_S, RETRY_BACKOFF_MS, KafkaOptions
 
 
-async def connect(options: KafkaOptions, what: str) -> AIOKafkaClient:
+async def connect(options: KafkaOptions, role: str) -> AIOKafkaClient:
     """Connections to the cluster, without a consumer or a producer. Raises Transient when no broker answers."""
     client = AIOKafkaClient(**options.client_arguments(), retry_backoff_ms=RETRY_BACKOFF_MS)
-    await _first_answer(client.bootstrap, client.close, what, options)
-    rebootstrap(client)
+    await _start_or_close(client.bootstrap, client.close, role, options)
+    enable_rebootstrap(client)
     return client
 
 
-async def start(client: Any, what: str, options: KafkaOptions) -> None:
+async def start(client: Any, role: str, options: KafkaOptions) -> None:
     """Start a consumer or an admin client. Raises Transient when no broker answers."""
     # Alone among its kind, the admin client calls it close.
     close = client.close if isinstance(client, AIOKafkaAdminClient) else client.stop
-    await _first_answer(client.start, close, what, options)
-    rebootstrap(client._client)
+    await _start_or_close(client.start, close, role, options)
+    enable_rebootstrap(client._client)
 
 
-async def _first_answer(
-    begin: Callable[[], Awaitable[None]], close: Callable[[], Awaitable[None]], what: str, options: KafkaOptions
+async def _start_or_close(
+    start_client: Callable[[], Awaitable[None]], close: Callable[[], Awaitable[None]], role: str, options: KafkaOptions
 ) -> None:
     try:
         async with asyncio.timeout(METADATA_WAIT_S):
-            await begin()
+            await start_client()
     except (KafkaError, OSError, TimeoutError) as error:
         try:
             await close()
         except (KafkaError, OSError):
             pass  # it never ran; the first error is the one to tell
         raise Transient(
-            f"{what}: the broker at {options.bootstrap} does not answer ({type(error).__name__}: {error}); "
+            f"{role}: the broker at {options.bootstrap} does not answer ({type(error).__name__}: {error}); "
             "is it running?",
             kind="unavailable",
         ) from error
 
 
-def rebootstrap(client: Any) -> None:
+def enable_rebootstrap(client: Any) -> None:
     """From now on the AIOKafkaClient asks the addresses it was given when none of the brokers it knows answers."""
     update = client._metadata_update
 

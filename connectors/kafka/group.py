@@ -7,10 +7,10 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.kafka.assignment import SharingAssignor
+from loomlog.connectors.kafka.assignment import BalancedAssignor
 from loomlog.connectors.kafka.clients import start, stop
 from loomlog.connectors.kafka.options import METADATA_WAIT_S, KafkaOptions
-from loomlog.connectors.protocols import Share
+from loomlog.connectors.protocols import MemberAssignment
 
 
 class KafkaGroup:
@@ -27,15 +27,15 @@ class KafkaGroup:
         group: str,
         *,
         session_timeout_ms: int,
-        life: str,
-        stands_by: bool = False,
+        incarnation: str,
+        is_standby: bool = False,
     ) -> None:
         self.assigned: frozenset[int] = frozenset()
-        self.members: Mapping[str, Share] = {}
+        self.members: Mapping[str, MemberAssignment] = {}
         """Everybody's share by life; empty before the first rebalance."""
         self.changed = asyncio.Event()
         self._topic = topic
-        self._sharing = SharingAssignor(life, stands_by=stands_by)
+        self._assignor = BalancedAssignor(incarnation, is_standby=is_standby)
         self._consumer = AIOKafkaConsumer(
             **options.client_arguments(),
             group_id=group,
@@ -47,13 +47,13 @@ class KafkaGroup:
             fetch_max_wait_ms=1_000,
             # One only: aiokafka 0.14 sends a JoinGroup for each strategy, the list grown by one each time. Every one of
             # them begins the rebalance anew, and two members can drive each other round for ever.
-            partition_assignment_strategy=[self._sharing],
+            partition_assignment_strategy=[self._assignor],
         )
         self._options = options
 
     async def start(self) -> None:
         await start(self._consumer, f"group for {self._topic}", self._options)
-        self._consumer.subscribe([self._topic], listener=_Listener(self))
+        self._consumer.subscribe([self._topic], listener=_RebalanceListener(self))
 
     async def stay(self) -> None:
         """Keeps the membership alive; runs until cancelled. Paused partitions give no records."""
@@ -65,13 +65,13 @@ class KafkaGroup:
                     f"group of {self._topic}: {type(error).__name__}: {error}", kind="unavailable"
                 ) from error
 
-    def holds(self, held: Callable[[], Iterable[int]]) -> None:
+    def report_held_partitions(self, get_held_partitions: Callable[[], Iterable[int]]) -> None:
         """Asks `held` at every rebalance which partitions this process holds, so that few of them move."""
-        self._sharing.held = held
+        self._assignor.get_held_partitions = get_held_partitions
 
-    def _assigned(self, partitions: frozenset[int]) -> None:
+    def _on_assigned(self, partitions: frozenset[int]) -> None:
         self.assigned = partitions
-        self.members = self._sharing.latest()
+        self.members = self._assignor.latest_assignments()
         self.changed.set()
 
     async def close(self) -> None:
@@ -83,7 +83,7 @@ class KafkaGroup:
             pass  # the session will run out
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ships no types
+class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ships no types
     def __init__(self, group: KafkaGroup) -> None:
         self._group = group
 
@@ -95,4 +95,4 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka sh
             self._group._consumer.pause(*assigned)
         except IllegalStateError:
             pass  # the next rebalance is already under way and will call again
-        self._group._assigned(frozenset(tp.partition for tp in assigned))
+        self._group._on_assigned(frozenset(tp.partition for tp in assigned))

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from loomlog.connectors.errors import UnknownOutcome
-from loomlog.connectors.protocols import Incoming, LogRecord, Outgoing
+from loomlog.connectors.protocols import ConsumerRecord, LogRecord, ProducerRecord
 
 
 class MemoryLog:
@@ -17,37 +17,39 @@ class MemoryLog:
 
     def __init__(self, topics: Mapping[str, int]) -> None:
         self._partitions = dict(topics)
-        self.records: dict[tuple[str, int], list[Incoming]] = defaultdict(list)
+        self.records: dict[tuple[str, int], list[ConsumerRecord]] = defaultdict(list)
         self.lose_acks = 0
-        self._begins: dict[tuple[str, int], int] = {}
+        self._first_offsets: dict[tuple[str, int], int] = {}
         self.clock_ms = 0
-        self._grown = asyncio.Event()
+        self._appended = asyncio.Event()
 
-    def put(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+    def put(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
         """Append at once; the base offset."""
         log = self.records[topic, partition]
         base = len(log)
         for index, record in enumerate(records):
             log.append(
-                Incoming(topic, partition, base + index, self.clock_ms, record.key, record.value, tuple(record.headers))
+                ConsumerRecord(
+                    topic, partition, base + index, self.clock_ms, record.key, record.value, tuple(record.headers)
+                )
             )
         self.wake()
         return base
 
     def wake(self) -> None:
         """Let every waiting poll look again."""
-        self._grown.set()
-        self._grown = asyncio.Event()
+        self._appended.set()
+        self._appended = asyncio.Event()
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Records below the offset can be read no more; `records` has them still, by their offsets."""
-        self._begins[topic, partition] = offset
+        self._first_offsets[topic, partition] = offset
 
-    def begins(self, topic: str, partition: int) -> int:
+    def first_offset(self, topic: str, partition: int) -> int:
         """The first offset that can be read."""
-        return self._begins.get((topic, partition), 0)
+        return self._first_offsets.get((topic, partition), 0)
 
-    async def append(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+    async def append(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
         base = self.put(topic, partition, records)
         await asyncio.sleep(0)
         if self.lose_acks > 0:
@@ -65,13 +67,13 @@ class MemoryLog:
         return MemoryTail(self, topic, starts)
 
     async def read(self, topic: str, partition: int, start: int, end: int) -> "MemoryRange":
-        return MemoryRange(self.records[topic, partition][max(start, self.begins(topic, partition)) : end])
+        return MemoryRange(self.records[topic, partition][max(start, self.first_offset(topic, partition)) : end])
 
     async def end_offset(self, topic: str, partition: int) -> int:
         return len(self.records[topic, partition])
 
     async def beginning_offset(self, topic: str, partition: int) -> int:
-        return self.begins(topic, partition)
+        return self.first_offset(topic, partition)
 
     async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
         records = self.records[topic, partition]
@@ -82,7 +84,7 @@ class MemoryRange:
     """A range in one chunk."""
 
     def __init__(self, records: Sequence[LogRecord]) -> None:
-        self._left = [records] if records else []
+        self._chunks = [records] if records else []
 
     async def __aenter__(self) -> "MemoryRange":
         return self
@@ -94,9 +96,9 @@ class MemoryRange:
         return self
 
     async def __anext__(self) -> Sequence[LogRecord]:
-        if not self._left:
+        if not self._chunks:
             raise StopAsyncIteration
-        return self._left.pop()
+        return self._chunks.pop()
 
 
 class MemoryTail:
@@ -105,33 +107,33 @@ class MemoryTail:
     def __init__(self, log: MemoryLog, topic: str, starts: Mapping[int, int]) -> None:
         self.topic = topic
         self._log = log
-        self._at = dict(starts)
+        self._positions = dict(starts)
         self._paused: set[int] = set()
 
     async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[LogRecord]]:
-        grown = self._log._grown
-        found = self._take(max_records)
+        grown = self._log._appended
+        found = self._read_available(max_records)
         if not found:
             try:
                 async with asyncio.timeout(timeout_s):
                     await grown.wait()
             except TimeoutError:
                 return {}
-            found = self._take(max_records)
+            found = self._read_available(max_records)
         return found
 
-    def _take(self, max_records: int) -> dict[int, Sequence[LogRecord]]:
+    def _read_available(self, max_records: int) -> dict[int, Sequence[LogRecord]]:
         found: dict[int, Sequence[LogRecord]] = {}
-        for partition, place in self._at.items():
-            at = max(place, self._log.begins(self.topic, partition))
+        for partition, place in self._positions.items():
+            at = max(place, self._log.first_offset(self.topic, partition))
             records = self._log.records[self.topic, partition][at : at + max_records]
             if records and partition not in self._paused:
                 found[partition] = records
-                self._at[partition] = at + len(records)
+                self._positions[partition] = at + len(records)
         return found
 
     def seek(self, partition: int, offset: int) -> None:
-        self._at[partition] = offset
+        self._positions[partition] = offset
         self._log.wake()
 
     def pause(self, partitions: Sequence[int]) -> None:
@@ -142,10 +144,10 @@ class MemoryTail:
         self._log.wake()
 
     async def end_offsets(self) -> Mapping[int, int]:
-        return {p: len(self._log.records[self.topic, p]) for p in self._at}
+        return {p: len(self._log.records[self.topic, p]) for p in self._positions}
 
     async def beginning_offsets(self) -> Mapping[int, int]:
-        return {partition: self._log.begins(self.topic, partition) for partition in self._at}
+        return {partition: self._log.first_offset(self.topic, partition) for partition in self._positions}
 
     async def close(self) -> None:
         """Nothing to close."""

@@ -9,7 +9,7 @@ MAX_BATCH_BYTES = 900_000
 FETCH_MAX_WAIT_MS = 50
 """Longest wait of an empty fetch where partitions come and go: a seek, a resume and another range wait for the fetch
 under way."""
-FOLLOWING_WAIT_MS = 1_000
+TAIL_FETCH_MAX_WAIT_MS = 1_000
 """Longest wait of an empty fetch of a tail that only reads on: a new record ends it at once. Each empty fetch costs the
 broker and us 0.7 ms of CPU together; a dozen tails at 50 ms took a tenth of two cores while nothing happened."""
 REQUEST_TIMEOUT_MS = 10_000

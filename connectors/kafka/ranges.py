@@ -40,11 +40,11 @@ class KafkaRanges:
 
     async def end_offset(self, topic: str, partition: int) -> int:
         """Offset after the last record. Raises Transient."""
-        return await self._edge("end_offsets", topic, partition)
+        return await self._boundary_offset("end_offsets", topic, partition)
 
     async def beginning_offset(self, topic: str, partition: int) -> int:
         """Offset of the first record there still is. Raises Transient."""
-        return await self._edge("beginning_offsets", topic, partition)
+        return await self._boundary_offset("beginning_offsets", topic, partition)
 
     async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
         """Offset of the first record that is not older than that; the end when all are. Raises Transient."""
@@ -58,13 +58,13 @@ class KafkaRanges:
             ) from error
         return await self.end_offset(topic, partition) if found is None else int(found.offset)
 
-    async def _edge(self, which: str, topic: str, partition: int) -> int:
+    async def _boundary_offset(self, method: str, topic: str, partition: int) -> int:
         assert self._consumer is not None
         tp = TopicPartition(topic, partition)
         try:
-            found = await getattr(self._consumer, which)([tp])
+            found = await getattr(self._consumer, method)([tp])
         except (KafkaError, OSError) as error:
-            raise Transient(f"{which} of {topic}/{partition}: {type(error).__name__}", kind="unavailable") from error
+            raise Transient(f"{method} of {topic}/{partition}: {type(error).__name__}", kind="unavailable") from error
         return int(found[tp])
 
     async def close(self) -> None:
@@ -77,14 +77,14 @@ class RangeIterator:
     """Chunks of a range; see KafkaRanges.read."""
 
     def __init__(self, ranges: KafkaRanges, tp: TopicPartition, start: int, end: int) -> None:
-        self._ranges, self._tp, self._at, self._end = ranges, tp, start, end
+        self._ranges, self._tp, self._position, self._end = ranges, tp, start, end
 
     async def __aenter__(self) -> "RangeIterator":
         await self._ranges._lock.acquire()
         assert self._ranges._consumer is not None
-        if self._at < self._end:
+        if self._position < self._end:
             self._ranges._consumer.assign([self._tp])
-            self._ranges._consumer.seek(self._tp, self._at)
+            self._ranges._consumer.seek(self._tp, self._position)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -99,15 +99,16 @@ class RangeIterator:
     async def __anext__(self) -> Sequence[LogRecord]:
         consumer = self._ranges._consumer
         assert consumer is not None
-        while self._at < self._end:
+        while self._position < self._end:
             try:
                 found = await consumer.getmany(self._tp, timeout_ms=200, max_records=5_000)
                 records = [r for r in found.get(self._tp, ()) if r.offset < self._end]
                 # The position moves over what is no record (control records), so that the end is always reached.
-                self._at = records[-1].offset + 1 if records else await consumer.position(self._tp)
+                self._position = records[-1].offset + 1 if records else await consumer.position(self._tp)
             except KafkaError as error:
                 raise Transient(
-                    f"reading {self._tp.topic}/{self._tp.partition} from {self._at}: {type(error).__name__}: {error}",
+                    f"reading {self._tp.topic}/{self._tp.partition} from {self._position}: "
+                    f"{type(error).__name__}: {error}",
                     kind="unavailable",
                 ) from error
             if records:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import httpx
 
 from loomlog.connectors.configuration import Settings
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.schemas.codec import HERE, Codec, local_codec
 
 COMPATIBILITY = "BACKWARD_TRANSITIVE"
@@ -30,10 +30,10 @@ TIMEOUT_S = 10.0
 """Of one request."""
 START_TIMEOUT_S = 60.0
 """Of all together; there are about thirty subjects and one request each, or three when all are new."""
-AT_ONCE = 4
+MAX_CONCURRENT_SUBJECTS = 4
 """Subjects at once: a registry writes one after the other anyway."""
-MAX_ANSWER_BYTES = 1024 * 1024
-SHOWN_CHARACTERS = 300
+MAX_RESPONSE_BYTES = 1024 * 1024
+MAX_SHOWN_CHARACTERS = 300
 """What a person is shown of the registry's own words."""
 MAX_ID = 2**31 - 1
 
@@ -47,19 +47,19 @@ class ReleasedSchema:
     text: str
 
 
-async def codec_for(settings: Settings) -> Codec:
+async def load_codec(settings: Settings) -> Codec:
     """The codec of this installation: over the registry's ids when one is set, otherwise over the committed lock.
 
     Raises Transient or Permanent when the registry does not give every id.
     """
     if not settings.schema_registry:
         return local_codec()
-    schemas = await asyncio.to_thread(released_schemas)
-    ids = await registered_ids(settings.schema_registry, schemas)
+    schemas = await asyncio.to_thread(load_released_schemas)
+    ids = await register_schemas(settings.schema_registry, schemas)
     return await asyncio.to_thread(Codec, ids)
 
 
-def released_schemas() -> tuple[ReleasedSchema, ...]:
+def load_released_schemas() -> tuple[ReleasedSchema, ...]:
     """Every version of every record, oldest first in each name. Reads files."""
     found: list[ReleasedSchema] = []
     for path in (HERE / "released").glob("*/*.avsc"):
@@ -69,7 +69,7 @@ def released_schemas() -> tuple[ReleasedSchema, ...]:
     return tuple(sorted(found, key=lambda schema: (schema.name, schema.version)))
 
 
-async def registered_ids(url: str, schemas: tuple[ReleasedSchema, ...]) -> dict[int, tuple[str, int]]:
+async def register_schemas(url: str, schemas: tuple[ReleasedSchema, ...]) -> dict[int, tuple[str, int]]:
     """The registry's ids for these schemas, registering what it lacks; by id, (full record name, our version).
 
     `url` may hold user and password. Raises Transient or Permanent.
@@ -77,29 +77,29 @@ async def registered_ids(url: str, schemas: tuple[ReleasedSchema, ...]) -> dict[
     address = httpx.URL(url)
     names = sorted({schema.name for schema in schemas})
     found: dict[int, tuple[str, int]] = {}
-    slots = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(MAX_CONCURRENT_SUBJECTS)
     async with _client(address) as client:
         registry = _Registry(client, str(address.copy_with(userinfo=b"")).rstrip("/"))
 
         async def one(name: str) -> dict[int, int]:
             async with slots:
-                return await registry.ids_of(name, [schema for schema in schemas if schema.name == name])
+                return await registry.resolve_ids(name, [schema for schema in schemas if schema.name == name])
 
         try:
             async with asyncio.timeout(START_TIMEOUT_S), asyncio.TaskGroup() as group:
                 tasks = {name: group.create_task(one(name)) for name in names}
         except TimeoutError as error:
             raise Transient(
-                f"schema registry {registry.shown}: not done with {len(names)} subjects in {START_TIMEOUT_S:g} s",
+                f"schema registry {registry.address}: not done with {len(names)} subjects in {START_TIMEOUT_S:g} s",
                 kind="timeout",
             ) from error
         except ExceptionGroup as failures:
-            raise _first(failures) from failures
+            raise _first_failure(failures) from failures
     for name, task in tasks.items():
         for schema_id, version in task.result().items():
             if schema_id in found:
                 raise Permanent(
-                    f"schema registry {registry.shown}: gives the id {schema_id} to {found[schema_id][0]} and to "
+                    f"schema registry {registry.address}: gives the id {schema_id} to {found[schema_id][0]} and to "
                     f"{name}; expected one id for each schema",
                     kind="invalid",
                 )
@@ -113,10 +113,10 @@ def _client(address: httpx.URL) -> httpx.AsyncClient:
     return httpx.AsyncClient(auth=auth, timeout=TIMEOUT_S, trust_env=False, headers={"Accept": MEDIA_TYPE})
 
 
-def _first(failures: ExceptionGroup[Exception]) -> Exception:
+def _first_failure(failures: ExceptionGroup[Exception]) -> Exception:
     """One failure tells enough: the others are mostly the same, or were cancelled for it."""
     for failure in failures.exceptions:
-        if isinstance(failure, OutsideError):
+        if isinstance(failure, ConnectorError):
             return failure
     return failures.exceptions[0]
 
@@ -124,96 +124,98 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
 class _Registry:
     """The three requests we make. `shown` is the address without credentials."""
 
-    def __init__(self, client: httpx.AsyncClient, shown: str) -> None:
-        self.shown = shown
+    def __init__(self, client: httpx.AsyncClient, address: str) -> None:
+        self.address = address
         self._client = client
 
-    async def ids_of(self, name: str, schemas: list[ReleasedSchema]) -> dict[int, int]:
+    async def resolve_ids(self, name: str, schemas: list[ReleasedSchema]) -> dict[int, int]:
         """Ids of the versions of one record; by id, the version."""
-        found = {schema.version: await self._looked_up(schema) for schema in schemas}
+        found = {schema.version: await self._look_up(schema) for schema in schemas}
         if None in found.values():
             what = f"setting the compatibility of {name} to {COMPATIBILITY}"
-            await self._ask("PUT", f"/config/{name}", {"compatibility": COMPATIBILITY}, what)
+            await self._request("PUT", f"/config/{name}", {"compatibility": COMPATIBILITY}, what)
         for schema in schemas:
             if found[schema.version] is None:
-                found[schema.version] = await self._registered(schema)
+                found[schema.version] = await self._register(schema)
         return {schema_id: version for version, schema_id in found.items() if schema_id is not None}
 
-    async def _looked_up(self, schema: ReleasedSchema) -> int | None:
+    async def _look_up(self, schema: ReleasedSchema) -> int | None:
         what = f"looking up {schema.name} version {schema.version}"
-        answer = await self._ask("POST", f"/subjects/{schema.name}", _body(schema), what, may_lack=True)
-        return None if answer is None else self._id_in(answer, what)
+        answer = await self._request("POST", f"/subjects/{schema.name}", _body(schema), what, allow_missing=True)
+        return None if answer is None else self._parse_id(answer, what)
 
-    async def _registered(self, schema: ReleasedSchema) -> int:
+    async def _register(self, schema: ReleasedSchema) -> int:
         what = f"registering {schema.name} version {schema.version}"
-        answer = await self._ask("POST", f"/subjects/{schema.name}/versions", _body(schema), what)
+        answer = await self._request("POST", f"/subjects/{schema.name}/versions", _body(schema), what)
         assert answer is not None
-        return self._id_in(answer, what)
+        return self._parse_id(answer, what)
 
-    def _id_in(self, answer: Mapping[str, object], what: str) -> int:
+    def _parse_id(self, answer: Mapping[str, object], what: str) -> int:
         schema_id = answer.get("id")
         if type(schema_id) is not int or not 0 < schema_id <= MAX_ID:
             raise Permanent(
-                f"schema registry {self.shown}: {what} was answered with the id {schema_id!r:.60}; expected a whole "
+                f"schema registry {self.address}: {what} was answered with the id {schema_id!r:.60}; expected a whole "
                 f"number from 1 to {MAX_ID}. Is this a schema registry?",
                 kind="invalid",
             )
         return schema_id
 
-    async def _ask(
-        self, method: str, path: str, body: Mapping[str, str], what: str, *, may_lack: bool = False
+    async def _request(
+        self, method: str, path: str, body: Mapping[str, str], what: str, *, allow_missing: bool = False
     ) -> Mapping[str, object] | None:
         """The JSON object answered; None for 404 when that may be."""
         try:
             # Credentials go as a header; the address itself never holds them, so no message can.
-            async with self._client.stream(method, self.shown + path, json=body) as response:
-                data = await self._limited(response, what)
+            async with self._client.stream(method, self.address + path, json=body) as response:
+                data = await self._read_bounded(response, what)
         except httpx.TimeoutException as error:
             raise Transient(
-                f"schema registry {self.shown}: {what} was not answered in {TIMEOUT_S:g} s", kind="timeout"
+                f"schema registry {self.address}: {what} was not answered in {TIMEOUT_S:g} s", kind="timeout"
             ) from error
         except httpx.HTTPError as error:
             raise Transient(
-                f"schema registry {self.shown}: {what} failed ({type(error).__name__}: {error}); is it running?",
+                f"schema registry {self.address}: {what} failed ({type(error).__name__}: {error}); is it running?",
                 kind="network",
             ) from error
-        if response.status_code == 404 and may_lack:
+        if response.status_code == 404 and allow_missing:
             return None
         if response.status_code != 200:
-            raise self._refusal(response.status_code, data, what)
+            raise self._status_error(response.status_code, data, what)
         try:
             answer = json.loads(data)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
             raise Permanent(
-                f"schema registry {self.shown}: {what} was answered with {data[:60]!r}; expected a JSON object. "
+                f"schema registry {self.address}: {what} was answered with {data[:60]!r}; expected a JSON object. "
                 "Is this a schema registry?",
                 kind="invalid",
             )
         return answer
 
-    async def _limited(self, response: httpx.Response, what: str) -> bytes:
+    async def _read_bounded(self, response: httpx.Response, what: str) -> bytes:
         data = bytearray()
         async for chunk in response.aiter_bytes():
             data += chunk
-            if len(data) > MAX_ANSWER_BYTES:
+            if len(data) > MAX_RESPONSE_BYTES:
                 raise Permanent(
-                    f"schema registry {self.shown}: {what} was answered with more than {MAX_ANSWER_BYTES} bytes",
+                    f"schema registry {self.address}: {what} was answered with more than {MAX_RESPONSE_BYTES} bytes",
                     kind="invalid",
                 )
         return bytes(data)
 
-    def _refusal(self, status: int, data: bytes, what: str) -> OutsideError:
-        said = data.decode(errors="replace")[:SHOWN_CHARACTERS]
-        text = f"schema registry {self.shown}: {what} was refused with {status}: {said}"
+    def _status_error(self, status: int, data: bytes, what: str) -> ConnectorError:
+        said = data.decode(errors="replace")[:MAX_SHOWN_CHARACTERS]
+        text = f"schema registry {self.address}: {what} was refused with {status}: {said}"
         if status == 429 or status >= 500:
             return Transient(text, kind="rate_limited" if status == 429 else "unavailable", status=status)
-        kind, hint = REFUSALS.get(status, ("invalid", "is LOOMLOG_SCHEMA_REGISTRY the address of a schema registry?"))
+        kind, hint = STATUS_ERRORS.get(
+            status, ("invalid", "is LOOMLOG_SCHEMA_REGISTRY the address of a schema registry?")
+        )
         return Permanent(f"{text}; {hint}", kind=kind, status=status)
 
 
-REFUSALS = {
+STATUS_ERRORS = {
     401: ("unauthorised", "give user and password in LOOMLOG_SCHEMA_REGISTRY (http://user:password@host:port)"),
     403: ("forbidden", "let this user write the subject and its config, or register the schemas beforehand"),
     404: ("not_found", "is LOOMLOG_SCHEMA_REGISTRY the address of a schema registry?"),

@@ -23,8 +23,8 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.clients import connect
-from loomlog.connectors.kafka.options import FOLLOWING_WAIT_MS, METADATA_WAIT_S, RETRY_BACKOFF_MS, KafkaOptions
-from loomlog.connectors.protocols import Incoming, LogRecord
+from loomlog.connectors.kafka.options import METADATA_WAIT_S, RETRY_BACKOFF_MS, TAIL_FETCH_MAX_WAIT_MS, KafkaOptions
+from loomlog.connectors.protocols import ConsumerRecord, LogRecord
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class KafkaTail:
         topic: str,
         starts: Mapping[int, int],
         *,
-        fetch_max_wait_ms: int = FOLLOWING_WAIT_MS,
+        fetch_max_wait_ms: int = TAIL_FETCH_MAX_WAIT_MS,
     ) -> None:
         self.topic = topic
         self._fetch_max_wait_ms = fetch_max_wait_ms
@@ -57,15 +57,15 @@ class KafkaTail:
         self._partitions = {p: TopicPartition(topic, p) for p in starts}
         self._positions = dict(starts)
         """Offset of the next record to give out, or to fetch where nothing is at hand."""
-        self._at_hand: dict[int, Iterator[LogRecord]] = {}
+        self._fetched: dict[int, Iterator[LogRecord]] = {}
         self._paused: set[int] = set()
         self._out_of_range: set[int] = set()
         self._failure: Exception | None = None
         self._fetches: dict[int, asyncio.Task[None]] = {}
         """By broker."""
-        self._learning: asyncio.Task[None] | None = None
-        self._is_behind = False
-        self._came: asyncio.Future[None] | None = None
+        self._metadata_task: asyncio.Task[None] | None = None
+        self._has_more = False
+        self._arrival: asyncio.Future[None] | None = None
         self._client: AIOKafkaClient | None = None
 
     async def start(self) -> None:
@@ -79,7 +79,7 @@ class KafkaTail:
             pass  # polls find the leaders when there are any
 
     @property
-    def _open(self) -> AIOKafkaClient:
+    def _connected_client(self) -> AIOKafkaClient:
         assert self._client is not None, "start() first"
         return self._client
 
@@ -87,27 +87,27 @@ class KafkaTail:
         """As LogTail.poll. A position below the log's start (retention) moves to the first record there is."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
-        while not self._at_hand:
+        while not self._fetched:
             if self._out_of_range:
-                await self._leave_out_of_range()
+                await self._reset_out_of_range()
                 return {}
             if self._failure is not None:
-                self._fail()
-            self._depart()
+                self._raise_failure()
+            self._send_fetches()
             left_s = until - loop.time()
             if left_s <= 0:
                 await asyncio.sleep(0)
                 break
-            came = self._came = loop.create_future()
-            timer = loop.call_later(left_s, _settle, came)
+            came = self._arrival = loop.create_future()
+            timer = loop.call_later(left_s, _resolve, came)
             try:
                 await came
             finally:
                 timer.cancel()
-                self._came = None
-        return self._taken(max_records)
+                self._arrival = None
+        return self._take_fetched(max_records)
 
-    def _fail(self) -> NoReturn:
+    def _raise_failure(self) -> NoReturn:
         failure, self._failure = self._failure, None
         assert failure is not None
         if isinstance(failure, KafkaError):
@@ -116,42 +116,42 @@ class KafkaTail:
             ) from failure
         raise failure
 
-    def _taken(self, max_records: int) -> Mapping[int, Sequence[LogRecord]]:
+    def _take_fetched(self, max_records: int) -> Mapping[int, Sequence[LogRecord]]:
         taken: dict[int, Sequence[LogRecord]] = {}
-        for partition in list(self._at_hand):
-            records = list(islice(self._at_hand[partition], max_records))
+        for partition in list(self._fetched):
+            records = list(islice(self._fetched[partition], max_records))
             if records:
                 taken[partition] = records
                 max_records -= len(records)
             if max_records == 0:
                 break
-            self._at_hand.pop(partition, None)
-        if self._is_behind:
-            self._depart()
+            self._fetched.pop(partition, None)
+        if self._has_more:
+            self._send_fetches()
         return taken
 
-    def _depart(self) -> None:
+    def _send_fetches(self) -> None:
         """A fetch to every broker that leads partitions of which nothing is at hand."""
-        client = self._open
+        client = self._connected_client
         wanted: dict[int, list[tuple[int, int, int]]] = {}
         for partition, where in self._partitions.items():
-            if partition in self._paused or partition in self._at_hand or partition in self._out_of_range:
+            if partition in self._paused or partition in self._fetched or partition in self._out_of_range:
                 continue
             node = client.cluster.leader_for_partition(where)
             if node is None or node == -1:
-                if self._learning is None:
-                    self._learning = asyncio.get_running_loop().create_task(self._learn(client))
+                if self._metadata_task is None:
+                    self._metadata_task = asyncio.get_running_loop().create_task(self._refresh_metadata(client))
             elif node not in self._fetches:
                 wanted.setdefault(node, []).append((partition, self._positions[partition], FETCH_PARTITION_BYTES))
         for node, partitions in wanted.items():
             self._fetches[node] = asyncio.get_running_loop().create_task(self._fetch(client, node, partitions))
 
-    async def _learn(self, client: AIOKafkaClient) -> None:
+    async def _refresh_metadata(self, client: AIOKafkaClient) -> None:
         try:
             await client.force_metadata_update()
             await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
         finally:
-            self._learning = None
+            self._metadata_task = None
             self._wake()
 
     async def _fetch(self, client: AIOKafkaClient, node: int, partitions: list[tuple[int, int, int]]) -> None:
@@ -164,7 +164,7 @@ class KafkaTail:
         )
         try:
             response = await client.send(node, request)
-            if not self._came_in(client, response, {partition: offset for partition, offset, _ in partitions}):
+            if not self._handle_response(client, response, {partition: offset for partition, offset, _ in partitions}):
                 await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
         except (KafkaError, OSError) as error:
             log.debug("fetch of %s from broker %s: %s: %s", self.topic, node, type(error).__name__, error)
@@ -176,13 +176,13 @@ class KafkaTail:
             del self._fetches[node]
             self._wake()
 
-    def _came_in(self, client: AIOKafkaClient, response: Any, asked: Mapping[int, int]) -> bool:
+    def _handle_response(self, client: AIOKafkaClient, response: Any, requested_offsets: Mapping[int, int]) -> bool:
         """Puts what came at hand; False when a partition was not answered and should be asked again later."""
         is_answered = True
-        self._is_behind = False
+        self._has_more = False
         for _, found in response.topics:
             for partition, code, high_water, *_, data in found:
-                position = asked[partition]
+                position = requested_offsets[partition]
                 if self._positions[partition] != position or partition in self._paused:
                     continue  # a seek or a pause came between
                 error = for_code(code)
@@ -196,10 +196,10 @@ class KafkaTail:
                 elif data:
                     batches = MemoryRecords(data)
                     if batches.has_next():
-                        self._at_hand[partition] = self._records(partition, batches, high_water)
+                        self._fetched[partition] = self._iterate_records(partition, batches, high_water)
         return is_answered
 
-    def _records(self, partition: int, batches: Any, high_water: int) -> Iterator[LogRecord]:
+    def _iterate_records(self, partition: int, batches: Any, high_water: int) -> Iterator[LogRecord]:
         """The records from the position on. The position moves with them, and over what is no record."""
         positions, topic = self._positions, self.topic
         while batches.has_next():
@@ -213,19 +213,19 @@ class KafkaTail:
                     offset = record.offset
                     if offset >= positions[partition]:
                         positions[partition] = offset + 1
-                        yield Incoming(
+                        yield ConsumerRecord(
                             topic, partition, offset, record.timestamp, record.key, record.value, record.headers
                         )
             # A batch keeps its last offset when compaction takes its last records.
             positions[partition] = batch.next_offset
         if positions[partition] < high_water:
-            self._is_behind = True
+            self._has_more = True
 
     def _wake(self) -> None:
-        if self._came is not None:
-            _settle(self._came)
+        if self._arrival is not None:
+            _resolve(self._arrival)
 
-    async def _leave_out_of_range(self) -> None:
+    async def _reset_out_of_range(self) -> None:
         beginnings = await self.beginning_offsets()
         for partition in list(self._out_of_range):
             self._out_of_range.discard(partition)
@@ -239,7 +239,7 @@ class KafkaTail:
                 )
 
     def seek(self, partition: int, offset: int) -> None:
-        self._at_hand.pop(partition, None)
+        self._fetched.pop(partition, None)
         self._out_of_range.discard(partition)
         self._positions[partition] = offset
 
@@ -247,44 +247,44 @@ class KafkaTail:
         """Stop fetching these partitions; what was fetched of them and not given out is dropped."""
         for partition in partitions:
             self._paused.add(partition)
-            self._at_hand.pop(partition, None)
+            self._fetched.pop(partition, None)
 
     def resume(self, partitions: Sequence[int]) -> None:
         self._paused.difference_update(partitions)
 
     async def end_offsets(self) -> Mapping[int, int]:
         """Offset after the last record of each partition. Raises Transient."""
-        return await self._offsets(LATEST, "end_offsets")
+        return await self._list_offsets(LATEST, "end_offsets")
 
     async def beginning_offsets(self) -> Mapping[int, int]:
         """Offset of the first record each partition still holds. Raises Transient."""
-        return await self._offsets(EARLIEST, "beginning_offsets")
+        return await self._list_offsets(EARLIEST, "beginning_offsets")
 
-    async def _offsets(self, which: int, name: str) -> Mapping[int, int]:
+    async def _list_offsets(self, timestamp: int, name: str) -> Mapping[int, int]:
         reason: object = "no leader"
         found: dict[int, int] = {}
         try:
             async with asyncio.timeout(METADATA_WAIT_S):
                 while True:
                     try:
-                        found |= await self._asked_offsets(which, self._partitions.keys() - found.keys())
+                        found |= await self._request_offsets(timestamp, self._partitions.keys() - found.keys())
                     except (KafkaError, OSError) as error:
                         reason = f"{type(error).__name__}: {error}"
                     if len(found) == len(self._partitions):
                         return found
-                    await self._open.force_metadata_update()
+                    await self._connected_client.force_metadata_update()
                     await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
         except TimeoutError:
             raise Transient(f"{name} of {self.topic}: {reason}", kind="unavailable") from None
 
-    async def _asked_offsets(self, which: int, partitions: set[int]) -> Mapping[int, int]:
+    async def _request_offsets(self, timestamp: int, partitions: set[int]) -> Mapping[int, int]:
         """Those that a leader answered."""
-        client = self._open
+        client = self._connected_client
         wanted: dict[int, list[tuple[int, int]]] = {}
         for partition in partitions:
             node = client.cluster.leader_for_partition(self._partitions[partition])
             if node is not None and node != -1:
-                wanted.setdefault(node, []).append((partition, which))
+                wanted.setdefault(node, []).append((partition, timestamp))
         found: dict[int, int] = {}
         for node, asked in wanted.items():
             request = OffsetRequest(NO_REPLICA, READ_UNCOMMITTED, [(self.topic, asked)])
@@ -298,20 +298,20 @@ class KafkaTail:
         client, self._client = self._client, None
         if client is None:
             return
-        tasks = [*self._fetches.values(), *([self._learning] if self._learning else [])]
+        tasks = [*self._fetches.values(), *([self._metadata_task] if self._metadata_task else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await client.close()
 
 
-def _settle(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def open_tail(
-    options: KafkaOptions, topic: str, starts: Mapping[int, int], *, fetch_max_wait_ms: int = FOLLOWING_WAIT_MS
+    options: KafkaOptions, topic: str, starts: Mapping[int, int], *, fetch_max_wait_ms: int = TAIL_FETCH_MAX_WAIT_MS
 ) -> KafkaTail:
     """A tail that reads. Raises Transient."""
     tail = KafkaTail(options, topic, starts, fetch_max_wait_ms=fetch_max_wait_ms)

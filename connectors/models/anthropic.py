@@ -11,8 +11,8 @@ from urllib.parse import quote, urlsplit
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.models import anthropic_request, untrusted_json
 from loomlog.connectors.models.anthropic_reply import AnthropicTurn
-from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
-from loomlog.connectors.models.wire_format import check_key, check_vision, encoded, within
+from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient
+from loomlog.connectors.models.wire_format import check_key, check_vision, encode_body, restrict_to_capabilities
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest
 
 log = logging.getLogger("loomlog.models")
@@ -26,12 +26,12 @@ CAPABILITIES = Capabilities(
     supports_vision=True,
     supports_effort=True,
 )
-MODELS_A_PAGE = 1000
+MODELS_PER_PAGE = 1000
 MAX_PAGES = 20
 """20,000 models; a gateway that pages for ever must end somewhere."""
-MAX_SAID = 1_000
+MAX_WARNINGS = 1_000
 """Warnings remembered as given; past it no more are given."""
-BLIND_MODELS = ("claude-2", "claude-instant")
+MODELS_WITHOUT_VISION = ("claude-2", "claude-instant")
 
 
 class AnthropicModel:
@@ -53,8 +53,8 @@ class AnthropicModel:
         self.provider = provider
         self.capabilities = CAPABILITIES
         self._api_key = api_key
-        self._said: set[tuple[str, str]] = set()
-        self._wire = Wire(
+        self._warned: set[tuple[str, str]] = set()
+        self._client = ProviderClient(
             provider=provider,
             base_url=(base_url or BASE_URL).rstrip("/").removesuffix("/v1"),
             headers={"anthropic-version": API_VERSION, **key_headers(api_key)},
@@ -62,35 +62,35 @@ class AnthropicModel:
             header_timeout_s=header_timeout_s,
             idle_timeout_s=idle_timeout_s,
         )
-        self._needs_key = self._wire.host == urlsplit(BASE_URL).hostname
+        self._needs_key = self._client.host == urlsplit(BASE_URL).hostname
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
-        check_key(self.provider, request.api_key or self._api_key, needed=self._needs_key)
-        wire = self._wire.keyed(request.api_key, key_headers(request.api_key))
-        sees = self.capabilities.supports_vision and can_see(request.model)
-        check_vision(self.provider, request, can_see=sees)
-        request = within(request, self.capabilities, effort_is_thinking=True)
+        check_key(self.provider, request.api_key or self._api_key, is_required=self._needs_key)
+        wire = self._client.with_key(request.api_key, key_headers(request.api_key))
+        sees = self.capabilities.supports_vision and has_vision(request.model)
+        check_vision(self.provider, request, has_vision=sees)
+        request = restrict_to_capabilities(request, self.capabilities, effort_is_thinking=True)
         fields = anthropic_request.body(request, parallel=self.capabilities.parallel_tool_calls)
-        self._say_what_was_dropped(request, fields)
-        body = encoded(self.provider, fields)
-        turn = AnthropicTurn(self.provider, request, lambda error: wire.failed(error, body))
-        events = wire.events("/v1/messages", body, idempotency_key=request.sent_key)
+        self._warn_dropped_options(request, fields)
+        body = encode_body(self.provider, fields)
+        turn = AnthropicTurn(self.provider, request, lambda error: wire.to_error(error, body))
+        events = wire.stream_events("/v1/messages", body, idempotency_key=request.effective_idempotency_key)
         async with aclosing(events):
             async for event in events:
-                for delta in turn.take(event):
+                for delta in turn.add_event(event):
                     yield delta
-                if turn.finished:
-                    yield turn.reply()
-                    await wire.drained(events)
+                if turn.is_finished:
+                    yield turn.build_reply()
+                    await wire.drain(events)
                     return
         raise Transient(f"{self.provider}: the stream ended without message_stop", kind="broken_off")
 
     async def list_models(self) -> list[str]:
-        check_key(self.provider, self._api_key, needed=self._needs_key)
+        check_key(self.provider, self._api_key, is_required=self._needs_key)
         names: list[str] = []
         after = ""
         for _ in range(MAX_PAGES):
-            page = untrusted_json.fields(await self._wire.get_json(f"/v1/models?limit={MODELS_A_PAGE}{after}"))
+            page = untrusted_json.fields(await self._client.get_json(f"/v1/models?limit={MODELS_PER_PAGE}{after}"))
             names += [
                 untrusted_json.text(untrusted_json.fields(entry).get("id"))
                 for entry in untrusted_json.items(page.get("data"))
@@ -102,18 +102,18 @@ class AnthropicModel:
         return [name for name in names if name]
 
     async def probe(self) -> None:
-        check_key(self.provider, self._api_key, needed=self._needs_key)
-        await self._wire.probe("/v1/models?limit=1")
+        check_key(self.provider, self._api_key, is_required=self._needs_key)
+        await self._client.probe("/v1/models?limit=1")
 
     async def close(self) -> None:
-        await self._wire.close()
+        await self._client.close()
 
-    def _say_what_was_dropped(self, request: ModelRequest, fields: dict[str, object]) -> None:
+    def _warn_dropped_options(self, request: ModelRequest, fields: dict[str, object]) -> None:
         """Once for each model and word, because every turn of a run drops the same."""
-        for word in anthropic_request.dropped(request, fields):
-            if (request.model, word) in self._said or len(self._said) >= MAX_SAID:
+        for word in anthropic_request.dropped_options(request, fields):
+            if (request.model, word) in self._warned or len(self._warned) >= MAX_WARNINGS:
                 continue
-            self._said.add((request.model, word))
+            self._warned.add((request.model, word))
             log.warning(
                 "%s: %s was dropped: %s does not take it%s",
                 self.provider,
@@ -128,6 +128,6 @@ def key_headers(key: str) -> dict[str, str]:
     return {"x-api-key": key} if key else {}
 
 
-def can_see(model: str) -> bool:
+def has_vision(model: str) -> bool:
     """Whether a model takes images; all do but the oldest."""
-    return not model.lower().startswith(BLIND_MODELS)
+    return not model.lower().startswith(MODELS_WITHOUT_VISION)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loomlog.connectors.errors import OutsideError, Permanent
+from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.models import anthropic_thinking, failures, untrusted_json
 from loomlog.connectors.models.sse import ServerEvent
-from loomlog.connectors.models.wire_format import settled
+from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
 
@@ -44,11 +44,11 @@ class _Block:
 class AnthropicTurn:
     """One answer being received. `failed` makes the failure of an error object inside the stream."""
 
-    def __init__(self, provider: str, request: ModelRequest, failed: Callable[[object], OutsideError]) -> None:
-        self.finished = False
+    def __init__(self, provider: str, request: ModelRequest, to_error: Callable[[object], ConnectorError]) -> None:
+        self.is_finished = False
         self._provider = provider
         self._request = request
-        self._failed = failed
+        self._to_error = to_error
         self._blocks: dict[int, _Block] = {}
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -57,51 +57,53 @@ class AnthropicTurn:
         self._stop_details: Any = None
         self._model = ""
 
-    def take(self, event: ServerEvent) -> Sequence[TextDelta]:
+    def add_event(self, event: ServerEvent) -> Sequence[TextDelta]:
         """The deltas in one event. Raises Transient or Permanent."""
         if not event.data.strip():
             return ()  # an empty data line is some gateway's keep-alive
         frame = untrusted_json.frame(self._provider, event)
         match "error" if event.name == "error" else frame.get("type"):
             case "content_block_delta":
-                return self._delta(untrusted_json.count(frame.get("index")), untrusted_json.fields(frame.get("delta")))
+                return self._add_delta(
+                    untrusted_json.count(frame.get("index")), untrusted_json.fields(frame.get("delta"))
+                )
             case "content_block_start":
-                return self._start(
+                return self._start_block(
                     untrusted_json.count(frame.get("index")), untrusted_json.fields(frame.get("content_block"))
                 )
             case "message_start":
                 message = untrusted_json.fields(frame.get("message"))
                 self._model = untrusted_json.text(message.get("model"))
-                self._count(message.get("usage"))
+                self._update_usage(message.get("usage"))
             case "message_delta":
                 delta = untrusted_json.fields(frame.get("delta"))
                 self._stop_reason = untrusted_json.text(delta.get("stop_reason")) or self._stop_reason
                 self._stop_details = delta.get("stop_details")
-                self._count(frame.get("usage"))
+                self._update_usage(frame.get("usage"))
             case "message_stop":
-                self.finished = True
+                self.is_finished = True
             case "error":
-                raise self._failed(frame.get("error") or frame)
+                raise self._to_error(frame.get("error") or frame)
         return ()
 
-    def reply(self) -> Reply:
+    def build_reply(self) -> Reply:
         """The whole turn. Raises Permanent(refused) when the model declined to answer."""
         if self._stop_reason == "refusal":
             details = untrusted_json.fields(self._stop_details)
             why = untrusted_json.text(details.get("explanation")) or untrusted_json.text(details.get("category"))
             raise Permanent(
                 f"{self._provider}: the model {self._request.model} declined to answer (stop_reason refusal)"
-                + (f": {failures.readable(why)}" if why else ""),
+                + (f": {failures.printable_line(why)}" if why else ""),
                 kind="refused",
             )
         ordered = [self._blocks[index] for index in sorted(self._blocks)]
         called = [
-            ToolCall(id=block.call_id, name=block.name, input=_arguments(block))
+            ToolCall(id=block.call_id, name=block.name, input=_join_arguments(block))
             for block in ordered
             if block.kind == "tool_use"
         ]
         stop_reason = STOP_REASONS.get(self._stop_reason, "end_turn")
-        calls, stop_reason = settled(called, stop_reason, self._request)
+        calls, stop_reason = normalise_calls(called, stop_reason, self._request)
         return Reply(
             text="".join(self._text),
             tool_calls=calls,
@@ -117,7 +119,7 @@ class AnthropicTurn:
             model=self._model,
         )
 
-    def _start(self, index: int, content: Any) -> Sequence[TextDelta]:
+    def _start_block(self, index: int, content: Any) -> Sequence[TextDelta]:
         block = _Block(kind=untrusted_json.text(content.get("type")))
         self._blocks[index] = block
         block.call_id = untrusted_json.text(content.get("id"))
@@ -125,48 +127,48 @@ class AnthropicTurn:
         block.input = content.get("input")
         block.signature = untrusted_json.text(content.get("signature")) or untrusted_json.text(content.get("data"))
         if block.kind == "text":
-            return self._say(block, untrusted_json.text(content.get("text")))
+            return self._add_text(block, untrusted_json.text(content.get("text")))
         if block.kind == "thinking":
-            return self._think(block, untrusted_json.text(content.get("thinking")))
+            return self._add_thinking(block, untrusted_json.text(content.get("thinking")))
         return ()
 
-    def _delta(self, index: int, delta: Any) -> Sequence[TextDelta]:
+    def _add_delta(self, index: int, delta: Any) -> Sequence[TextDelta]:
         block = self._blocks.get(index)
         if block is None:
             return ()
         match (block.kind, delta.get("type")):
             case ("text", "text_delta"):
-                return self._say(block, untrusted_json.text(delta.get("text")))
+                return self._add_text(block, untrusted_json.text(delta.get("text")))
             case ("thinking", "thinking_delta"):
-                return self._think(block, untrusted_json.text(delta.get("thinking")))
+                return self._add_thinking(block, untrusted_json.text(delta.get("thinking")))
             case ("thinking", "signature_delta"):
                 block.signature += untrusted_json.text(delta.get("signature"))
             case ("tool_use", "input_json_delta"):
                 block.text.append(untrusted_json.text(delta.get("partial_json")))
         return ()
 
-    def _say(self, block: _Block, text: str) -> Sequence[TextDelta]:
+    def _add_text(self, block: _Block, text: str) -> Sequence[TextDelta]:
         if not text:
             return ()
         block.text.append(text)
         self._text.append(text)
         return (TextDelta(text=text),)
 
-    def _think(self, block: _Block, text: str) -> Sequence[TextDelta]:
+    def _add_thinking(self, block: _Block, text: str) -> Sequence[TextDelta]:
         if not text:
             return ()
         block.text.append(text)
         self._reasoning.append(text)
         return (TextDelta(text=text, thinking=True),)
 
-    def _count(self, usage: object) -> None:
+    def _update_usage(self, usage: object) -> None:
         """What was counted until now. Counts only grow, so a 0 is a gateway that leaves out what it has said before."""
         for name, value in untrusted_json.fields(usage).items():
             if counted := untrusted_json.count(value):
                 self._usage[name] = counted
 
 
-def _arguments(block: _Block) -> str:
+def _join_arguments(block: _Block) -> str:
     """The pieces of JSON joined; a gateway may give the whole object at once in the block's start instead."""
     joined = "".join(block.text)
     if not joined and isinstance(block.input, dict) and block.input:

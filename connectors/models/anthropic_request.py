@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from loomlog.connectors.models import anthropic_thinking
-from loomlog.connectors.models.tool_schema import flattened
+from loomlog.connectors.models.tool_schema import flatten_schema
 from loomlog.connectors.models.wire_format import (
     arguments_for_wire,
     call_id_for_wire,
@@ -28,7 +28,7 @@ from loomlog.schemas.generated.values import Sampling
 
 DEFAULT_MAX_TOKENS = 8192
 """The API demands a bound; this is the reference's."""
-MAX_CACHE_MARKS = 4
+MAX_CACHE_BREAKPOINTS = 4
 """The API refuses more; the last ones cover the longest prefixes."""
 MAX_TEMPERATURE = 1.0
 """Ours goes to 2; the API refuses more than 1."""
@@ -51,15 +51,15 @@ def body(request: ModelRequest, *, parallel: bool = True) -> dict[str, object]:
         result["tools"] = [_tool(tool) for tool in request.tools]
         if not parallel:
             result["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
-    traits = anthropic_thinking.traits(request.model)
+    traits = anthropic_thinking.thinking_traits(request.model)
     thinking = _thinking(request, traits, max_tokens, messages)
     result.update(thinking)
     if request.sampling is not None:
-        result.update(_sampling(request.sampling, allowed=traits.sampling and "thinking" not in thinking))
+        result.update(_sampling(request.sampling, is_allowed=traits.takes_sampling and "thinking" not in thinking))
     return result
 
 
-def dropped(request: ModelRequest, body: Mapping[str, object]) -> list[str]:
+def dropped_options(request: ModelRequest, body: Mapping[str, object]) -> list[str]:
     """Wishes about sampling that the body does not hold, for the log; both of temperature and top_p are never sent."""
     wishes = request.sampling
     if wishes is None:
@@ -70,7 +70,7 @@ def dropped(request: ModelRequest, body: Mapping[str, object]) -> list[str]:
 
 def _system(blocks: Sequence[SystemBlock]) -> list[dict[str, object]]:
     kept = [block for block in blocks if block.text.strip()]
-    marked = [position for position, block in enumerate(kept) if block.cacheable][-MAX_CACHE_MARKS:]
+    marked = [position for position, block in enumerate(kept) if block.cacheable][-MAX_CACHE_BREAKPOINTS:]
     result: list[dict[str, object]] = []
     for position, block in enumerate(kept):
         entry: dict[str, object] = {"type": "text", "text": block.text}
@@ -81,7 +81,7 @@ def _system(blocks: Sequence[SystemBlock]) -> list[dict[str, object]]:
 
 
 def _tool(tool: ToolSpec) -> dict[str, object]:
-    return {"name": tool.name, "description": tool.description, "input_schema": flattened(tool.input_schema)}
+    return {"name": tool.name, "description": tool.description, "input_schema": flatten_schema(tool.input_schema)}
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _block(block: Block) -> dict[str, Any] | None:
         case ToolUseBlock():
             return _call(block)
         case ToolResultBlock():
-            return _result(block)
+            return _tool_result(block)
 
 
 def _call(block: ToolUseBlock) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _call(block: ToolUseBlock) -> dict[str, Any]:
     }
 
 
-def _result(block: ToolResultBlock) -> dict[str, Any]:
+def _tool_result(block: ToolResultBlock) -> dict[str, Any]:
     text = text_of(block)
     result: dict[str, Any] = {
         "type": "tool_result",
@@ -140,11 +140,14 @@ def _result(block: ToolResultBlock) -> dict[str, Any]:
 
 
 def _thinking(
-    request: ModelRequest, traits: anthropic_thinking.Traits, max_tokens: int, messages: Sequence[dict[str, Any]]
+    request: ModelRequest,
+    traits: anthropic_thinking.ThinkingTraits,
+    max_tokens: int,
+    messages: Sequence[dict[str, Any]],
 ) -> dict[str, object]:
-    if not request.effort or not traits.thinks:
+    if not request.effort or not traits.can_think:
         return {}
-    if traits.adaptive:
+    if traits.is_adaptive:
         result: dict[str, object] = {"output_config": {"effort": request.effort}}
         if request.effort != "low":
             # summarized: the newest models keep their thinking to themselves by default
@@ -165,13 +168,13 @@ def _began_without_thinking(messages: Sequence[dict[str, Any]]) -> bool:
     return called and last[0]["type"] not in ("thinking", "redacted_thinking")
 
 
-def _sampling(sampling: Sampling, *, allowed: bool) -> dict[str, object]:
+def _sampling(sampling: Sampling, *, is_allowed: bool) -> dict[str, object]:
     """Stop strings always; the rest where the model takes it, and temperature rather than top_p: not both."""
     result: dict[str, object] = {}
     stops = [stop for stop in sampling.stop if stop.strip()]
     if stops:
         result["stop_sequences"] = stops
-    if not allowed:
+    if not is_allowed:
         return result
     if sampling.temperature is not None:
         result["temperature"] = min(sampling.temperature, MAX_TEMPERATURE)

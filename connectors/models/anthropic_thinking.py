@@ -20,7 +20,7 @@ import orjson
 
 from loomlog.connectors.models import untrusted_json
 
-LAYOUT_MARK = "layout:"
+LAYOUT_PREFIX = "layout:"
 BUDGET_TOKENS = {"medium": 2048, "high": 8192}
 """Thinking budgets by effort (runtime parity 2.4); low means no thinking."""
 MIN_BUDGET_TOKENS = 1024
@@ -36,23 +36,25 @@ _OLD = re.compile(r"claude-(?:\d|instant|v\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class ThinkingTraits:
     """How a model may be asked to think, and whether it takes sampling."""
 
-    thinks: bool
-    adaptive: bool
-    sampling: bool
+    can_think: bool
+    is_adaptive: bool
+    takes_sampling: bool
 
 
-def traits(model: str) -> Traits:
+def thinking_traits(model: str) -> ThinkingTraits:
     """By the name. Names of no known family are new ones, so they are asked the way the newest are."""
     name = model.lower()
     if _OLD.search(name):  # claude-3-7-sonnet thought first, but with a budget like the others
-        return Traits(thinks="3-7" in name, adaptive=False, sampling=True)
+        return ThinkingTraits(can_think="3-7" in name, is_adaptive=False, takes_sampling=True)
     found = _VERSION.search(name)
     version = (int(found[1]), int(found[2] or 0)) if found else FIRST_WITHOUT_BUDGET
-    return Traits(
-        thinks="haiku" not in name, adaptive=version >= FIRST_ADAPTIVE, sampling=version < FIRST_WITHOUT_BUDGET
+    return ThinkingTraits(
+        can_think="haiku" not in name,
+        is_adaptive=version >= FIRST_ADAPTIVE,
+        takes_sampling=version < FIRST_WITHOUT_BUDGET,
     )
 
 
@@ -69,7 +71,7 @@ def pack(blocks: Sequence[tuple[Any, ...]]) -> str:
         return ""
     if len(thinking) == 1 and blocks[0][0] == "thinking":
         return str(blocks[0][2])
-    return LAYOUT_MARK + orjson.dumps(blocks).decode()
+    return LAYOUT_PREFIX + orjson.dumps(blocks).decode()
 
 
 def unpack(signature: str, reasoning: str, text: str, calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]] | None:
@@ -78,7 +80,7 @@ def unpack(signature: str, reasoning: str, text: str, calls: dict[str, dict[str,
     None when there is nothing to replay, or when the message was changed since: then its thinking must stay away. So
     does what Claude refuses: thinking that was cut before its signature came, and thinking at the end of a message.
     """
-    content = _as_it_came(signature, reasoning, text, calls)
+    content = _replay_layout(signature, reasoning, text, calls)
     if content is None:
         return None
     content = [block for block in content if not _is_thinking(block) or block.get("signature") or block.get("data")]
@@ -91,18 +93,18 @@ def _is_thinking(block: dict[str, Any]) -> bool:
     return block["type"] in ("thinking", "redacted_thinking")
 
 
-def _as_it_came(
+def _replay_layout(
     signature: str, reasoning: str, text: str, calls: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
     if not signature:
         return None
-    if not signature.startswith(LAYOUT_MARK):
+    if not signature.startswith(LAYOUT_PREFIX):
         if ":" in signature:
             return None  # Claude's own are base64: this is another provider's layout
         start = [{"type": "thinking", "thinking": reasoning, "signature": signature}]
         return start + ([{"type": "text", "text": text}] if text.strip() else []) + list(calls.values())
     try:
-        layout = untrusted_json.items(untrusted_json.decode(signature[len(LAYOUT_MARK) :].encode()))
+        layout = untrusted_json.items(untrusted_json.decode(signature[len(LAYOUT_PREFIX) :].encode()))
     except ValueError:
         return None
     content: list[dict[str, Any]] = []

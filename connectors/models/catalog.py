@@ -16,7 +16,7 @@ from loomlog.connectors.models.anthropic import AnthropicModel
 from loomlog.connectors.models.code_js import RUN_TIMEOUT_S, CodeModel
 from loomlog.connectors.models.deepseek import DEEPSEEK
 from loomlog.connectors.models.gemini import GeminiModel
-from loomlog.connectors.models.mock.model import MockKnobs, MockModel
+from loomlog.connectors.models.mock.model import MockModel, MockOptions
 from loomlog.connectors.models.ollama import OllamaModel
 from loomlog.connectors.models.openai import OpenAiModel
 from loomlog.connectors.models.openai_request import OPENAI, Dialect
@@ -27,7 +27,7 @@ from loomlog.connectors.protocols import Capabilities, Model
 STABLE_PROVIDER = "mock-stable"
 
 
-class Provider(Protocol):
+class ProviderConfig(Protocol):
     """What is read of a provider's configuration; ProviderSpec is one, and anything else with these fields will do."""
 
     @property
@@ -70,12 +70,12 @@ class ProviderSpec:
     idle_timeout_s: float = IDLE_TIMEOUT_S
 
 
-def build_models(providers: Mapping[str, Provider]) -> dict[str, Model]:
+def build_models(providers: Mapping[str, ProviderConfig]) -> dict[str, Model]:
     """One Model for each provider, by id. Raises Permanent for an unknown driver, option value or capability."""
     return {name: build_model(provider) for name, provider in providers.items()}
 
 
-def build_model(provider: Provider) -> Model:
+def build_model(provider: ProviderConfig) -> Model:
     """The Model of one provider. Raises Permanent(unsupported) for an unknown driver, Permanent(invalid) for values
     that cannot be used."""
     build = DRIVERS.get(provider.driver)
@@ -84,11 +84,11 @@ def build_model(provider: Provider) -> Model:
             f"{provider.id}: no driver {provider.driver!r}; there are {', '.join(DRIVERS)}", kind="unsupported"
         )
     model = build(provider)
-    model.capabilities = _changed(provider, model.capabilities)
+    model.capabilities = _override_capabilities(provider, model.capabilities)
     return model
 
 
-def _anthropic(provider: Provider) -> Model:
+def _build_anthropic(provider: ProviderConfig) -> Model:
     return AnthropicModel(
         provider=provider.id,
         api_key=provider.api_key,
@@ -98,22 +98,22 @@ def _anthropic(provider: Provider) -> Model:
     )
 
 
-def _openai(provider: Provider) -> Model:
-    extra = _names(provider, "reasoning_models")
+def _build_openai(provider: ProviderConfig) -> Model:
+    extra = _names_option(provider, "reasoning_models")
     dialect = replace(
         OPENAI,
-        echoes_reasoning=_flag(provider, "echo_reasoning"),
+        echoes_reasoning=_bool_option(provider, "echo_reasoning"),
         effort_models=(*OPENAI.effort_models, *extra),
-        bounds_completion=(*OPENAI.bounds_completion, *extra),
+        max_completion_tokens_models=(*OPENAI.max_completion_tokens_models, *extra),
     )
-    return _speaking(provider, dialect)
+    return _build_openai_dialect(provider, dialect)
 
 
-def _deepseek(provider: Provider) -> Model:
-    return _speaking(provider, DEEPSEEK)
+def _build_deepseek(provider: ProviderConfig) -> Model:
+    return _build_openai_dialect(provider, DEEPSEEK)
 
 
-def _speaking(provider: Provider, dialect: Dialect) -> Model:
+def _build_openai_dialect(provider: ProviderConfig, dialect: Dialect) -> Model:
     return OpenAiModel(
         provider=provider.id,
         api_key=provider.api_key,
@@ -124,7 +124,7 @@ def _speaking(provider: Provider, dialect: Dialect) -> Model:
     )
 
 
-def _gemini(provider: Provider) -> Model:
+def _build_gemini(provider: ProviderConfig) -> Model:
     return GeminiModel(
         provider=provider.id,
         api_key=provider.api_key,
@@ -134,48 +134,50 @@ def _gemini(provider: Provider) -> Model:
     )
 
 
-def _ollama(provider: Provider) -> Model:
-    _names(provider, "vision_models")
+def _build_ollama(provider: ProviderConfig) -> Model:
+    _names_option(provider, "vision_models")
     return OllamaModel(
         provider=provider.id,
         api_key=provider.api_key,
         base_url=provider.base_url,
-        num_ctx=_whole(provider, "num_ctx", 0, least=0, most=MAX_CONTEXT_TOKENS),
-        num_gpu=_whole(provider, "num_gpu", -1, least=-1, most=MAX_GPU_LAYERS),
+        num_ctx=_int_option(provider, "num_ctx", 0, minimum=0, maximum=MAX_CONTEXT_TOKENS),
+        num_gpu=_int_option(provider, "num_gpu", -1, minimum=-1, maximum=MAX_GPU_LAYERS),
         vision_models=vision_models(provider.options),
         header_timeout_s=provider.header_timeout_s,
         idle_timeout_s=provider.idle_timeout_s,
     )
 
 
-def _mock(provider: Provider) -> Model:
-    default = MockKnobs()
-    knobs = MockKnobs(
-        latency_ms=_number(provider, "latency_ms", default.latency_ms, most=MAX_LATENCY_MS),
-        latency_jitter_ms=_number(provider, "latency_jitter_ms", default.latency_jitter_ms, most=MAX_LATENCY_MS),
-        rate_429=_number(provider, "rate_429", default.rate_429, most=1.0),
-        rate_500=_number(provider, "rate_500", default.rate_500, most=1.0),
+def _build_mock(provider: ProviderConfig) -> Model:
+    default = MockOptions()
+    knobs = MockOptions(
+        latency_ms=_float_option(provider, "latency_ms", default.latency_ms, maximum=MAX_LATENCY_MS),
+        latency_jitter_ms=_float_option(
+            provider, "latency_jitter_ms", default.latency_jitter_ms, maximum=MAX_LATENCY_MS
+        ),
+        rate_429=_float_option(provider, "rate_429", default.rate_429, maximum=1.0),
+        rate_500=_float_option(provider, "rate_500", default.rate_500, maximum=1.0),
     )
-    stable = _flag(provider, "stable") or provider.id == STABLE_PROVIDER
-    return MockModel(provider=provider.id, knobs=knobs, stable=stable)
+    stable = _bool_option(provider, "stable") or provider.id == STABLE_PROVIDER
+    return MockModel(provider=provider.id, options=knobs, stable=stable)
 
 
-def _code_js(provider: Provider) -> Model:
+def _build_code_js(provider: ProviderConfig) -> Model:
     return CodeModel(
         provider=provider.id,
-        run_timeout_s=_number(provider, "run_timeout_seconds", RUN_TIMEOUT_S, most=MAX_RUN_TIMEOUT_S),
-        is_frozen=_flag(provider, "deterministic"),
+        run_timeout_s=_float_option(provider, "run_timeout_seconds", RUN_TIMEOUT_S, maximum=MAX_RUN_TIMEOUT_S),
+        is_deterministic=_bool_option(provider, "deterministic"),
     )
 
 
-DRIVERS: Mapping[str, Callable[[Provider], Model]] = {
-    "anthropic": _anthropic,
-    "openai": _openai,
-    "deepseek": _deepseek,
-    "gemini": _gemini,
-    "ollama": _ollama,
-    "mock": _mock,
-    "code-js": _code_js,
+DRIVERS: Mapping[str, Callable[[ProviderConfig], Model]] = {
+    "anthropic": _build_anthropic,
+    "openai": _build_openai,
+    "deepseek": _build_deepseek,
+    "gemini": _build_gemini,
+    "ollama": _build_ollama,
+    "mock": _build_mock,
+    "code-js": _build_code_js,
 }
 MAX_RUN_TIMEOUT_S = 86_400.0
 MAX_LATENCY_MS = 600_000.0
@@ -186,47 +188,47 @@ MAX_GPU_LAYERS = 1_000
 """Models have up to some 130; 999 is what people write for all of them."""
 
 
-def _changed(provider: Provider, capabilities: Capabilities) -> Capabilities:
+def _override_capabilities(provider: ProviderConfig, capabilities: Capabilities) -> Capabilities:
     known = {entry.name: entry.type for entry in fields(Capabilities)}
     for name, value in provider.capabilities.items():
         wanted = known.get(name)
         if wanted is None:
-            raise _unusable(provider, f"capabilities.{name}", value, f"one of {', '.join(known)}")
+            raise _invalid_option(provider, f"capabilities.{name}", value, f"one of {', '.join(known)}")
         if type(value) is not wanted:
-            raise _unusable(
+            raise _invalid_option(
                 provider, f"capabilities.{name}", value, "a whole number" if wanted is int else "true or false"
             )
     changes: dict[str, Any] = dict(provider.capabilities)
     return replace(capabilities, **changes)
 
 
-def _flag(provider: Provider, option: str) -> bool:
+def _bool_option(provider: ProviderConfig, option: str) -> bool:
     value = provider.options.get(option, False)
     if not isinstance(value, bool):
-        raise _unusable(provider, option, value, "true or false")
+        raise _invalid_option(provider, option, value, "true or false")
     return value
 
 
-def _names(provider: Provider, option: str) -> tuple[str, ...]:
+def _names_option(provider: ProviderConfig, option: str) -> tuple[str, ...]:
     value = provider.options.get(option, [])
     if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
-        raise _unusable(provider, option, value, "a list of model name prefixes")
+        raise _invalid_option(provider, option, value, "a list of model name prefixes")
     return tuple(value)
 
 
-def _whole(provider: Provider, option: str, default: int, *, least: int, most: int) -> int:
+def _int_option(provider: ProviderConfig, option: str, default: int, *, minimum: int, maximum: int) -> int:
     value = provider.options.get(option, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise _unusable(provider, option, value, f"a whole number from {least} to {most}")
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise _invalid_option(provider, option, value, f"a whole number from {minimum} to {maximum}")
     return value
 
 
-def _number(provider: Provider, option: str, default: float, *, most: float) -> float:
+def _float_option(provider: ProviderConfig, option: str, default: float, *, maximum: float) -> float:
     value = provider.options.get(option, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-        raise _unusable(provider, option, value, f"a number from 0 to {most:g}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= maximum:
+        raise _invalid_option(provider, option, value, f"a number from 0 to {maximum:g}")
     return float(value)
 
 
-def _unusable(provider: Provider, option: str, value: object, expected: str) -> Permanent:
+def _invalid_option(provider: ProviderConfig, option: str, value: object, expected: str) -> Permanent:
     return Permanent(f"{provider.id}: {option} is {value!r:.100}; expected {expected}", kind="invalid")

@@ -10,26 +10,26 @@ Before: openai_reply. After: nothing; it is pure.
 MIN_CHARACTERS = 64
 
 
-class Coalescing:
+class TextCoalescer:
     """Pieces in, fewer pieces out; joined they are the same text."""
 
     def __init__(self) -> None:
-        self._held: list[str] = []
+        self._pieces: list[str] = []
         self._size = 0
         self._has_begun = False
 
     def add(self, text: str) -> str:
         """What is to be shown now; empty while more is awaited."""
-        self._held.append(text)
+        self._pieces.append(text)
         self._size += len(text)
         if self._has_begun and self._size < MIN_CHARACTERS and "\n" not in text:
             return ""
-        return self.rest()
+        return self.flush()
 
-    def rest(self) -> str:
+    def flush(self) -> str:
         """All that is held: something else follows, or nothing."""
-        text = "".join(self._held)
-        self._held.clear()
+        text = "".join(self._pieces)
+        self._pieces.clear()
         self._size = 0
         self._has_begun = self._has_begun or bool(text)
         return text

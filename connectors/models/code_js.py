@@ -18,12 +18,12 @@ from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models.code_replay import (
     FROZEN_EPOCH_MS,
     FROZEN_SEED,
-    input_of,
-    prompt_of,
-    recorded_since,
+    latest_prompt,
+    recorded_calls,
+    script_input,
     seed_of,
 )
-from loomlog.connectors.models.code_sandbox import CodeSandbox, ScriptOrders, WantsCall
+from loomlog.connectors.models.code_sandbox import CodeSandbox, ScriptCall, ScriptJob
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
 
@@ -41,12 +41,12 @@ CAPABILITIES = Capabilities(
 class CodeModel:
     """Executes scripts. `run_timeout_s` bounds each execution of runs without a time limit."""
 
-    def __init__(self, *, provider: str, run_timeout_s: float = RUN_TIMEOUT_S, is_frozen: bool = False) -> None:
+    def __init__(self, *, provider: str, run_timeout_s: float = RUN_TIMEOUT_S, is_deterministic: bool = False) -> None:
         """`is_frozen`: chance and time are the same for every run, so that runs can be compared."""
         self.provider = provider
         self.capabilities = CAPABILITIES
         self._run_timeout_s = run_timeout_s
-        self._is_frozen = is_frozen
+        self._is_deterministic = is_deterministic
         self._sandbox = CodeSandbox(provider)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
@@ -60,17 +60,17 @@ class CodeModel:
             raise self._failure("code_agent_timeout", "the time of the run is over")
         tools = tuple(tool.name for tool in request.tools)
         outcome = await self._sandbox.run(
-            ScriptOrders(
+            ScriptJob(
                 body=script.body,
-                input=input_of(script, prompt_of(request.messages)),
-                recorded=recorded_since(request.messages),
+                input=script_input(script, latest_prompt(request.messages)),
+                recorded=recorded_calls(request.messages),
                 tools=tools,
-                seed=FROZEN_SEED if self._is_frozen else seed_of(script.run_id, script.agent),
-                epoch_ms=FROZEN_EPOCH_MS if self._is_frozen else script.started_at_ms,
+                seed=FROZEN_SEED if self._is_deterministic else seed_of(script.run_id, script.agent),
+                epoch_ms=FROZEN_EPOCH_MS if self._is_deterministic else script.started_at_ms,
                 time_limit_s=left_s,
             )
         )
-        if isinstance(outcome, WantsCall):
+        if isinstance(outcome, ScriptCall):
             # The script's own process is not trusted to keep to its list.
             if outcome.name not in tools:
                 raise self._failure(

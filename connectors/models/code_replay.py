@@ -20,7 +20,7 @@ FROZEN_EPOCH_MS = 1_577_836_800_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedCall:
     """A call and its result. `input` is JSON text."""
 
     name: str
@@ -29,7 +29,7 @@ class Recorded:
     is_error: bool
 
 
-def prompt_of(messages: Sequence[Message]) -> str:
+def latest_prompt(messages: Sequence[Message]) -> str:
     """The latest user text; its blocks in one, empty when nobody said anything."""
     for message in reversed(messages):
         if message.role == "user":
@@ -39,7 +39,7 @@ def prompt_of(messages: Sequence[Message]) -> str:
     return ""
 
 
-def recorded_since(messages: Sequence[Message]) -> tuple[Recorded, ...]:
+def recorded_calls(messages: Sequence[Message]) -> tuple[RecordedCall, ...]:
     """The calls with results after the latest user text, in the order they were made."""
     results: dict[str, ToolResultBlock] = {}
     calls: list[ToolUseBlock] = []
@@ -51,23 +51,23 @@ def recorded_since(messages: Sequence[Message]) -> tuple[Recorded, ...]:
                 results[block.tool_use_id] = block
             elif isinstance(block, ToolUseBlock):
                 calls.append(block)
-    found: list[Recorded] = []
+    found: list[RecordedCall] = []
     for call in reversed(calls):
         if (result := results.get(call.id)) is not None:
-            found.append(Recorded(name=call.name, input=call.input, text=result.text, is_error=result.is_error))
+            found.append(RecordedCall(name=call.name, input=call.input, text=result.text, is_error=result.is_error))
     return tuple(found)
 
 
-def input_of(script: ScriptRun, prompt: str) -> str:
+def script_input(script: ScriptRun, prompt: str) -> str:
     """What `run` is called with, as JSON. Keys are sorted, because maps of the wire have no order of their own."""
-    metadata = {**_values(script.metadata), "user_id": script.user_id, "agent": script.agent}
+    metadata = {**_parse_values(script.metadata), "user_id": script.user_id, "agent": script.agent}
     said: dict[str, object] = {"prompt": prompt, "metadata": dict(sorted(metadata.items()))}
     if script.payload_metadata:
-        said["payload_metadata"] = dict(sorted(_values(script.payload_metadata).items()))
+        said["payload_metadata"] = dict(sorted(_parse_values(script.payload_metadata).items()))
     return json.dumps(said, ensure_ascii=False)
 
 
-def _values(texts: Mapping[str, str]) -> dict[str, object]:
+def _parse_values(texts: Mapping[str, str]) -> dict[str, object]:
     """What the JSON texts stand for. A microservice may have written plain text; it stays text."""
     found: dict[str, object] = {}
     for name, text in texts.items():

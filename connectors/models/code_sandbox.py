@@ -21,29 +21,29 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.models.code_replay import Recorded
-from loomlog.connectors.models.code_supervisor import END, FRAME, RUN, STATUS, STOP
+from loomlog.connectors.models.code_replay import RecordedCall
+from loomlog.connectors.models.code_supervisor import FRAME, RUN, STATUS, STATUS_MARK, STOP
 
 MEMORY_BYTES = 64 * 1024 * 1024
 """Of a script's own values. Scripts steer tools; what is large stays in volumes and documents."""
-SCRIPTS_AT_ONCE = 16
+MAX_CONCURRENT_SCRIPTS = 16
 """Of one process: together at most a gigabyte of scripts' memory, and more would only share the same cores."""
 ANSWER_BYTES = 512 * 1024
 """A final text or the arguments of a call, as JSON. They become an event, and a batch of events has 900,000 bytes."""
-ORDERS_BYTES = 16 * 1024 * 1024
+JOB_BYTES = 16 * 1024 * 1024
 """Everything a script is told, its recorded results above all; they have to fit its memory, some of them twice."""
 READ_BYTES = 65_536
-LATE_S = 2.0
+TIMEOUT_GRACE_S = 2.0
 """After a script's time is over: for the kernel to end it and for the keeper to tell. Then the keeper is not well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptOrders:
+class ScriptJob:
     """One execution. `input` and the inputs of `recorded` are JSON text."""
 
     body: str
     input: str
-    recorded: Sequence[Recorded]
+    recorded: Sequence[RecordedCall]
     tools: Sequence[str]
     seed: int
     """0 to 2**32 - 1."""
@@ -52,7 +52,7 @@ class ScriptOrders:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantsCall:
+class ScriptCall:
     """The first call that has no recorded result; `index` counts the calls of the script from 0."""
 
     name: str
@@ -61,7 +61,7 @@ class WantsCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Returned:
+class ScriptResult:
     """The script is done."""
 
     text: str
@@ -72,24 +72,24 @@ class CodeSandbox:
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
-        self._keeper: asyncio.subprocess.Process | None = None
+        self._supervisor: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
-        self._starting = asyncio.Lock()
-        self._slots = asyncio.Semaphore(SCRIPTS_AT_ONCE)
-        self._numbers = itertools.count(1)
+        self._start_lock = asyncio.Lock()
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_SCRIPTS)
+        self._job_ids = itertools.count(1)
 
-    async def run(self, orders: ScriptOrders) -> WantsCall | Returned:
+    async def run(self, job: ScriptJob) -> ScriptCall | ScriptResult:
         """What the script came to. Raises Permanent with a code_agent_* kind, Transient when its process was lost."""
-        told = self._told(orders)
+        told = self._encode_job(job)
         async with self._slots:
-            answered = await self._executed(told, orders.time_limit_s)
+            answered = await self._execute(told, job.time_limit_s)
             if answered is None:  # the keeper is gone; executing again is safe, for a script has no effects
-                answered = await self._executed(told, orders.time_limit_s)
+                answered = await self._execute(told, job.time_limit_s)
         if answered is None:
             raise Transient(f"{self._provider}: the keeper of scripts was lost twice", kind="unavailable")
         data, status = answered
         if status == -signal.SIGALRM:
-            raise self._failure("code_agent_timeout", f"the script was stopped after {orders.time_limit_s:.1f} s")
+            raise self._failure("code_agent_timeout", f"the script was stopped after {job.time_limit_s:.1f} s")
         if status == -signal.SIGKILL:
             raise self._failure("code_agent_cancelled", "the script was killed from outside")
         if status != 0:
@@ -97,9 +97,9 @@ class CodeSandbox:
         answer = json.loads(data)
         match answer:
             case {"call": call}:
-                return WantsCall(**call)
+                return ScriptCall(**call)
             case {"text": text}:
-                return Returned(text=text)
+                return ScriptResult(text=text)
             case {"error": error}:
                 raise self._failure(error["code"], error["message"])
         raise AssertionError(f"the keeper answered {data[:200]!r}")
@@ -109,32 +109,32 @@ class CodeSandbox:
         if self._control is not None:
             self._control.close()
             self._control = None
-        if self._keeper is not None:
-            keeper, self._keeper = self._keeper, None
+        if self._supervisor is not None:
+            keeper, self._supervisor = self._supervisor, None
             await keeper.wait()
 
-    def _told(self, orders: ScriptOrders) -> bytes:
+    def _encode_job(self, job: ScriptJob) -> bytes:
         values: Mapping[str, object] = {
-            **asdict(orders),
+            **asdict(job),
             "memory_bytes": MEMORY_BYTES,
             "answer_bytes": ANSWER_BYTES,
         }
         told = json.dumps(values).encode()
-        if len(told) > ORDERS_BYTES:
-            message = f"the script and its recorded results have {len(told)} bytes; at most {ORDERS_BYTES} are taken"
+        if len(told) > JOB_BYTES:
+            message = f"the script and its recorded results have {len(told)} bytes; at most {JOB_BYTES} are taken"
             raise self._failure("code_agent_threw", message)
         return told
 
-    async def _running(self) -> socket.socket:
+    async def _ensure_supervisor(self) -> socket.socket:
         """The control socket of a keeper that lives. Raises Transient when none can be started."""
-        async with self._starting:
-            if self._control is not None and self._keeper is not None and self._keeper.returncode is None:
+        async with self._start_lock:
+            if self._control is not None and self._supervisor is not None and self._supervisor.returncode is None:
                 return self._control
             await self.close()
             ours, theirs = socket.socketpair()
             with theirs:
                 try:
-                    self._keeper = await asyncio.create_subprocess_exec(
+                    self._supervisor = await asyncio.create_subprocess_exec(
                         sys.executable,
                         *("-I", "-S", str(Path(__file__).with_name("code_supervisor.py")), _engine_folder()),
                         stdin=theirs.fileno(),
@@ -148,18 +148,18 @@ class CodeSandbox:
             self._control = ours
             return ours
 
-    async def _executed(self, told: bytes, time_limit_s: float) -> tuple[bytes, int] | None:
+    async def _execute(self, payload: bytes, time_limit_s: float) -> tuple[bytes, int] | None:
         """The child's answer and its exit status; None when the keeper was lost."""
-        control = await self._running()
-        job = next(self._numbers)
+        control = await self._ensure_supervisor()
+        job = next(self._job_ids)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         data = b""
         try:
             with theirs:
                 socket.send_fds(control, [FRAME.pack(RUN, job)], [theirs.fileno()])
-            async with asyncio.timeout(time_limit_s + LATE_S):
-                data = await _exchanged(ours, told)
+            async with asyncio.timeout(time_limit_s + TIMEOUT_GRACE_S):
+                data = await _exchange(ours, payload)
         except TimeoutError as error:
             raise Transient(f"{self._provider}: the keeper of scripts does not answer", kind="unavailable") from error
         except OSError:
@@ -169,14 +169,14 @@ class CodeSandbox:
             if not data:
                 self._stop(control, job)
         end, status = STATUS.unpack(data[-STATUS.size :]) if len(data) >= STATUS.size else (b"", 0)
-        if end != END:
+        if end != STATUS_MARK:
             await self._discard(control)
             return None
         return data[: -STATUS.size], status
 
     async def _discard(self, control: socket.socket) -> None:
         """A keeper that is lost is not asked again."""
-        async with self._starting:
+        async with self._start_lock:
             if self._control is control:
                 await self.close()
 
@@ -188,14 +188,14 @@ class CodeSandbox:
         return Permanent(f"{self._provider} {code}: {message}", kind=code)
 
 
-async def _exchanged(ours: socket.socket, told: bytes) -> bytes:
+async def _exchange(channel: socket.socket, payload: bytes) -> bytes:
     """Says all of it, and hears everything until the other side is gone. Raises OSError, and when it says too much."""
     loop = asyncio.get_running_loop()
     with contextlib.suppress(ConnectionError):  # it ended before it had read everything
-        await loop.sock_sendall(ours, told)
-        ours.shutdown(socket.SHUT_WR)
+        await loop.sock_sendall(channel, payload)
+        channel.shutdown(socket.SHUT_WR)
     heard = bytearray()
-    while piece := await loop.sock_recv(ours, READ_BYTES):
+    while piece := await loop.sock_recv(channel, READ_BYTES):
         heard += piece
         if len(heard) > ANSWER_BYTES + READ_BYTES:
             raise OSError(f"an answer of more than {ANSWER_BYTES} bytes")

@@ -37,11 +37,11 @@ RUN = b"R"
 STOP = b"S"
 FRAME = struct.Struct("!cQ")
 STATUS = struct.Struct("!ci")
-END = b"\n"
+STATUS_MARK = b"\n"
 """Before the status of a child, and nowhere in its answer: without it the keeper has not had the last word."""
 PR_SET_PDEATHSIG = 1
 PR_SET_NO_NEW_PRIVS = 38
-ROOM_BYTES = 256 * 1024 * 1024
+OVERHEAD_BYTES = 256 * 1024 * 1024
 """Address space of a child beyond the script's own memory: the interpreter, the orders and the answer as text."""
 STACK_BYTES = 1024 * 1024
 """The engine's; well below the 8 MiB a thread has, so that a deep recursion is an exception and not a crash."""
@@ -77,7 +77,7 @@ def main(engine_folder: str) -> int:
             ready = {key.fd for key, _ in selector.select()}
             if woken in ready:
                 os.read(woken, 4096)
-                _reap(running)
+                _reap_children(running)
             if control.fileno() not in ready:
                 continue
             frame, ends, _, _ = socket.recv_fds(control, FRAME.size, 1)
@@ -89,7 +89,7 @@ def main(engine_folder: str) -> int:
             if order == RUN:
                 process = os.fork()
                 if process == 0:
-                    _become_script(_quickjs, prelude, ends[0], libc)
+                    _run_child(_quickjs, prelude, ends[0], libc)
                 running[process] = (job, ends[0])
             else:
                 for process, (number, _) in running.items():
@@ -97,7 +97,7 @@ def main(engine_folder: str) -> int:
                         os.kill(process, signal.SIGKILL)
 
 
-def _reap(running: dict[int, tuple[int, int]]) -> None:
+def _reap_children(running: dict[int, tuple[int, int]]) -> None:
     """Tells each ended child's status on its socket."""
     while running:
         process, status = os.waitpid(-1, os.WNOHANG)
@@ -105,23 +105,23 @@ def _reap(running: dict[int, tuple[int, int]]) -> None:
             return
         _, end = running.pop(process)
         with socket.socket(fileno=end) as told, contextlib.suppress(OSError):  # perhaps nobody waits any more
-            told.sendall(STATUS.pack(END, os.waitstatus_to_exitcode(status)))
+            told.sendall(STATUS.pack(STATUS_MARK, os.waitstatus_to_exitcode(status)))
 
 
-def _become_script(engine: Any, prelude: str, end: int, libc: Any) -> NoReturn:
+def _run_child(engine: Any, prelude: str, channel: int, libc: Any) -> NoReturn:
     """Reads the orders, runs the script, writes the answer, ends. Never returns."""
     with contextlib.suppress(AttributeError):
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.closerange(0, end)
-    os.closerange(end + 1, OPEN_FILES_MAX)
+    os.closerange(0, channel)
+    os.closerange(channel + 1, OPEN_FILES_MAX)
     pieces = []
-    while piece := os.read(end, READ_BYTES):
+    while piece := os.read(channel, READ_BYTES):
         pieces.append(piece)
     orders = json.loads(b"".join(pieces))
     for what, most in (
-        (resource.RLIMIT_AS, orders["memory_bytes"] + ROOM_BYTES),
+        (resource.RLIMIT_AS, orders["memory_bytes"] + OVERHEAD_BYTES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, 0),
@@ -130,28 +130,28 @@ def _become_script(engine: Any, prelude: str, end: int, libc: Any) -> NoReturn:
         resource.setrlimit(what, (most, most))
     signal.setitimer(signal.ITIMER_REAL, orders["time_limit_s"])
     try:
-        Script(engine, prelude, end, orders).run()
+        ScriptExecution(engine, prelude, channel, orders).run()
     finally:
         os._exit(1)  # it has left with its answer before, unless there is a bug
 
 
-class Script:
+class ScriptExecution:
     """One execution from the start: recorded results are handed out in order, the first call beyond them is told."""
 
-    def __init__(self, engine: Any, prelude: str, end: int, orders: dict[str, Any]) -> None:
+    def __init__(self, engine: Any, prelude: str, channel: int, job: dict[str, Any]) -> None:
         self._engine = engine
         self._prelude = prelude
-        self._end = end
-        self._orders = orders
+        self._channel = channel
+        self._job = job
         self._position = 0
 
     def run(self) -> None:
         """Leaves one answer: {call}, {text} or {error}."""
-        orders = self._orders
+        orders = self._job
         context = self._engine.Context()
         context.set_memory_limit(orders["memory_bytes"])
         context.set_max_stack_size(STACK_BYTES)
-        context.add_callable("__ask", self._ask)
+        context.add_callable("__ask", self._call_tool)
         names = context.parse_json(json.dumps(orders["tools"]))
         host = context.eval(self._prelude)(
             context.get("__ask"), float(orders["seed"]), float(orders["epoch_ms"]), names
@@ -164,11 +164,11 @@ class Script:
             context.eval(orders["body"])
             run = context.eval("typeof run === 'function' ? run : null")
         except (self._engine.JSException, self._engine.StackOverflow) as error:
-            self._leave(error={"code": "code_agent_load", "message": str(error).strip()})
+            self._exit_with(error={"code": "code_agent_load", "message": str(error).strip()})
         except ValueError:  # the engine takes sources that end with their first NUL
-            self._leave(error={"code": "code_agent_load", "message": "the script holds a NUL: write it as \\u0000"})
+            self._exit_with(error={"code": "code_agent_load", "message": "the script holds a NUL: write it as \\u0000"})
         if run is None:
-            self._leave(error={"code": "code_agent_load", "message": "the script has no function run(input)"})
+            self._exit_with(error={"code": "code_agent_load", "message": "the script has no function run(input)"})
         try:
             if begin(run, orders["input"]):
                 while context.execute_pending_job():
@@ -177,40 +177,40 @@ class Script:
         except (self._engine.JSException, self._engine.StackOverflow) as error:
             said = {"error": str(error)}
         if "text" in said:
-            self._leave(text=said["text"])
+            self._exit_with(text=said["text"])
         message = said["error"].strip()
         text = "it threw null, as it does when there is no memory left" if message in ("", "null") else message
-        self._leave(error={"code": "code_agent_threw", "message": text})
+        self._exit_with(error={"code": "code_agent_threw", "message": text})
 
-    def _ask(self, name: str, text: str) -> str:
-        recorded = self._orders["recorded"]
+    def _call_tool(self, name: str, text: str) -> str:
+        recorded = self._job["recorded"]
         position = self._position
         if position == len(recorded):
-            self._leave(call={"name": name, "input": text, "index": position})
+            self._exit_with(call={"name": name, "input": text, "index": position})
         self._position += 1
         known = recorded[position]
-        if name != known["name"] or _canonical(text) != _canonical(known["input"]):
+        if name != known["name"] or _canonical_json(text) != _canonical_json(known["input"]):
             message = (
                 f"call {position} is {name} {text[:500]}, and the record has {known['name']} {known['input'][:500]}: "
                 "the script does not do again what it did"
             )
-            self._leave(error={"code": "code_agent_replay_divergence", "message": message})
+            self._exit_with(error={"code": "code_agent_replay_divergence", "message": message})
         return json.dumps({"text": known["text"], "is_error": known["is_error"]})
 
-    def _leave(self, **answer: object) -> NoReturn:
+    def _exit_with(self, **answer: object) -> NoReturn:
         """Writes the answer and ends the process, so that nothing of the script runs any more."""
         data = json.dumps(answer).encode()
-        most = self._orders["answer_bytes"]
+        most = self._job["answer_bytes"]
         if len(data) > most:
             message = f"the script hands out {len(data)} bytes at once; at most {most} are taken"
             data = json.dumps({"error": {"code": "code_agent_threw", "message": message}}).encode()
         view = memoryview(data)
         while view:
-            view = view[os.write(self._end, view) :]
+            view = view[os.write(self._channel, view) :]
         os._exit(0)
 
 
-def _canonical(text: str) -> str:
+def _canonical_json(text: str) -> str:
     return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
 
 

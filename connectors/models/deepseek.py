@@ -7,7 +7,7 @@ the turn. It takes an effort on the models that think; none of them sees.
 Before: catalog. After: openai.
 """
 
-from loomlog.connectors.models.openai_request import Dialect, named
+from loomlog.connectors.models.openai_request import Dialect, matches_name
 
 THINKING_MODELS = ("*-pro", "*reasoner", "*-r1", "*v4")
 """Parts of the names of models that think (runtime parity 1.9)."""
@@ -21,10 +21,10 @@ DEEPSEEK = Dialect(
     echoes_reasoning=True,
     switches_thinking=True,
     effort_models=THINKING_MODELS,
-    bounds_completion=(),
+    max_completion_tokens_models=(),
 )
 
 
 def non_thinking_sibling(model: str) -> str:
     """The model to use where thinking cannot be replayed; the same one when it does not think."""
-    return NON_THINKING_MODEL if named(model, THINKING_MODELS) else model
+    return NON_THINKING_MODEL if matches_name(model, THINKING_MODELS) else model

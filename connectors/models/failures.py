@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models import untrusted_json
 
 MAX_MESSAGE_CHARACTERS = 500
@@ -36,10 +36,10 @@ RETIRED_MODEL_MARKERS = (
     "update your code to use",
 )
 
-KIND_OF_STATUS = {401: "unauthorised", 402: "refused", 403: "forbidden", 404: "not_found", 410: "not_found"}
+KIND_BY_STATUS = {401: "unauthorised", 402: "refused", 403: "forbidden", 404: "not_found", 410: "not_found"}
 """Permanent ones; every other 3xx and 4xx is `invalid`."""
 
-STATUS_OF_ERROR: Mapping[str, int] = {
+STATUS_BY_ERROR: Mapping[str, int] = {
     "invalid_request_error": 400,
     "context_length_exceeded": 400,
     "authentication_error": 401,
@@ -76,7 +76,7 @@ STATUS_OF_ERROR: Mapping[str, int] = {
 """The HTTP status that a named error has when it comes before the stream instead of inside it."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_SECONDS_OF_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS_BY_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _HTML_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
 
@@ -88,35 +88,37 @@ def from_status(
     headers: Mapping[str, str],
     now_s: float,
     secret: str = "",
-    sent: bytes = b"",
+    request_body: bytes = b"",
     reset_headers: Sequence[str] = (),
-) -> OutsideError:
+) -> ConnectorError:
     """The failure an answer with this status is. `headers` have lower-case names or ignore case; `now_s` since 1970."""
-    said = readable(explanation(body), secret=secret, sent=sent) or "no explanation in the answer"
+    said = printable_line(explanation(body), secret=secret, request_body=request_body) or "no explanation in the answer"
     asked_s = retry_after_s(headers, now_s, reset_headers)
     if asked_s is None and b"retryDelay" in body:
-        asked_s = _delay_in(body)
-    return classified(provider, status, said, retry_after_s=asked_s)
+        asked_s = _parse_retry_delay(body)
+    return classify_status(provider, status, said, retry_after_s=asked_s)
 
 
-def from_error_object(provider: str, error: object, *, secret: str = "", sent: bytes = b"") -> OutsideError:
+def from_error_object(provider: str, error: object, *, secret: str = "", request_body: bytes = b"") -> ConnectorError:
     """The failure an error object inside a stream is, by its code and type; unknown ones are Transient."""
     named = untrusted_json.fields(error)
-    said = readable(explanation_of(error) or "no explanation in the stream", secret=secret, sent=sent)
+    said = printable_line(
+        explanation_of(error) or "no explanation in the stream", secret=secret, request_body=request_body
+    )
     status = 0
     for field in ("code", "status", "type"):
-        found = _status_named(named.get(field))
+        found = _status_of_code(named.get(field))
         if 400 <= found <= 599:
             status = found
             break
     if not status:
         return Transient(f"{provider}: {said} (error inside the stream)", kind="unavailable")
-    return classified(provider, status, f"{said} (error inside the stream)", retry_after_s=_delay_of(named))
+    return classify_status(provider, status, f"{said} (error inside the stream)", retry_after_s=_retry_delay_of(named))
 
 
-def classified(provider: str, status: int, said: str, *, retry_after_s: float | None) -> OutsideError:
+def classify_status(provider: str, status: int, detail: str, *, retry_after_s: float | None) -> ConnectorError:
     """Transient for 408, 429 and every 5xx; Permanent for the rest."""
-    message = f"{provider} {status}: {said}"
+    message = f"{provider} {status}: {detail}"
     if status == 429:
         return Transient(message, kind="rate_limited", status=status, retry_after_s=retry_after_s)
     if status == 529:
@@ -125,30 +127,36 @@ def classified(provider: str, status: int, said: str, *, retry_after_s: float | 
         return Transient(message, kind="timeout", status=status, retry_after_s=retry_after_s)
     if status >= 500:
         return Transient(message, kind="unavailable", status=status, retry_after_s=retry_after_s)
-    kind = KIND_OF_STATUS.get(status, "invalid")
-    if _is_retired(status, said):
+    kind = KIND_BY_STATUS.get(status, "invalid")
+    if _is_retired(status, detail):
         kind = "deprecated"
     return Permanent(message, kind=kind, status=status)
 
 
-CLOSED = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
+CLOSED_ERRORS = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 """What httpx says when the other side has closed, depending on how and when."""
 
 
 def from_transport(
-    provider: str, error: Exception, *, doing: str, streaming: bool, secret: str = "", kept: bool = False
-) -> OutsideError:
+    provider: str,
+    error: Exception,
+    *,
+    action: str,
+    is_streaming: bool,
+    secret: str = "",
+    is_reused_connection: bool = False,
+) -> ConnectorError:
     """The failure of the connection that httpx reports. `doing` says during what, `streaming` after the headers, `kept`
     on a connection of an earlier call."""
-    detail = readable(str(error), secret=secret) or type(error).__name__
-    message = f"{provider}: {doing}: {detail}"
+    detail = printable_line(str(error), secret=secret) or type(error).__name__
+    message = f"{provider}: {action}: {detail}"
     if isinstance(error, httpx.TimeoutException):
         return Transient(message, kind="timeout")
     if isinstance(error, (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.TooManyRedirects)):
         return Permanent(message, kind="invalid")
-    if kept and not streaming and isinstance(error, CLOSED):
+    if is_reused_connection and not is_streaming and isinstance(error, CLOSED_ERRORS):
         return Transient(f"{message}, on a connection that was kept from an earlier call", kind="stale")
-    return Transient(message, kind="broken_off" if streaming else "network")
+    return Transient(message, kind="broken_off" if is_streaming else "network")
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float, reset_headers: Sequence[str] = ()) -> float | None:
@@ -164,16 +172,16 @@ def retry_after_s(headers: Mapping[str, str], now_s: float, reset_headers: Seque
     return min((min(reset, MAX_RETRY_AFTER_S) for reset in resets if reset), default=None)
 
 
-def _delay_in(body: bytes) -> float | None:
+def _parse_retry_delay(body: bytes) -> float | None:
     try:
         decoded = untrusted_json.decode(body)
     except ValueError:
         return None
     holder = untrusted_json.fields(decoded[0] if isinstance(decoded, list) and decoded else decoded)
-    return _delay_of(untrusted_json.fields(holder.get("error")))
+    return _retry_delay_of(untrusted_json.fields(holder.get("error")))
 
 
-def _delay_of(error: Mapping[str, Any]) -> float | None:
+def _retry_delay_of(error: Mapping[str, Any]) -> float | None:
     """How long Google's APIs ask to wait: a RetryInfo among the details, where others use a header."""
     details = map(untrusted_json.fields, untrusted_json.items(error.get("details")))
     delays = [duration_s(untrusted_json.text(detail.get("retryDelay"))) for detail in details]
@@ -186,7 +194,7 @@ def duration_s(text: str) -> float:
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return 0.0
-    return math.fsum(float(number) * _SECONDS_OF_UNIT[unit] for number, unit in parts)
+    return math.fsum(float(number) * _SECONDS_BY_UNIT[unit] for number, unit in parts)
 
 
 def explanation(body: bytes) -> str:
@@ -222,29 +230,29 @@ def explanation_of(value: object) -> str:
     return untrusted_json.text(holder.get("type"))
 
 
-def readable(text: str, *, secret: str = "", sent: bytes = b"") -> str:
+def printable_line(text: str, *, secret: str = "", request_body: bytes = b"") -> str:
     """One bounded printable line without the key and without what repeats the request."""
     if secret:
         text = text.replace(secret, "[key]")
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: MAX_MESSAGE_CHARACTERS * 4]).split())
     if len(line) > MAX_MESSAGE_CHARACTERS:
         line = line[: MAX_MESSAGE_CHARACTERS - 3] + "..."
-    for start in range(0, len(line) - ECHO_CHARACTERS + 1, ECHO_CHARACTERS // 2) if sent else ():
-        if line[start : start + ECHO_CHARACTERS].encode(errors="replace") in sent:
+    for start in range(0, len(line) - ECHO_CHARACTERS + 1, ECHO_CHARACTERS // 2) if request_body else ():
+        if line[start : start + ECHO_CHARACTERS].encode(errors="replace") in request_body:
             return f"{line[:start]}[the rest repeats the request]"
     return line
 
 
-def _status_named(value: object) -> int:
+def _status_of_code(value: object) -> int:
     """The status a code or type stands for: 502, "502" or "overloaded_error"; 0 when it stands for none."""
     if isinstance(value, str):
-        return int(value) if re.fullmatch(r"[1-5][0-9]{2}", value) else STATUS_OF_ERROR.get(value.lower(), 0)
+        return int(value) if re.fullmatch(r"[1-5][0-9]{2}", value) else STATUS_BY_ERROR.get(value.lower(), 0)
     return untrusted_json.count(value)
 
 
-def _is_retired(status: int, said: str) -> bool:
+def _is_retired(status: int, detail: str) -> bool:
     """404 and 410 by the words alone; 400 only about a model, because parameters are deprecated too."""
-    words = said.lower()
+    words = detail.lower()
     if status not in (404, 410) and not (status == 400 and "model" in words):
         return False
     return any(marker in words for marker in RETIRED_MODEL_MARKERS)

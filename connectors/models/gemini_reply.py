@@ -13,34 +13,34 @@ Before: sse. After: gemini, the run.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models import failures, gemini_thoughts, untrusted_json
 from loomlog.connectors.models.sse import ServerEvent
-from loomlog.connectors.models.wire_format import settled
+from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
 
 STOP_REASONS = {"STOP": "end_turn", "MAX_TOKENS": "max_tokens"}
 """Any other, but for those below, is the end of a complete message, so it counts as end_turn."""
-WITHHELD = frozenset(
+WITHHELD_REASONS = frozenset(
     {"SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"}
     | {"IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"}
 )
-BROKEN_OFF = frozenset(
+BROKEN_OFF_REASONS = frozenset(
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE", "OTHER"}
 )
-NOT_OURS = frozenset({"MISSING_THOUGHT_SIGNATURE"})
+INVALID_CONVERSATION_REASONS = frozenset({"MISSING_THOUGHT_SIGNATURE"})
 """The conversation itself is refused; the same one will be again."""
 
 
 class GeminiTurn:
     """One answer being received. `failed` makes the failure of an error object inside the stream."""
 
-    def __init__(self, provider: str, request: ModelRequest, failed: Callable[[object], OutsideError]) -> None:
-        self.finished = False
+    def __init__(self, provider: str, request: ModelRequest, to_error: Callable[[object], ConnectorError]) -> None:
+        self.is_finished = False
         self._provider = provider
         self._request = request
-        self._failed = failed
+        self._to_error = to_error
         self._parts: list[gemini_thoughts.Part] = []
         """Text and thoughts with their sizes; calls with their position among the calls instead of an id."""
         self._calls: list[ToolCall] = []
@@ -52,32 +52,34 @@ class GeminiTurn:
         self._model = ""
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """A finish reason came: if the stream ends cleanly now, nothing is missing."""
         return bool(self._finish_reason)
 
-    def take(self, event: ServerEvent) -> Sequence[TextDelta]:
+    def add_event(self, event: ServerEvent) -> Sequence[TextDelta]:
         """The deltas in one event. Raises Transient or Permanent."""
         if not event.data.strip():
             return ()  # an empty data line is some gateway's keep-alive
         chunk = untrusted_json.frame(self._provider, event)
         if event.name == "error" or chunk.get("error"):
-            raise self._failed(chunk.get("error") or chunk)
+            raise self._to_error(chunk.get("error") or chunk)
         self._check_prompt(untrusted_json.fields(chunk.get("promptFeedback")))
         self._model = untrusted_json.text(chunk.get("modelVersion")) or self._model
         deltas: list[TextDelta] = []
         for candidate in untrusted_json.items(chunk.get("candidates")):
             if untrusted_json.count(untrusted_json.fields(candidate).get("index")) == 0:
-                deltas += self._candidate(untrusted_json.fields(candidate))
+                deltas += self._add_candidate(untrusted_json.fields(candidate))
         if isinstance(chunk.get("usageMetadata"), dict):
-            self._usage = _usage(chunk["usageMetadata"])
-            self.finished = self.complete
+            self._usage = _parse_usage(chunk["usageMetadata"])
+            self.is_finished = self.is_complete
         return deltas
 
-    def reply(self) -> Reply:
+    def build_reply(self) -> Reply:
         """The whole turn. Raises Permanent for a withheld answer, Transient when the model wrote nonsense."""
-        self._check_end()
-        calls, stop_reason = settled(self._calls, STOP_REASONS.get(self._finish_reason, "end_turn"), self._request)
+        self._check_finish_reason()
+        calls, stop_reason = normalise_calls(
+            self._calls, STOP_REASONS.get(self._finish_reason, "end_turn"), self._request
+        )
         return Reply(
             text="".join(self._text),
             tool_calls=calls,
@@ -91,36 +93,36 @@ class GeminiTurn:
     def _check_prompt(self, feedback: Any) -> None:
         reason = untrusted_json.text(feedback.get("blockReason"))
         if reason and reason != "BLOCK_REASON_UNSPECIFIED":
-            why = failures.readable(untrusted_json.text(feedback.get("blockReasonMessage")))
+            why = failures.printable_line(untrusted_json.text(feedback.get("blockReasonMessage")))
             raise Permanent(
                 f"{self._provider}: the provider's filter refused the prompt (blockReason {reason})"
                 + (f": {why}" if why else ""),
                 kind="refused",
             )
 
-    def _check_end(self) -> None:
+    def _check_finish_reason(self) -> None:
         reason = self._finish_reason
-        said = failures.readable(self._finish_message)
+        said = failures.printable_line(self._finish_message)
         detail = f"(finishReason {reason})" + (f": {said}" if said else "")
-        if reason in WITHHELD:
+        if reason in WITHHELD_REASONS:
             message = f"{self._provider}: the provider's filter withheld the answer of {self._request.model} {detail}"
             raise Permanent(message, kind="refused")
-        if reason in NOT_OURS:
+        if reason in INVALID_CONVERSATION_REASONS:
             raise Permanent(f"{self._provider}: the provider refused the conversation {detail}", kind="invalid")
-        if reason in BROKEN_OFF:
+        if reason in BROKEN_OFF_REASONS:
             message = f"{self._provider}: the model {self._request.model} did not finish its answer {detail}"
             raise Transient(message, kind="broken_off")
 
-    def _candidate(self, candidate: Any) -> list[TextDelta]:
+    def _add_candidate(self, candidate: Any) -> list[TextDelta]:
         deltas: list[TextDelta] = []
         content = untrusted_json.fields(candidate.get("content"))
         for entry in untrusted_json.items(content.get("parts")):
-            deltas += self._part(untrusted_json.fields(entry))
+            deltas += self._add_part(untrusted_json.fields(entry))
         self._finish_reason = untrusted_json.text(candidate.get("finishReason")) or self._finish_reason
         self._finish_message = untrusted_json.text(candidate.get("finishMessage")) or self._finish_message
         return deltas
 
-    def _part(self, part: Any) -> list[TextDelta]:
+    def _add_part(self, part: Any) -> list[TextDelta]:
         signature = untrusted_json.text(part.get("thoughtSignature"))
         called = untrusted_json.fields(part.get("functionCall"))
         if called:
@@ -138,13 +140,13 @@ class GeminiTurn:
         thinking = part.get("thought") is True
         if not text and not signature:
             return []
-        self._grow("thought" if thinking else "text", len(text), signature)
+        self._extend_parts("thought" if thinking else "text", len(text), signature)
         if not text:
             return []
         (self._reasoning if thinking else self._text).append(text)
         return [TextDelta(text=text, thinking=thinking)]
 
-    def _grow(self, kind: str, size: int, signature: str) -> None:
+    def _extend_parts(self, kind: str, size: int, signature: str) -> None:
         """Pieces of one part come in several chunks; its signature comes with the last of them."""
         last = self._parts[-1] if self._parts else None
         if last is not None and last[0] == kind and not last[2]:
@@ -166,7 +168,7 @@ def _layout(parts: Sequence[gemini_thoughts.Part], calls: Sequence[ToolCall]) ->
     return layout
 
 
-def _usage(usage: Any) -> Usage:
+def _parse_usage(usage: Any) -> Usage:
     """Cached prompt tokens are inside promptTokenCount here and beside them in ours; thoughts are paid as output."""
     prompt = untrusted_json.count(usage.get("promptTokenCount")) + untrusted_json.count(
         usage.get("toolUsePromptTokenCount")

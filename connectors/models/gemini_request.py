@@ -16,9 +16,15 @@ from typing import Any
 import orjson
 
 from loomlog.connectors.models import gemini_thoughts
-from loomlog.connectors.models.gemini_schema import sanitised
-from loomlog.connectors.models.tool_schema import flattened
-from loomlog.connectors.models.wire_format import MADE_UP, arguments_for_wire, data_of, text_of, tool_name_for_wire
+from loomlog.connectors.models.gemini_schema import sanitise_schema
+from loomlog.connectors.models.tool_schema import flatten_schema
+from loomlog.connectors.models.wire_format import (
+    GENERATED_ID_PREFIX,
+    arguments_for_wire,
+    data_of,
+    text_of,
+    tool_name_for_wire,
+)
 from loomlog.connectors.protocols import ModelRequest, ToolSpec
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import Sampling
@@ -28,21 +34,23 @@ MAX_STOPS = 5
 FIRST_WITHOUT_PENALTIES = (2, 5)
 """From this version on the API answers penalties with 400."""
 MAX_SEED = (1 << 31) - 1
-_BLIND = re.compile(r"gemini-pro\Z|gemini-1\.0-pro(?!-vision)|gemma-3-1b|text-|embedding-|aqa\Z")
+_WITHOUT_VISION = re.compile(r"gemini-pro\Z|gemini-1\.0-pro(?!-vision)|gemma-3-1b|text-|embedding-|aqa\Z")
 
 
 def body(request: ModelRequest) -> dict[str, object]:
     """The body, ready for JSON."""
     names = {block.id: block.name for _, block in _calls(request.messages)}
-    own = {block.id for message, block in _calls(request.messages) if _named_by_gemini(message, block)}
-    signs = gemini_thoughts.version(request.model) >= gemini_thoughts.FIRST_SIGNED
+    own = {block.id for message, block in _calls(request.messages) if _has_gemini_id(message, block)}
+    signs = gemini_thoughts.model_version(request.model) >= gemini_thoughts.FIRST_SIGNED
     contents: list[dict[str, Any]] = []
     for message in request.messages:
         if message.role == "assistant":
-            contents += _turn("model", _assistant(message, own, signs=signs))
+            contents += _content("model", _assistant(message, own, must_sign=signs))
         else:
-            contents += _turn("user", [_result(block, names, own) for block in message.blocks if _is_result(block)])
-            contents += _turn("user", list(_said(message)))
+            contents += _content(
+                "user", [_function_response(block, names, own) for block in message.blocks if _is_result(block)]
+            )
+            contents += _content("user", list(_user_parts(message)))
     result: dict[str, object] = {"contents": contents}
     system = [{"text": block.text} for block in request.system if block.text.strip()]
     if system:
@@ -55,17 +63,17 @@ def body(request: ModelRequest) -> dict[str, object]:
     return result
 
 
-def can_see(model: str) -> bool:
+def has_vision(model: str) -> bool:
     """Whether a model takes images; all do but the first and the smallest."""
-    return not _BLIND.match(bare(model).lower())
+    return not _WITHOUT_VISION.match(bare_name(model).lower())
 
 
-def bare(model: str) -> str:
+def bare_name(model: str) -> str:
     """The name without the "models/" that the API puts in front of it."""
     return model.removeprefix("models/")
 
 
-def _turn(role: str, parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _content(role: str, parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"role": role, "parts": list(parts)}] if parts else []
 
 
@@ -77,26 +85,28 @@ def _calls(messages: Sequence[Message]) -> Iterator[tuple[Message, ToolUseBlock]
     return ((message, block) for message in messages for block in message.blocks if isinstance(block, ToolUseBlock))
 
 
-def _named_by_gemini(message: Message, block: ToolUseBlock) -> bool:
+def _has_gemini_id(message: Message, block: ToolUseBlock) -> bool:
     """Whether a call's id is Gemini's: the newest models give some and want them back; others know no ids."""
-    return message.reasoning_signature.startswith(gemini_thoughts.MARK) and not block.id.startswith(MADE_UP)
+    return message.reasoning_signature.startswith(gemini_thoughts.LAYOUT_PREFIX) and not block.id.startswith(
+        GENERATED_ID_PREFIX
+    )
 
 
-def _result(block: Any, names: Mapping[str, str], own: Collection[str]) -> dict[str, Any]:
+def _function_response(block: Any, names: Mapping[str, str], gemini_ids: Collection[str]) -> dict[str, Any]:
     text = text_of(block)
     said = {"error": text or "the tool failed without a message"} if block.is_error else {"output": text}
     answered: dict[str, Any] = {
         "name": tool_name_for_wire(block.name or names.get(block.tool_use_id, "")),
         "response": said,
     }
-    return {"functionResponse": {**_id(block.tool_use_id, own), **answered}}
+    return {"functionResponse": {**_id_field(block.tool_use_id, gemini_ids), **answered}}
 
 
-def _id(call_id: str, own: Collection[str]) -> dict[str, str]:
-    return {"id": call_id} if call_id in own else {}
+def _id_field(call_id: str, gemini_ids: Collection[str]) -> dict[str, str]:
+    return {"id": call_id} if call_id in gemini_ids else {}
 
 
-def _said(message: Message) -> Iterator[dict[str, Any]]:
+def _user_parts(message: Message) -> Iterator[dict[str, Any]]:
     for block in message.blocks:
         if isinstance(block, TextBlock) and text_of(block):
             yield {"text": text_of(block)}
@@ -104,28 +114,30 @@ def _said(message: Message) -> Iterator[dict[str, Any]]:
             yield {"inlineData": {"mimeType": block.media_type, "data": data_of(block)}}
 
 
-def _assistant(message: Message, own: Collection[str], *, signs: bool) -> list[dict[str, Any]]:
+def _assistant(message: Message, gemini_ids: Collection[str], *, must_sign: bool) -> list[dict[str, Any]]:
     """The parts as Gemini gave them when the message carries its signature; otherwise its text and calls alone."""
-    calls = {block.id: _call(block, own) for block in message.blocks if isinstance(block, ToolUseBlock)}
+    calls = {block.id: _function_call(block, gemini_ids) for block in message.blocks if isinstance(block, ToolUseBlock)}
     text = "".join(text_of(block) for block in message.blocks if isinstance(block, TextBlock))
     replayed = gemini_thoughts.unpack(message.reasoning_signature, message.reasoning, text, calls)
     if replayed is not None:
         return replayed
     parts = ([{"text": text}] if text else []) + list(calls.values())
-    if signs and calls:  # the first call of a step must be signed
+    if must_sign and calls:  # the first call of a step must be signed
         first = parts[len(parts) - len(calls)]
         first["thoughtSignature"] = gemini_thoughts.FOREIGN_SIGNATURE
     return parts
 
 
-def _call(block: ToolUseBlock, own: Collection[str]) -> dict[str, Any]:
+def _function_call(block: ToolUseBlock, gemini_ids: Collection[str]) -> dict[str, Any]:
     arguments = orjson.Fragment(arguments_for_wire(block.input))
-    return {"functionCall": {**_id(block.id, own), "name": tool_name_for_wire(block.name), "args": arguments}}
+    return {
+        "functionCall": {**_id_field(block.id, gemini_ids), "name": tool_name_for_wire(block.name), "args": arguments}
+    }
 
 
 def _tool(tool: ToolSpec) -> dict[str, object]:
     declared: dict[str, object] = {"name": tool.name, "description": tool.description}
-    parameters = sanitised(flattened(tool.input_schema))
+    parameters = sanitise_schema(flatten_schema(tool.input_schema))
     if parameters:
         declared["parameters"] = parameters
     return declared
@@ -137,7 +149,7 @@ def _generation(request: ModelRequest) -> dict[str, object]:
     if budget is not None:
         result["thinkingConfig"] = {"thinkingBudget": budget, **({"includeThoughts": True} if budget else {})}
     if request.sampling is not None:
-        result.update(_sampling(request.sampling, gemini_thoughts.version(request.model)))
+        result.update(_sampling(request.sampling, gemini_thoughts.model_version(request.model)))
     return result
 
 

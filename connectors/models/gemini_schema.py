@@ -17,7 +17,7 @@ from typing import Any
 
 from loomlog.connectors.models import untrusted_json
 
-WORDS = frozenset(
+KEYWORDS = frozenset(
     {"title", "description", "nullable", "minItems", "maxItems", "minLength", "maxLength", "pattern", "minimum"}
     | {"maximum", "minProperties", "maxProperties", "propertyOrdering"}
 )
@@ -32,31 +32,31 @@ MAX_DEPTH = 24
 """Deeper, and in a circle of references, an object of anything stands for the rest."""
 MAX_REFERENCES = 2_000
 """References written out can grow a small schema beyond all measure; past this many, objects of anything again."""
-ANYTHING: Mapping[str, Any] = {"type": "object"}
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
-def sanitised(schema: Mapping[str, Any]) -> dict[str, Any]:
+def sanitise_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of a tool as Gemini takes it; empty for a tool without arguments, whose schema must be left out."""
-    clean = _Cleaning(schema).node(schema, (), 0)
+    clean = _SchemaSanitiser(schema).sanitise(schema, (), 0)
     return clean if clean.get("properties") else {}
 
 
-class _Cleaning:
+class _SchemaSanitiser:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._references = 0
 
-    def node(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> dict[str, Any]:
+    def sanitise(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> dict[str, Any]:
         """One schema. `path` are the references being written out around it."""
         if depth > MAX_DEPTH:
-            return dict(ANYTHING)
-        schema, path = self._written_out(schema, path, depth)
+            return dict(ANY_OBJECT)
+        schema, path = self._expand_references(schema, path, depth)
         branches, nullable = _branches(schema)
         if branches:
-            return self._either(schema, branches, nullable, path, depth)
-        return self._single(schema, nullable, path, depth)
+            return self._sanitise_branches(schema, branches, nullable, path, depth)
+        return self._sanitise_single(schema, nullable, path, depth)
 
-    def _either(
+    def _sanitise_branches(
         self,
         schema: Mapping[str, Any],
         branches: list[Mapping[str, Any]],
@@ -66,7 +66,7 @@ class _Cleaning:
     ) -> dict[str, Any]:
         clean: list[dict[str, Any]] = []
         for branch in branches:
-            form = self.node(branch, path, depth + 1)
+            form = self.sanitise(branch, path, depth + 1)
             if schema.get("description") and "description" not in form:
                 form["description"] = schema["description"]
             if nullable:
@@ -75,10 +75,12 @@ class _Cleaning:
                 clean.append(form)
         return clean[0] if len(clean) == 1 else {"anyOf": clean}
 
-    def _single(self, schema: Mapping[str, Any], nullable: bool, path: tuple[str, ...], depth: int) -> dict[str, Any]:
+    def _sanitise_single(
+        self, schema: Mapping[str, Any], nullable: bool, path: tuple[str, ...], depth: int
+    ) -> dict[str, Any]:
         kind = _type_of(schema)
         clean: dict[str, Any] = {"type": kind}
-        clean.update({word: value for word, value in schema.items() if word in WORDS})
+        clean.update({word: value for word, value in schema.items() if word in KEYWORDS})
         if nullable:
             clean["nullable"] = True
         choices = _choices(schema)
@@ -88,17 +90,19 @@ class _Cleaning:
             clean["format"] = schema["format"]
         if kind == "array":
             items = untrusted_json.fields(schema.get("items"))
-            clean["items"] = self.node(items, path, depth + 1) if items else {"type": "string"}
+            clean["items"] = self.sanitise(items, path, depth + 1) if items else {"type": "string"}
         if kind == "object":
             properties = untrusted_json.fields(schema.get("properties"))
-            forms = {name: self.node(untrusted_json.fields(form), path, depth + 1) for name, form in properties.items()}
+            forms = {
+                name: self.sanitise(untrusted_json.fields(form), path, depth + 1) for name, form in properties.items()
+            }
             wanted = map(untrusted_json.text, untrusted_json.items(schema.get("required")))
             required = [name for name in dict.fromkeys(wanted) if name in forms]
             clean.update({"properties": forms} if forms else {})
             clean.update({"required": required} if required else {})
         return clean
 
-    def _written_out(
+    def _expand_references(
         self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         """The schema without `$ref` and `allOf`. Words beside a reference win over those it points to."""
@@ -106,27 +110,27 @@ class _Cleaning:
             depth += 1
             self._references += 1
             if depth > MAX_DEPTH or self._references > MAX_REFERENCES:
-                return ANYTHING, path
+                return ANY_OBJECT, path
             beside = {word: value for word, value in schema.items() if word not in ("$ref", "allOf")}
             reference = untrusted_json.text(schema.get("$ref"))
             if reference in path:
-                return ANYTHING, path
+                return ANY_OBJECT, path
             parts = [untrusted_json.fields(part) for part in untrusted_json.items(schema.get("allOf"))]
-            clean = [self._written_out(part, path, depth)[0] for part in parts]
+            clean = [self._expand_references(part, path, depth)[0] for part in parts]
             if reference:
                 path = (*path, reference)
-                clean.append(self._target(reference))
-            schema = _merged([*clean, beside])
+                clean.append(self._resolve_reference(reference))
+            schema = _merge([*clean, beside])
         return schema, path
 
-    def _target(self, reference: str) -> Mapping[str, Any]:
+    def _resolve_reference(self, reference: str) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self._root
         for step in reference.removeprefix("#/").split("/") if reference.startswith("#/") else ():
             found = untrusted_json.fields(found.get(step))
         return found if found is not self._root else untrusted_json.EMPTY
 
 
-def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The words of all parts, later ones winning; properties and required names of all of them together."""
     merged: dict[str, Any] = {}
     for part in parts:

@@ -20,7 +20,7 @@ import orjson
 
 from loomlog.connectors.models import untrusted_json
 
-MARK = "gemini:"
+LAYOUT_PREFIX = "gemini:"
 BUDGET_TOKENS: Mapping[str, int] = {"low": 0, "medium": 2048, "high": 8192}
 """Thinking budgets by effort (runtime parity 2.4)."""
 ANSWER_TOKENS = 1024
@@ -36,14 +36,14 @@ MIN_PRO_TOKENS = 128
 """Pro models, and all from FIRST_SIGNED on, cannot be kept from thinking; this is their least."""
 MIN_LITE_TOKENS = 512
 """The least budget of the lite models other than none."""
-THOUGHTLESS = ("image", "tts", "embedding", "live", "audio", "aqa", "robotics", "computer-use")
+NON_THINKING_MARKERS = ("image", "tts", "embedding", "live", "audio", "aqa", "robotics", "computer-use")
 """Parts of the names of models that are for something else."""
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 
 Part = tuple[str, int | str, str]
 
 
-def version(model: str) -> tuple[int, int]:
+def model_version(model: str) -> tuple[int, int]:
     """Of the name; (0, 0) for other families, and the newest for names without one, which are aliases of it."""
     name = model.lower()
     found = _VERSION.search(name)
@@ -57,9 +57,13 @@ def version(model: str) -> tuple[int, int]:
 def budget_tokens(model: str, effort: str, max_tokens: int) -> int | None:
     """The thinking budget to ask for; None when none can be asked for, 0 when the model is not to think."""
     model = model.lower()
-    if effort not in BUDGET_TOKENS or version(model) < FIRST_THINKING or any(part in model for part in THOUGHTLESS):
+    if (
+        effort not in BUDGET_TOKENS
+        or model_version(model) < FIRST_THINKING
+        or any(part in model for part in NON_THINKING_MARKERS)
+    ):
         return None
-    always = "pro" in model or version(model) >= FIRST_SIGNED
+    always = "pro" in model or model_version(model) >= FIRST_SIGNED
     least = MIN_LITE_TOKENS if "lite" in model and not always else MIN_PRO_TOKENS
     budget = BUDGET_TOKENS[effort]
     if max_tokens:
@@ -71,7 +75,7 @@ def budget_tokens(model: str, effort: str, max_tokens: int) -> int | None:
 
 def pack(parts: Sequence[Part]) -> str:
     """The signature for parts in the order they came; empty when none of them is signed."""
-    return MARK + orjson.dumps(parts).decode() if any(signature for _, _, signature in parts) else ""
+    return LAYOUT_PREFIX + orjson.dumps(parts).decode() if any(signature for _, _, signature in parts) else ""
 
 
 def unpack(
@@ -81,10 +85,10 @@ def unpack(
 
     None when it is not ours, or when the message was changed since: then the signatures must stay away.
     """
-    if not signature.startswith(MARK):
+    if not signature.startswith(LAYOUT_PREFIX):
         return None
     try:
-        layout = untrusted_json.items(untrusted_json.decode(signature[len(MARK) :].encode()))
+        layout = untrusted_json.items(untrusted_json.decode(signature[len(LAYOUT_PREFIX) :].encode()))
     except ValueError:
         return None
     parts: list[dict[str, Any]] = []
@@ -94,18 +98,20 @@ def unpack(
         match entry:
             case ["text", int(size), str(own)]:
                 if own or text[said : said + size]:
-                    parts.append({"text": text[said : said + size], **_signed(own)})
+                    parts.append({"text": text[said : said + size], **_signature_field(own)})
                 said += size
             case ["thought", int(size), str(own)]:
                 if own:
-                    parts.append({"text": reasoning[thought : thought + size], "thought": True, **_signed(own)})
+                    parts.append(
+                        {"text": reasoning[thought : thought + size], "thought": True, **_signature_field(own)}
+                    )
                 thought += size
             case ["call", str(call_id), str(own)] if call_id in unused:
-                parts.append({**unused.pop(call_id), **_signed(own)})
+                parts.append({**unused.pop(call_id), **_signature_field(own)})
             case _:
                 return None
     return parts if (thought, said) == (len(reasoning), len(text)) and not unused else None
 
 
-def _signed(signature: str) -> dict[str, str]:
+def _signature_field(signature: str) -> dict[str, str]:
     return {"thoughtSignature": signature} if signature else {}

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from loomlog.connectors.models.sse import BYTE_ORDER_MARK, MAX_FRAME_BYTES, FrameTooLarge, ServerEvent
 
 
-class LineParser:
+class JsonLineParser:
     """Feed it chunks, it gives the lines that became complete. One parser for one response."""
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -27,23 +27,23 @@ class LineParser:
         frames: list[ServerEvent] = []
         *whole, rest = chunk.split(b"\n")
         for piece in whole:
-            self._keep(piece)
-            frames += self._taken()
-        self._keep(rest)
+            self._append(piece)
+            frames += self._take_line()
+        self._append(rest)
         return frames
 
-    def end(self) -> list[ServerEvent]:
+    def finish(self) -> list[ServerEvent]:
         """The last line, when the bytes ended without a line end."""
-        return self._taken()
+        return self._take_line()
 
-    def _keep(self, piece: bytes) -> None:
+    def _append(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._max_frame_bytes:
             raise FrameTooLarge(f"a line of more than {self._max_frame_bytes} bytes")
         if piece:
             self._pieces.append(piece)
 
-    def _taken(self) -> list[ServerEvent]:
+    def _take_line(self) -> list[ServerEvent]:
         line = b"".join(self._pieces)
         self._pieces.clear()
         self._size = 0
@@ -58,10 +58,10 @@ async def json_lines(
     chunks: AsyncGenerator[bytes], max_frame_bytes: int = MAX_FRAME_BYTES
 ) -> AsyncGenerator[ServerEvent]:
     """The lines of a response body. Closes the chunks when it is left. Raises FrameTooLarge."""
-    parser = LineParser(max_frame_bytes)
+    parser = JsonLineParser(max_frame_bytes)
     async with aclosing(chunks):
         async for chunk in chunks:
             for frame in parser.feed(chunk):
                 yield frame
-        for frame in parser.end():
+        for frame in parser.finish():
             yield frame

@@ -23,11 +23,11 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from loomlog.connectors.errors import OutsideError, Transient
+from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.models import ollama_request, untrusted_json
 from loomlog.connectors.models.ollama_reply import OllamaTurn
-from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire, bearer
-from loomlog.connectors.models.wire_format import check_key, check_vision, encoded, within
+from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient, bearer_headers
+from loomlog.connectors.models.wire_format import check_key, check_vision, encode_body, restrict_to_capabilities
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest
 
 log = logging.getLogger("loomlog.models")
@@ -37,25 +37,25 @@ OLLAMA_WINDOW = 4096
 """What a server gives a model when nobody asks for more and its memory is small; prompts are safe below it."""
 LOCAL_TIMEOUT_S = 600.0
 """For servers of one's own: reading a long prompt on a CPU takes minutes without a byte."""
-QUESTION_S = 2.0
+QUERY_TIMEOUT_S = 2.0
 """A question about a model must not hold up a turn for longer; without an answer the turn goes on."""
-ANSWER_KEPT_S = 60.0
+WINDOW_TTL_S = 60.0
 """The window of a loaded model changes only when somebody loads it again."""
-DESCRIPTION_KEPT_S = 3600.0
+DESCRIPTION_TTL_S = 3600.0
 """What a model can do changes only when another one gets its name."""
-UNLOADED_KEPT_S = 1.0
+UNLOADED_TTL_S = 1.0
 """A model that is not loaded will be in a moment, by this very turn."""
-MAX_KEPT = 256
+CACHE_MAX = 256
 """Models whose answers are remembered; past it all are forgotten and asked for again."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class ModelDescription:
     """What /api/show says of a model; None and 0 where it says nothing, as old servers do."""
 
-    thinks: bool | None = None
+    can_think: bool | None = None
     max_context_tokens: int = 0
 
 
@@ -86,94 +86,94 @@ class OllamaModel:
         self._num_ctx = num_ctx
         self._num_gpu = num_gpu
         self._vision_models = tuple(vision_models)
-        self._wire = Wire(
+        self._client = ProviderClient(
             provider=provider,
             base_url=(base_url or BASE_URL).rstrip("/").removesuffix("/api"),
-            headers=bearer(api_key),
+            headers=bearer_headers(api_key),
             secret=api_key,
             header_timeout_s=header_timeout_s,
             idle_timeout_s=idle_timeout_s,
-            lines=True,
+            is_ndjson=True,
         )
-        self._is_hosted = self._wire.host == urlsplit(BASE_URL).hostname
-        self._windows: _Kept[int] = _Kept(clock)
-        self._descriptions: _Kept[Described] = _Kept(clock)
-        self._told_to_others: _Kept[Described] = _Kept(clock)
+        self._is_hosted = self._client.host == urlsplit(BASE_URL).hostname
+        self._windows: _TtlCache[int] = _TtlCache(clock)
+        self._descriptions: _TtlCache[ModelDescription] = _TtlCache(clock)
+        self._descriptions_by_run_keys: _TtlCache[ModelDescription] = _TtlCache(clock)
         """Under keys that runs brought: what a bad one is told must not count for everybody."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
-        check_key(self.provider, request.api_key or self._api_key, needed=self._is_hosted)
-        wire = self._wire.keyed(request.api_key, bearer(request.api_key))
-        sees = self.capabilities.supports_vision and ollama_request.can_see(request.model, self._vision_models)
-        check_vision(self.provider, request, can_see=sees)
-        request = within(request, self.capabilities, effort_is_thinking=True)
+        check_key(self.provider, request.api_key or self._api_key, is_required=self._is_hosted)
+        wire = self._client.with_key(request.api_key, bearer_headers(request.api_key))
+        sees = self.capabilities.supports_vision and ollama_request.has_vision(request.model, self._vision_models)
+        check_vision(self.provider, request, has_vision=sees)
+        request = restrict_to_capabilities(request, self.capabilities, effort_is_thinking=True)
         thinks = True
-        if ollama_request.think(request.model, request.effort):
-            thinks = (await self._described(request.model, wire)).thinks is not False
+        if ollama_request.think_value(request.model, request.effort):
+            thinks = (await self._describe(request.model, wire)).can_think is not False
         window = await self._window(request.model, wire)
-        self._warn_when_too_long(request, window)
-        body = encoded(
+        self._warn_if_too_long(request, window)
+        body = encode_body(
             self.provider,
-            ollama_request.body(request, thinks=thinks, num_ctx=self._num_ctx, num_gpu=self._num_gpu),
+            ollama_request.body(request, can_think=thinks, num_ctx=self._num_ctx, num_gpu=self._num_gpu),
         )
-        turn = OllamaTurn(self.provider, request, lambda error: wire.failed(error, body))
-        events = wire.events("/api/chat", body, idempotency_key=request.sent_key)
+        turn = OllamaTurn(self.provider, request, lambda error: wire.to_error(error, body))
+        events = wire.stream_events("/api/chat", body, idempotency_key=request.effective_idempotency_key)
         async with aclosing(events):
             async for event in events:
-                for delta in turn.take(event):
+                for delta in turn.add_event(event):
                     yield delta
-                if turn.finished:
-                    yield turn.reply(window)
-                    await wire.drained(events)
+                if turn.is_finished:
+                    yield turn.build_reply(window)
+                    await wire.drain(events)
                     return
         raise Transient(f"{self.provider}: the stream ended without its last line", kind="broken_off")
 
     async def list_models(self) -> list[str]:
         """The models that are installed; the API has no pages."""
-        check_key(self.provider, self._api_key, needed=self._is_hosted)
-        listed = untrusted_json.fields(await self._wire.get_json("/api/tags"))
+        check_key(self.provider, self._api_key, is_required=self._is_hosted)
+        listed = untrusted_json.fields(await self._client.get_json("/api/tags"))
         entries = map(untrusted_json.fields, untrusted_json.items(listed.get("models")))
         names = [untrusted_json.text(entry.get("name")) or untrusted_json.text(entry.get("model")) for entry in entries]
         return [name for name in names if name]
 
     async def probe(self) -> None:
-        check_key(self.provider, self._api_key, needed=self._is_hosted)
-        await self._wire.probe("/api/tags")
+        check_key(self.provider, self._api_key, is_required=self._is_hosted)
+        await self._client.probe("/api/tags")
 
     async def close(self) -> None:
-        await self._wire.close()
+        await self._client.close()
 
-    async def _window(self, model: str, wire: Wire) -> int:
+    async def _window(self, model: str, client: ProviderClient) -> int:
         if self.capabilities.max_context_tokens:
             return self.capabilities.max_context_tokens  # pinned, or said in the configuration
         if self._is_hosted:
-            return (await self._described(model, wire)).max_context_tokens or OLLAMA_WINDOW
-        return await self._windows.get(model, lambda: self._loaded_window(model, wire)) or OLLAMA_WINDOW
+            return (await self._describe(model, client)).max_context_tokens or OLLAMA_WINDOW
+        return await self._windows.get(model, lambda: self._query_window(model, client)) or OLLAMA_WINDOW
 
-    async def _loaded_window(self, model: str, wire: Wire) -> tuple[int, float]:
+    async def _query_window(self, model: str, client: ProviderClient) -> tuple[int, float]:
         """The window the model is loaded with, 0 when that is not known, and how long this holds."""
         try:
-            async with asyncio.timeout(QUESTION_S):
-                loaded = untrusted_json.fields(await wire.get_json("/api/ps"))
-        except (TimeoutError, OutsideError) as error:
+            async with asyncio.timeout(QUERY_TIMEOUT_S):
+                loaded = untrusted_json.fields(await client.get_json("/api/ps"))
+        except (TimeoutError, ConnectorError) as error:
             log.info("%s: which window %s has is not known: %s", self.provider, model, error or "no answer in time")
-            return 0, ANSWER_KEPT_S
+            return 0, WINDOW_TTL_S
         for entry in map(untrusted_json.fields, untrusted_json.items(loaded.get("models"))):
-            if _tagged(model) in (entry.get("name"), entry.get("model")):
-                return untrusted_json.count(entry.get("context_length")), ANSWER_KEPT_S
-        return 0, UNLOADED_KEPT_S
+            if _with_tag(model) in (entry.get("name"), entry.get("model")):
+                return untrusted_json.count(entry.get("context_length")), WINDOW_TTL_S
+        return 0, UNLOADED_TTL_S
 
-    async def _described(self, model: str, wire: Wire) -> Described:
-        kept = self._descriptions if wire is self._wire else self._told_to_others
-        return await kept.get(model, lambda: self._asked_about(model, wire))
+    async def _describe(self, model: str, client: ProviderClient) -> ModelDescription:
+        kept = self._descriptions if client is self._client else self._descriptions_by_run_keys
+        return await kept.get(model, lambda: self._query_description(model, client))
 
-    async def _asked_about(self, model: str, wire: Wire) -> tuple[Described, float]:
+    async def _query_description(self, model: str, client: ProviderClient) -> tuple[ModelDescription, float]:
         try:
-            async with asyncio.timeout(QUESTION_S):
-                shown = untrusted_json.fields(await wire.post_json("/api/show", orjson.dumps({"model": model})))
-        except (TimeoutError, OutsideError) as error:
+            async with asyncio.timeout(QUERY_TIMEOUT_S):
+                shown = untrusted_json.fields(await client.post_json("/api/show", orjson.dumps({"model": model})))
+        except (TimeoutError, ConnectorError) as error:
             log.info("%s: what %s can do is not known: %s", self.provider, model, error or "no answer in time")
-            return Described(), ANSWER_KEPT_S
+            return ModelDescription(), WINDOW_TTL_S
         abilities = shown.get("capabilities")
         lengths = [
             untrusted_json.count(value)
@@ -181,10 +181,10 @@ class OllamaModel:
             if name.endswith(".context_length")
         ]
         thinks = "thinking" in abilities if isinstance(abilities, list) else None
-        return Described(thinks=thinks, max_context_tokens=max(lengths, default=0)), DESCRIPTION_KEPT_S
+        return ModelDescription(can_think=thinks, max_context_tokens=max(lengths, default=0)), DESCRIPTION_TTL_S
 
-    def _warn_when_too_long(self, request: ModelRequest, window: int) -> None:
-        estimate = ollama_request.estimated_tokens(request)
+    def _warn_if_too_long(self, request: ModelRequest, window: int) -> None:
+        estimate = ollama_request.estimate_tokens(request)
         if estimate > window:
             log.warning(
                 "%s: the prompt of %s is about %d tokens and the window of %s is %d: the server will cut the beginning."
@@ -207,28 +207,28 @@ def capabilities(num_ctx: int = 0) -> Capabilities:
     )
 
 
-def _tagged(model: str) -> str:
+def _with_tag(model: str) -> str:
     """The name as Ollama lists it: a name without a tag means its `latest`."""
     return model if ":" in model.rpartition("/")[2] else f"{model}:latest"
 
 
-class _Kept(Generic[T]):
+class _TtlCache(Generic[T]):
     """Answers by model, each for as long as `lasts` says; one question about a model at a time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._answers: dict[str, tuple[float, T]] = {}
-        self._asking: dict[str, asyncio.Lock] = {}
+        self._entries: dict[str, tuple[float, T]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
 
-    async def get(self, model: str, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
+    async def get(self, model: str, load: Callable[[], Awaitable[tuple[T, float]]]) -> T:
         """The answer about a model; `ask` gives a new one and for how many seconds it holds."""
-        async with self._asking.setdefault(model, asyncio.Lock()):
-            until, known = self._answers.get(model, (0.0, None))
+        async with self._locks.setdefault(model, asyncio.Lock()):
+            until, known = self._entries.get(model, (0.0, None))
             if known is not None and self._clock() < until:
                 return known
-            answer, lasts_s = await ask()
-            if len(self._answers) >= MAX_KEPT:
-                self._answers.clear()
-                self._asking.clear()
-            self._answers[model] = (self._clock() + lasts_s, answer)
+            answer, lasts_s = await load()
+            if len(self._entries) >= CACHE_MAX:
+                self._entries.clear()
+                self._locks.clear()
+            self._entries[model] = (self._clock() + lasts_s, answer)
             return answer

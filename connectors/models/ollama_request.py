@@ -15,13 +15,13 @@ from typing import Any
 
 import orjson
 
-from loomlog.connectors.models.tool_schema import flattened
+from loomlog.connectors.models.tool_schema import flatten_schema
 from loomlog.connectors.models.wire_format import arguments_for_wire, data_of, text_of, tool_name_for_wire
 from loomlog.connectors.protocols import ModelRequest, ToolSpec
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import Sampling
 
-CHARACTERS_A_TOKEN = 4
+CHARACTERS_PER_TOKEN = 4
 """For the estimate whether a prompt fits; off by up to half for code and for languages other than English."""
 VISION_MODELS = (
     *("llava", "bakllava", "moondream", "minicpm-v", "llama3.2-vision", "llama4", "gemma3", "gemma4", "qwen2.5vl"),
@@ -29,12 +29,12 @@ VISION_MODELS = (
     *("granite3.2-vision", "kimi-k2.5", "gemini-3", "deepseek-ocr", "devstral-small-2"),
 )
 """Beginnings of the names of models with vision in Ollama's library."""
-BLIND_MODELS = ("gemma3:270m", "gemma3:1b")
-LEVELLED_MODELS = ("gpt-oss",)
+MODELS_WITHOUT_VISION = ("gemma3:270m", "gemma3:1b")
+EFFORT_LEVEL_MODELS = ("gpt-oss",)
 """Models that take how much to think instead of whether."""
 
 
-def body(request: ModelRequest, *, thinks: bool = True, num_ctx: int = 0, num_gpu: int = -1) -> dict[str, object]:
+def body(request: ModelRequest, *, can_think: bool = True, num_ctx: int = 0, num_gpu: int = -1) -> dict[str, object]:
     """The body, ready for JSON. `thinks` False leaves thinking out, for models that have none."""
     messages: list[dict[str, Any]] = []
     system = "\n\n".join(block.text for block in request.system if block.text)
@@ -45,8 +45,8 @@ def body(request: ModelRequest, *, thinks: bool = True, num_ctx: int = 0, num_gp
     result: dict[str, object] = {"model": request.model, "messages": messages, "stream": True}
     if request.tools:
         result["tools"] = [_tool(tool) for tool in request.tools]
-    wish = think(request.model, request.effort)
-    if wish is not None and (thinks or wish is False):
+    wish = think_value(request.model, request.effort)
+    if wish is not None and (can_think or wish is False):
         result["think"] = wish
     options = _options(request, num_ctx=num_ctx, num_gpu=num_gpu)
     if options:
@@ -54,29 +54,31 @@ def body(request: ModelRequest, *, thinks: bool = True, num_ctx: int = 0, num_gp
     return result
 
 
-def think(model: str, effort: str) -> bool | str | None:
-    """What `think` is for an effort (runtime parity 2.4); None leaves it to the model."""
+def think_value(model: str, effort: str) -> bool | str | None:
+    """What `think_value` is for an effort (runtime parity 2.4); None leaves it to the model."""
     if effort not in ("low", "medium", "high"):
         return None
-    if bare(model).startswith(LEVELLED_MODELS):
+    if bare_name(model).startswith(EFFORT_LEVEL_MODELS):
         return effort
     return effort != "low"
 
 
-def can_see(model: str, extra: Sequence[str] = ()) -> bool:
+def has_vision(model: str, extra: Sequence[str] = ()) -> bool:
     """Whether a model takes images; `extra` are beginnings of further names."""
-    name = bare(model)
+    name = bare_name(model)
     if name.startswith(tuple(extra)):
         return True
-    return (name.startswith(VISION_MODELS) or "vision" in name or "-vl" in name) and not name.startswith(BLIND_MODELS)
+    return (name.startswith(VISION_MODELS) or "vision" in name or "-vl" in name) and not name.startswith(
+        MODELS_WITHOUT_VISION
+    )
 
 
-def bare(model: str) -> str:
+def bare_name(model: str) -> str:
     """The name in small letters without the owner or the host in front."""
     return model.lower().rpartition("/")[2]
 
 
-def estimated_tokens(request: ModelRequest) -> int:
+def estimate_tokens(request: ModelRequest) -> int:
     """About how many tokens the model has to read: system, conversation and tools; images are left out."""
     total = sum(len(block.text) for block in request.system)
     for message in request.messages:
@@ -86,11 +88,11 @@ def estimated_tokens(request: ModelRequest) -> int:
             elif isinstance(block, ToolUseBlock):
                 total += len(block.input)
     total += sum(len(tool.description) + len(orjson.dumps(tool.input_schema)) for tool in request.tools)
-    return total // CHARACTERS_A_TOKEN
+    return total // CHARACTERS_PER_TOKEN
 
 
 def _tool(tool: ToolSpec) -> dict[str, object]:
-    function = {"name": tool.name, "description": tool.description, "parameters": flattened(tool.input_schema)}
+    function = {"name": tool.name, "description": tool.description, "parameters": flatten_schema(tool.input_schema)}
     return {"type": "function", "function": function}
 
 

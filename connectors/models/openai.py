@@ -11,11 +11,11 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.models import openai_request, untrusted_json
 from loomlog.connectors.models.openai_reply import OpenAiTurn
 from loomlog.connectors.models.openai_request import OPENAI, Dialect
-from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire, bearer
-from loomlog.connectors.models.wire_format import check_key, check_vision, encoded, within
+from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient, bearer_headers
+from loomlog.connectors.models.wire_format import check_key, check_vision, encode_body, restrict_to_capabilities
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 
-WITHOUT_A_LIST = (404, 405)
+NO_MODEL_LIST_STATUSES = (404, 405)
 """How gateways answer GET /models when they only pass turns on."""
 RESET_HEADERS = ("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
 
@@ -43,58 +43,58 @@ class OpenAiModel:
         self.capabilities = capabilities(dialect)
         self._dialect = dialect
         self._api_key = api_key
-        self._wire = Wire(
+        self._client = ProviderClient(
             provider=provider,
             base_url=base_url or dialect.base_url,
-            headers=bearer(api_key),
+            headers=bearer_headers(api_key),
             secret=api_key,
             header_timeout_s=header_timeout_s,
             idle_timeout_s=idle_timeout_s,
             reset_headers=RESET_HEADERS,
         )
-        self._needs_key = self._wire.host == urlsplit(dialect.base_url).hostname
+        self._needs_key = self._client.host == urlsplit(dialect.base_url).hostname
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
-        check_key(self.provider, request.api_key or self._api_key, needed=self._needs_key)
-        wire = self._wire.keyed(request.api_key, bearer(request.api_key))
-        sees = self.capabilities.supports_vision and openai_request.can_see(request.model, self._dialect)
-        check_vision(self.provider, request, can_see=sees)
-        request = within(request, self.capabilities)
+        check_key(self.provider, request.api_key or self._api_key, is_required=self._needs_key)
+        wire = self._client.with_key(request.api_key, bearer_headers(request.api_key))
+        sees = self.capabilities.supports_vision and openai_request.has_vision(request.model, self._dialect)
+        check_vision(self.provider, request, has_vision=sees)
+        request = restrict_to_capabilities(request, self.capabilities)
         streaming = self.capabilities.streaming
         fields = openai_request.body(
             request, self._dialect, parallel=self.capabilities.parallel_tool_calls, streaming=streaming
         )
-        body = encoded(self.provider, fields)
-        turn = OpenAiTurn(self.provider, request, lambda error: wire.failed(error, body))
+        body = encode_body(self.provider, fields)
+        turn = OpenAiTurn(self.provider, request, lambda error: wire.to_error(error, body))
         if not streaming:
-            whole = await wire.post_json("/chat/completions", body, idempotency_key=request.sent_key)
-            for delta in turn.read(untrusted_json.fields(whole)):
+            whole = await wire.post_json("/chat/completions", body, idempotency_key=request.effective_idempotency_key)
+            for delta in turn.add_chunk(untrusted_json.fields(whole)):
                 yield delta
             yield self._reply(turn)
             return
-        events = wire.events("/chat/completions", body, idempotency_key=request.sent_key)
+        events = wire.stream_events("/chat/completions", body, idempotency_key=request.effective_idempotency_key)
         async with aclosing(events):
             async for event in events:
-                for delta in turn.take(event):
+                for delta in turn.add_event(event):
                     yield delta
-                if turn.finished:
-                    yield turn.reply()
-                    await wire.drained(events)
+                if turn.is_finished:
+                    yield turn.build_reply()
+                    await wire.drain(events)
                     return
         yield self._reply(turn)
 
     def _reply(self, turn: OpenAiTurn) -> Reply:
-        if not turn.complete:
+        if not turn.is_complete:
             raise Transient(f"{self.provider}: the answer ended without a finish reason", kind="broken_off")
-        return turn.reply()
+        return turn.build_reply()
 
     async def list_models(self) -> list[str]:
         """The API has no pages. A gateway that has no list at all lists nothing."""
-        check_key(self.provider, self._api_key, needed=self._needs_key)
+        check_key(self.provider, self._api_key, is_required=self._needs_key)
         try:
-            listed = untrusted_json.fields(await self._wire.get_json("/models"))
+            listed = untrusted_json.fields(await self._client.get_json("/models"))
         except Permanent as error:
-            if self._needs_key or error.status not in WITHOUT_A_LIST:
+            if self._needs_key or error.status not in NO_MODEL_LIST_STATUSES:
                 raise
             return []
         names = [
@@ -105,15 +105,15 @@ class OpenAiModel:
 
     async def probe(self) -> None:
         """A gateway that has no list of models has answered all the same."""
-        check_key(self.provider, self._api_key, needed=self._needs_key)
+        check_key(self.provider, self._api_key, is_required=self._needs_key)
         try:
-            await self._wire.probe("/models")
+            await self._client.probe("/models")
         except Permanent as error:
-            if self._needs_key or error.status not in WITHOUT_A_LIST:
+            if self._needs_key or error.status not in NO_MODEL_LIST_STATUSES:
                 raise
 
     async def close(self) -> None:
-        await self._wire.close()
+        await self._client.close()
 
 
 def capabilities(dialect: Dialect) -> Capabilities:

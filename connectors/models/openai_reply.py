@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models import untrusted_json
-from loomlog.connectors.models.coalescing import Coalescing
+from loomlog.connectors.models.coalescing import TextCoalescer
 from loomlog.connectors.models.sse import ServerEvent
-from loomlog.connectors.models.wire_format import settled
+from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
 
@@ -30,7 +30,7 @@ STOP_REASONS = {
     "length": "max_tokens",
 }
 """Any other is the end of a complete message, so it counts as end_turn; the failures below are none."""
-BROKEN_OFF = frozenset({"error", "insufficient_system_resource", "engine_overloaded", "network_error"})
+BROKEN_OFF_REASONS = frozenset({"error", "insufficient_system_resource", "engine_overloaded", "network_error"})
 """Finish reasons by which gateways and DeepSeek say that they could not go on."""
 TEXT_PARTS = {"": "text", "text": "text", "output_text": "text", "refusal": "refusal"}
 """Types of parts that are said, and where their text is. Others are thoughts, images and what is still to come."""
@@ -38,7 +38,7 @@ DONE = b"[DONE]"
 
 
 @dataclass(slots=True)
-class _Call:
+class _PartialCall:
     call_id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
@@ -47,55 +47,55 @@ class _Call:
 class OpenAiTurn:
     """One answer being received. `failed` makes the failure of an error object inside the stream."""
 
-    def __init__(self, provider: str, request: ModelRequest, failed: Callable[[object], OutsideError]) -> None:
-        self.finished = False
+    def __init__(self, provider: str, request: ModelRequest, to_error: Callable[[object], ConnectorError]) -> None:
+        self.is_finished = False
         self._provider = provider
         self._request = request
-        self._failed = failed
-        self._calls: list[_Call] = []
-        self._slots: dict[int, _Call] = {}
+        self._to_error = to_error
+        self._calls: list[_PartialCall] = []
+        self._calls_by_index: dict[int, _PartialCall] = {}
         self._text: list[str] = []
-        self._shown = Coalescing()
+        self._coalescer = TextCoalescer()
         self._reasoning: list[str] = []
         self._usage = Usage()
         self._finish_reason = ""
         self._model = ""
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """A finish reason came: if the stream ends cleanly now, nothing is missing."""
         return bool(self._finish_reason)
 
-    def take(self, event: ServerEvent) -> Sequence[TextDelta]:
+    def add_event(self, event: ServerEvent) -> Sequence[TextDelta]:
         """The deltas in one event. Raises Transient or Permanent."""
         if event.data.strip() == DONE:
-            if not self.complete:
+            if not self.is_complete:
                 raise Transient(f"{self._provider}: the stream ended without a finish reason", kind="broken_off")
-            self.finished = True
+            self.is_finished = True
             return ()
         if not event.data.strip():
             return ()  # an empty data line is some gateway's keep-alive
         chunk = untrusted_json.frame(self._provider, event)
         if event.name == "error":
-            raise self._failed(chunk.get("error") or chunk)
-        return self.read(chunk)
+            raise self._to_error(chunk.get("error") or chunk)
+        return self.add_chunk(chunk)
 
-    def read(self, chunk: Mapping[str, Any]) -> Sequence[TextDelta]:
+    def add_chunk(self, chunk: Mapping[str, Any]) -> Sequence[TextDelta]:
         """The deltas in one chunk, or in a whole answer. Raises Transient or Permanent."""
         if chunk.get("error") or chunk.get("object") == "error":
-            raise self._failed(chunk.get("error") or chunk)
+            raise self._to_error(chunk.get("error") or chunk)
         self._model = untrusted_json.text(chunk.get("model")) or self._model
         if isinstance(chunk.get("usage"), dict):
             # Each says the whole, and one of zeros leaves out what was said before.
-            counted = _usage(chunk["usage"])
+            counted = _parse_usage(chunk["usage"])
             self._usage = counted if counted != Usage() else self._usage
         deltas: list[TextDelta] = []
         for choice in untrusted_json.items(chunk.get("choices")):
             if untrusted_json.count(untrusted_json.fields(choice).get("index")) == 0:
-                deltas += self._choice(untrusted_json.fields(choice))
+                deltas += self._add_choice(untrusted_json.fields(choice))
         return deltas
 
-    def reply(self) -> Reply:
+    def build_reply(self) -> Reply:
         """The whole turn. Raises Permanent(refused) for filtered content, Transient when the provider gave up."""
         if self._finish_reason == "content_filter":
             raise Permanent(
@@ -103,13 +103,13 @@ class OpenAiTurn:
                 " (finish_reason content_filter)",
                 kind="refused",
             )
-        if self._finish_reason in BROKEN_OFF:
+        if self._finish_reason in BROKEN_OFF_REASONS:
             raise Transient(
                 f"{self._provider}: the provider gave up in the answer (finish_reason {self._finish_reason})",
                 kind="unavailable",
             )
         called = [ToolCall(id=c.call_id, name=c.name, input="".join(c.arguments)) for c in self._calls]
-        calls, stop_reason = settled(called, STOP_REASONS.get(self._finish_reason, "end_turn"), self._request)
+        calls, stop_reason = normalise_calls(called, STOP_REASONS.get(self._finish_reason, "end_turn"), self._request)
         return Reply(
             text="".join(self._text),
             tool_calls=calls,
@@ -119,33 +119,33 @@ class OpenAiTurn:
             model=self._model,
         )
 
-    def _choice(self, choice: Any) -> list[TextDelta]:
+    def _add_choice(self, choice: Any) -> list[TextDelta]:
         delta = untrusted_json.fields(choice.get("delta")) or untrusted_json.fields(choice.get("message"))
         deltas: list[TextDelta] = []
         reasoning = untrusted_json.text(delta.get("reasoning_content")) or untrusted_json.text(delta.get("reasoning"))
         if reasoning:
-            deltas += self._rest()
+            deltas += self._flush()
             self._reasoning.append(reasoning)
             deltas.append(TextDelta(text=reasoning, thinking=True))
         # A refusal is what the model says instead of content; the caller must see it.
-        for said in (_said(delta.get("content")), untrusted_json.text(delta.get("refusal"))):
+        for said in (_content_text(delta.get("content")), untrusted_json.text(delta.get("refusal"))):
             if said:
                 self._text.append(said)
-                if shown := self._shown.add(said):
+                if shown := self._coalescer.add(said):
                     deltas.append(TextDelta(text=shown))
         for piece in untrusted_json.items(delta.get("tool_calls")):
-            deltas += self._rest()
-            self._call(untrusted_json.fields(piece))
+            deltas += self._flush()
+            self._add_call_piece(untrusted_json.fields(piece))
         self._finish_reason = untrusted_json.text(choice.get("finish_reason")) or self._finish_reason
-        return deltas + self._rest() if self._finish_reason else deltas
+        return deltas + self._flush() if self._finish_reason else deltas
 
-    def _rest(self) -> list[TextDelta]:
-        rest = self._shown.rest()
+    def _flush(self) -> list[TextDelta]:
+        rest = self._coalescer.flush()
         return [TextDelta(text=rest)] if rest else []
 
-    def _call(self, piece: Any) -> None:
+    def _add_call_piece(self, piece: Any) -> None:
         function = untrusted_json.fields(piece.get("function"))
-        call = self._slot(
+        call = self._find_call(
             piece.get("index"), untrusted_json.text(piece.get("id")), untrusted_json.text(function.get("name"))
         )
         arguments = function.get("arguments")
@@ -153,42 +153,42 @@ class OpenAiTurn:
             untrusted_json.encode(arguments) if isinstance(arguments, dict) else untrusted_json.text(arguments)
         )
 
-    def _slot(self, index: object, call_id: str, name: str) -> _Call:
+    def _find_call(self, index: object, call_id: str, name: str) -> _PartialCall:
         """The call a piece belongs to. A name together with another id than the slot's begins a new call, because
         some servers give every call of an answer the index 0."""
-        known: _Call | None = None
+        known: _PartialCall | None = None
         if isinstance(index, int):
-            known = self._slots.get(index)
+            known = self._calls_by_index.get(index)
         elif self._calls:
             last = self._calls[-1]
             continues = call_id == last.call_id if call_id else not name
             known = last if continues else None
         if known is None or (call_id and name and known.call_id and known.call_id != call_id):
-            known = _Call(call_id=call_id, name=name)
+            known = _PartialCall(call_id=call_id, name=name)
             self._calls.append(known)
             if isinstance(index, int):
-                self._slots[index] = known
+                self._calls_by_index[index] = known
             return known
         known.call_id = known.call_id or call_id
         known.name = known.name or name
         return known
 
 
-def _said(content: object) -> str:
+def _content_text(content: object) -> str:
     """The text, or that of a list of parts."""
     if not isinstance(content, list):
         return untrusted_json.text(content)
-    return "".join([_part(part) for part in content])
+    return "".join([_part_text(part) for part in content])
 
 
-def _part(part: object) -> str:
+def _part_text(part: object) -> str:
     if isinstance(part, str):
         return part
     fields = untrusted_json.fields(part)
     return untrusted_json.text(fields.get(TEXT_PARTS.get(untrusted_json.text(fields.get("type")), "")))
 
 
-def _usage(usage: Any) -> Usage:
+def _parse_usage(usage: Any) -> Usage:
     """Cached prompt tokens are inside prompt_tokens here and beside them in ours."""
     prompt = untrusted_json.count(usage.get("prompt_tokens"))
     details = untrusted_json.fields(usage.get("prompt_tokens_details"))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loomlog.connectors.models.tool_schema import flattened
+from loomlog.connectors.models.tool_schema import flatten_schema
 from loomlog.connectors.models.wire_format import (
     arguments_for_wire,
     call_id_for_wire,
@@ -30,7 +30,7 @@ from loomlog.schemas.generated.values import Sampling
 MAX_STOPS = 4
 """The API refuses more; ours allows 8, the first ones count."""
 REASONING_FAMILIES = ("gpt-5", "o1", "o3", "o4", "o5")
-_BLIND = re.compile(
+_WITHOUT_VISION = re.compile(
     r"gpt-3\.5|gpt-4(-32k|-turbo-preview|-0314|-0613|-1106|-0125)?(-preview|-0314|-0613)?\Z|o1-(mini|preview)|o3-mini"
 )
 
@@ -51,7 +51,7 @@ class Dialect:
     """Takes `thinking: {"type": "disabled"}`."""
     effort_models: tuple[str, ...] = REASONING_FAMILIES
     """Prefixes or, beginning with "*", parts of the names that take reasoning_effort."""
-    bounds_completion: tuple[str, ...] = REASONING_FAMILIES
+    max_completion_tokens_models: tuple[str, ...] = REASONING_FAMILIES
     """The same for names that take max_completion_tokens and no sampling."""
 
 
@@ -72,27 +72,27 @@ def body(
         result["tools"] = [_tool(tool) for tool in request.tools]
         if not parallel:
             result["parallel_tool_calls"] = False
-    reasoning = named(request.model, dialect.bounds_completion)
+    reasoning = matches_name(request.model, dialect.max_completion_tokens_models)
     if request.max_tokens:
         result["max_completion_tokens" if reasoning else "max_tokens"] = request.max_tokens
     if dialect.switches_thinking and _called_without_reasoning(request.messages):
         result["thinking"] = {"type": "disabled"}
-    elif request.effort and named(request.model, dialect.effort_models) and "chat" not in request.model:
+    elif request.effort and matches_name(request.model, dialect.effort_models) and "chat" not in request.model:
         result["reasoning_effort"] = request.effort
     if request.sampling is not None:
         result.update(_sampling(request.sampling, reasoning=reasoning and "chat" not in request.model))
     return result
 
 
-def named(model: str, patterns: Sequence[str]) -> bool:
+def matches_name(model: str, patterns: Sequence[str]) -> bool:
     """Whether the name, without a gateway's "vendor/" in front, begins with a pattern or holds a "*" one's rest."""
     name = model.lower().rpartition("/")[2]
     return any(pattern[1:] in name if pattern.startswith("*") else name.startswith(pattern) for pattern in patterns)
 
 
-def can_see(model: str, dialect: Dialect) -> bool:
+def has_vision(model: str, dialect: Dialect) -> bool:
     """Whether a model takes images: not the first generations and not the small reasoning ones."""
-    return dialect.supports_vision and not _BLIND.match(model.lower().rpartition("/")[2])
+    return dialect.supports_vision and not _WITHOUT_VISION.match(model.lower().rpartition("/")[2])
 
 
 def _system(blocks: Sequence[SystemBlock]) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def _system(blocks: Sequence[SystemBlock]) -> list[dict[str, Any]]:
 
 
 def _tool(tool: ToolSpec) -> dict[str, object]:
-    function = {"name": tool.name, "description": tool.description, "parameters": flattened(tool.input_schema)}
+    function = {"name": tool.name, "description": tool.description, "parameters": flatten_schema(tool.input_schema)}
     return {"type": "function", "function": function}
 
 
@@ -144,12 +144,12 @@ def _assistant(message: Message, dialect: Dialect) -> list[dict[str, Any]]:
     result: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
     if calls:
         result["tool_calls"] = calls
-    if dialect.echoes_reasoning and _own_reasoning(message):
+    if dialect.echoes_reasoning and _has_own_reasoning(message):
         result["reasoning_content"] = message.reasoning
     return [result]
 
 
-def _own_reasoning(message: Message) -> bool:
+def _has_own_reasoning(message: Message) -> bool:
     """Reasoning with a signature is another provider's and means nothing here."""
     return bool(message.reasoning) and not message.reasoning_signature
 
@@ -158,7 +158,7 @@ def _called_without_reasoning(messages: Sequence[Message]) -> bool:
     """Whether an assistant message called tools without reasoning: a thinking model refuses such a conversation."""
     return any(
         message.role == "assistant"
-        and not _own_reasoning(message)
+        and not _has_own_reasoning(message)
         and any(isinstance(block, ToolUseBlock) for block in message.blocks)
         for message in messages
     )

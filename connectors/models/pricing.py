@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from loomlog.schemas.generated.values import Usage
 
-TOKENS_OF_A_PRICE = 1_000_000
+TOKENS_PER_PRICE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,4 +33,4 @@ def cost_micros(price: Price, usage: Usage) -> int:
         + usage.cache_read_input_tokens * price.cache_read
     )
     assert scaled >= 0, f"a negative price or token count: {price} {usage}"
-    return (2 * scaled + TOKENS_OF_A_PRICE) // (2 * TOKENS_OF_A_PRICE)
+    return (2 * scaled + TOKENS_PER_PRICE) // (2 * TOKENS_PER_PRICE)

@@ -53,7 +53,7 @@ class SseParser:
         events: list[ServerEvent] = []
         for piece in chunk.splitlines(keepends=True):
             self._after_cr = False
-            self._grow(len(piece))
+            self._add_size(len(piece))
             if piece[-1:] == b"\n":
                 self._line.append(piece[: -2 if piece[-2:-1] == b"\r" else -1])
             elif piece[-1:] == b"\r":
@@ -64,17 +64,17 @@ class SseParser:
                 break
             line = b"".join(self._line)
             self._line.clear()
-            event = self._take(line)
+            event = self._take_line(line)
             if event is not None:
                 events.append(event)
         return events
 
-    def _grow(self, size: int) -> None:
+    def _add_size(self, size: int) -> None:
         self._size += size
         if self._size > self._max_frame_bytes:
             raise FrameTooLarge(f"an event of more than {self._max_frame_bytes} bytes")
 
-    def _take(self, line: bytes) -> ServerEvent | None:
+    def _take_line(self, line: bytes) -> ServerEvent | None:
         if self._at_start:
             self._at_start = False
             line = line.removeprefix(BYTE_ORDER_MARK)

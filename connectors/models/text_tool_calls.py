@@ -30,14 +30,14 @@ _DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenCall:
+class TextToolCall:
     """A recovered call; `arguments` is JSON text."""
 
     name: str
     arguments: str
 
 
-class Held:
+class HeldText:
     """The text of an answer, split into what may be shown at once and what may yet be a call."""
 
     def __init__(self, tools: Collection[str]) -> None:
@@ -56,26 +56,26 @@ class Held:
         self._size += len(text)
         if self._size > MAX_HELD_CHARACTERS:
             self._has_begun = False
-            return self._show(self._size)
+            return self._release(self._size)
         if self._has_begun:
             return ""
-        start, self._has_begun = _beginning(self._held(), at_start=not self._has_shown)
-        return self._show(start)
+        start, self._has_begun = _find_call_start(self._join_pieces(), is_at_start=not self._has_shown)
+        return self._release(start)
 
-    def end(self, *, called: bool) -> tuple[str, list[WrittenCall]]:
+    def finish(self, *, has_calls: bool) -> tuple[str, list[TextToolCall]]:
         """The rest to show, or the calls it was. A model that has `called` in earnest wrote a text beside it."""
-        held = self._held()
+        held = self._join_pieces()
         self._pieces.clear()
-        calls = [] if called else calls_in(held, self._tools)
+        calls = [] if has_calls else parse_calls(held, self._tools)
         return ("", calls) if calls else (held, [])
 
-    def _held(self) -> str:
+    def _join_pieces(self) -> str:
         held = "".join(self._pieces)
         self._pieces[:] = [held]
         return held
 
-    def _show(self, size: int) -> str:
-        held = self._held()
+    def _release(self, size: int) -> str:
+        held = self._join_pieces()
         shown, rest = held[:size], held[size:]
         self._pieces[:] = [rest]
         self._size = len(rest)
@@ -83,12 +83,12 @@ class Held:
         return shown
 
 
-def calls_in(text: str, tools: Collection[str]) -> list[WrittenCall]:
+def parse_calls(text: str, tools: Collection[str]) -> list[TextToolCall]:
     """The calls that a text consists of; none when any of it is something else."""
     text = text.strip()
     if fenced := _FENCE.match(text):
         text = fenced[1]
-    calls: list[WrittenCall] = []
+    calls: list[TextToolCall] = []
     while text:
         opening = _OPENING.match(text)
         if opening:
@@ -101,14 +101,14 @@ def calls_in(text: str, tools: Collection[str]) -> list[WrittenCall]:
         if opening:
             text = text.removeprefix(f"</{opening[1]}>").lstrip()
         for entry in value if isinstance(value, list) else [value]:
-            call = _call(untrusted_json.fields(entry), tools)
+            call = _parse_call(untrusted_json.fields(entry), tools)
             if call is None:
                 return []
             calls.append(call)
     return calls
 
 
-def _call(value: Any, tools: Collection[str]) -> WrittenCall | None:
+def _parse_call(value: Any, tools: Collection[str]) -> TextToolCall | None:
     nested = untrusted_json.fields(value.get("function"))
     holder = nested or value
     name = (
@@ -127,31 +127,31 @@ def _call(value: Any, tools: Collection[str]) -> WrittenCall | None:
                 return None
         if isinstance(arguments, dict):
             try:
-                return WrittenCall(name=name, arguments=untrusted_json.encode(arguments))
+                return TextToolCall(name=name, arguments=untrusted_json.encode(arguments))
             except TypeError:
                 return None  # half an emoji, or a number of more than 64 bits
-    return WrittenCall(name=name, arguments="{}") if nested or set(value) <= {"name", "type"} else None
+    return TextToolCall(name=name, arguments="{}") if nested or set(value) <= {"name", "type"} else None
 
 
-def _beginning(text: str, *, at_start: bool) -> tuple[int, bool]:
+def _find_call_start(text: str, *, is_at_start: bool) -> tuple[int, bool]:
     """Where the part begins that may be a call (the length of the text when there is none), and whether it has so much
     of its beginning already that more text cannot change it."""
     stripped = text.lstrip()
-    if at_start:
+    if is_at_start:
         if not stripped:
             return 0, False
         if stripped.startswith(("{", *_FENCE_STARTS)):
             return 0, True
-        if _may_become(stripped, _FENCE_STARTS):
+        if _is_prefix_of_any(stripped, _FENCE_STARTS):
             return 0, False
     if opening := _OPENING.search(text):
         return opening.start(), True
     last = text.rfind("<")
-    if last >= 0 and _may_become(text[last:], _STARTS):
+    if last >= 0 and _is_prefix_of_any(text[last:], _STARTS):
         return last, False
     return len(text), False
 
 
-def _may_become(text: str, starts: Collection[str]) -> bool:
+def _is_prefix_of_any(text: str, starts: Collection[str]) -> bool:
     """Whether the text is the beginning of one of these."""
     return any(start.startswith(text) for start in starts)

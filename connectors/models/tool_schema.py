@@ -17,12 +17,12 @@ from loomlog.connectors.models import untrusted_json
 COMBINERS = ("oneOf", "anyOf", "allOf")
 
 
-def flattened(schema: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema as one object with `type` and `properties`; a schema without alternatives keeps all its words."""
     flat = {word: value for word, value in schema.items() if word not in (*COMBINERS, "$ref")}
     flat["type"] = "object"
     forms, required = _merge(schema, schema, set())
-    flat["properties"] = {name: _either(variants) for name, variants in forms.items()}
+    flat["properties"] = {name: _any_of(variants) for name, variants in forms.items()}
     if required:
         flat["required"] = required
     else:
@@ -42,7 +42,7 @@ def _merge(
         name: [form] for name, form in untrusted_json.fields(schema.get("properties")).items()
     }
     required = [name for name in untrusted_json.items(schema.get("required")) if isinstance(name, str)]
-    merged = [("allOf", [_merge(_target(schema, root), root, seen)])] if "$ref" in schema else []
+    merged = [("allOf", [_merge(_resolve_reference(schema, root), root, seen)])] if "$ref" in schema else []
     for combiner in COMBINERS:
         branches = [untrusted_json.fields(branch) for branch in untrusted_json.items(schema.get(combiner))]
         if branches:
@@ -59,7 +59,7 @@ def _merge(
     return forms, required
 
 
-def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a local reference (#/$defs/Name) points to; an empty schema for any other."""
     path = untrusted_json.text(schema.get("$ref"))
     if not path.startswith("#/"):
@@ -70,5 +70,5 @@ def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, 
     return found
 
 
-def _either(variants: list[Any]) -> Any:
+def _any_of(variants: list[Any]) -> Any:
     return variants[0] if len(variants) == 1 else {"anyOf": variants}

@@ -2,8 +2,8 @@
 
 Routing asks it about models it may go to (an image in the conversation and a target that cannot see do not fit), and
 the drivers ask the same functions before a request is sent, so the two cannot disagree. A name tells enough, because
-the wires do not say more before they fail; where the configuration says something about a provider, `sees` puts that
-on top.
+the wires do not say more before they fail; where the configuration says something about a provider,
+`provider_supports_vision` puts that on top.
 
 A *thinking model* is here one that demands its own reasoning in the history and refuses a conversation that another
 model began. It has a sibling that does not think, and only its driver declares such models (runtime parity 1.9).
@@ -26,10 +26,10 @@ from loomlog.connectors.models import (
 )
 from loomlog.connectors.models.mock import model as mock_model
 from loomlog.connectors.models.openai_request import OPENAI
-from loomlog.connectors.models.openai_request import can_see as openai_sees
+from loomlog.connectors.models.openai_request import has_vision as openai_sees
 from loomlog.connectors.protocols import Capabilities
 
-NOTHING_KNOWN = Capabilities(supports_vision=False)
+UNKNOWN_CAPABILITIES = Capabilities(supports_vision=False)
 _CAPABILITIES: Mapping[str, Callable[[Mapping[str, object]], Capabilities]] = {
     "anthropic": lambda options: anthropic.CAPABILITIES,
     "openai": lambda options: openai.capabilities(OPENAI),
@@ -39,12 +39,12 @@ _CAPABILITIES: Mapping[str, Callable[[Mapping[str, object]], Capabilities]] = {
     "mock": lambda options: mock_model.CAPABILITIES,
     "code-js": lambda options: code_js.CAPABILITIES,
 }
-_SEES: Mapping[str, Callable[[str, Mapping[str, object]], bool]] = {
-    "anthropic": lambda model, options: anthropic.can_see(model),
+_HAS_VISION: Mapping[str, Callable[[str, Mapping[str, object]], bool]] = {
+    "anthropic": lambda model, options: anthropic.has_vision(model),
     "openai": lambda model, options: openai_sees(model, OPENAI),
     "deepseek": lambda model, options: False,
-    "gemini": lambda model, options: gemini_request.can_see(model),
-    "ollama": lambda model, options: ollama_request.can_see(model, vision_models(options)),
+    "gemini": lambda model, options: gemini_request.has_vision(model),
+    "ollama": lambda model, options: ollama_request.has_vision(model, vision_models(options)),
     "mock": lambda model, options: True,
     "code-js": lambda model, options: False,
 }
@@ -55,16 +55,18 @@ _NO_CHANGES: Mapping[str, bool | int] = {}
 def capabilities_of(driver: str, options: Mapping[str, object] = _NO_OPTIONS) -> Capabilities:
     """Of a driver as it is built, before what the configuration changes; nothing for an unknown one."""
     known = _CAPABILITIES.get(driver)
-    return known(options) if known else NOTHING_KNOWN
+    return known(options) if known else UNKNOWN_CAPABILITIES
 
 
 def supports_vision(driver: str, model: str, options: Mapping[str, object] = _NO_OPTIONS) -> bool:
     """Whether a model of a driver takes images. `options` are the provider's (Ollama's `vision_models`)."""
-    asked = _SEES.get(driver)
+    asked = _HAS_VISION.get(driver)
     return asked is not None and asked(model, options)
 
 
-def sees(driver: str, model: str, options: Mapping[str, object], changes: Mapping[str, bool | int]) -> bool:
+def provider_supports_vision(
+    driver: str, model: str, options: Mapping[str, object], changes: Mapping[str, bool | int]
+) -> bool:
     """The same for a configured provider: `changes` is what its file says about capabilities. The provider and the
     model must both see."""
     provider_sees = changes.get("supports_vision", capabilities_of(driver, options).supports_vision)

@@ -29,9 +29,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models import failures, untrusted_json
-from loomlog.connectors.models.connections import Connections
+from loomlog.connectors.models.connections import PooledTransport
 from loomlog.connectors.models.json_lines import json_lines
 from loomlog.connectors.models.sse import MAX_FRAME_BYTES, FrameTooLarge, ServerEvent, server_events
 
@@ -43,23 +43,23 @@ CONNECT_TIMEOUT_S = 10.0
 KEEPALIVE_S = 30.0
 """Longer than most tools take, so the next turn of a run finds its connection; shorter than the 60 s at which load
 balancers close idle ones, because a turn sent into a closing connection fails."""
-MAX_ANSWER_BYTES = 64 << 20
+MAX_RESPONSE_BYTES = 64 << 20
 """The longest answers (128k tokens) with some 350 bytes of frame around each token are 45 MB."""
 MAX_JSON_BYTES = 8 << 20
 """A list of models; the largest known gateway's is under 1 MB."""
 MAX_ERROR_BYTES = 64 << 10
 """Of an error body this much is read; the explanation stands at its beginning."""
-ERROR_BODY_S = 5.0
+ERROR_BODY_TIMEOUT_S = 5.0
 """The explanation of a failure is not waited for any longer."""
-PROBE_S = 10.0
+PROBE_TIMEOUT_S = 10.0
 """A provider that does not answer a small question within this is not there for a turn either."""
-DRAIN_S = 0.25
+DRAIN_TIMEOUT_S = 0.25
 """How long the end of a finished answer is waited for, so that its connection can be used again."""
 NO_HEADERS: Mapping[str, str] = {}
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]*\Z")
 
 
-class Wire:
+class ProviderClient:
     """The connections to one provider. Opens nothing until the first call; `close` ends it.
 
     `secret` is what must not appear in any message. `reset_headers` name rate limit headers that hold durations.
@@ -77,8 +77,8 @@ class Wire:
         header_timeout_s: float = HEADER_TIMEOUT_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         reset_headers: tuple[str, ...] = (),
-        lines: bool = False,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        is_ndjson: bool = False,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
         max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
         _check_base_url(provider, base_url)
@@ -92,21 +92,21 @@ class Wire:
         self._header_timeout_s = header_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._reset_headers = reset_headers
-        self._lines = lines
-        self._max_answer_bytes = max_answer_bytes
+        self._is_ndjson = is_ndjson
+        self._max_response_bytes = max_response_bytes
         self._max_frame_bytes = max_frame_bytes
         self._client = httpx.AsyncClient(
             # identity: a compressing proxy would hold text back to fill its window
             headers={"user-agent": "loomlog", "accept-encoding": "identity", **headers},
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, header_timeout_s)),
-            transport=Connections(verify=_trusted(), keepalive_s=KEEPALIVE_S),
+            transport=PooledTransport(verify=_ssl_context(), keepalive_s=KEEPALIVE_S),
             follow_redirects=False,
             trust_env=False,
         )
         # No cookies: they would tie the runs of different tenants together at the provider.
         self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
-    def keyed(self, key: str, headers: Mapping[str, str]) -> "Wire":
+    def with_key(self, key: str, headers: Mapping[str, str]) -> "ProviderClient":
         """The same connections for calls with another key, sent in these headers; for an empty one this wire.
 
         Raises Permanent(invalid) for a key that cannot be sent.
@@ -119,16 +119,16 @@ class Wire:
         keyed._key_headers = headers
         return keyed
 
-    async def events(self, path: str, body: bytes, *, idempotency_key: str = "") -> AsyncGenerator[ServerEvent]:
+    async def stream_events(self, path: str, body: bytes, *, idempotency_key: str = "") -> AsyncGenerator[ServerEvent]:
         """POST the JSON body and give the events of the answer. Leaving it closes the connection.
 
         Neither API documents the idempotency key; gateways in front of them do honour it, and others ignore it.
         """
-        accept = "application/x-ndjson" if self._lines else "text/event-stream"
-        async with self._answer("POST", path, body, _posting(accept, idempotency_key)) as response:
-            await self._check_type(response, body)
-            framed = json_lines if self._lines else server_events
-            events = framed(self._chunks(response, self._max_answer_bytes), self._max_frame_bytes)
+        accept = "application/x-ndjson" if self._is_ndjson else "text/event-stream"
+        async with self._open_response("POST", path, body, _post_headers(accept, idempotency_key)) as response:
+            await self._check_content_type(response, body)
+            framed = json_lines if self._is_ndjson else server_events
+            events = framed(self._read_chunks(response, self._max_response_bytes), self._max_frame_bytes)
             async with aclosing(events):
                 try:
                     async for event in events:
@@ -136,37 +136,39 @@ class Wire:
                 except FrameTooLarge as error:
                     raise Transient(f"{self.provider}: the stream held {error}", kind="broken_off") from error
 
-    async def drained(self, events: AsyncGenerator[ServerEvent]) -> None:
+    async def drain(self, events: AsyncGenerator[ServerEvent]) -> None:
         """Read the rest of an answer whose last event was seen, so that its connection returns to the pool.
 
         Gives up after DRAIN_S and ignores failures: the turn is complete.
         """
         try:
-            async with asyncio.timeout(DRAIN_S):
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
                 async for _ in events:
                     pass
-        except (TimeoutError, OutsideError):
+        except (TimeoutError, ConnectorError):
             pass
 
     async def get_json(self, path: str) -> Any:
         """The JSON answer to a GET."""
-        return await self._document("GET", path, b"", {"accept": "application/json"})
+        return await self._request_json("GET", path, b"", {"accept": "application/json"})
 
     async def post_json(self, path: str, body: bytes, *, idempotency_key: str = "") -> Any:
         """The JSON answer to a POST of JSON."""
-        return await self._document("POST", path, body, _posting("application/json", idempotency_key))
+        return await self._request_json("POST", path, body, _post_headers("application/json", idempotency_key))
 
     async def probe(self, path: str) -> None:
         """Returns when a GET is answered with JSON within PROBE_S."""
         try:
-            async with asyncio.timeout(PROBE_S):
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
                 await self.get_json(path)
         except TimeoutError as error:
-            raise Transient(f"{self.provider}: no answer to GET {path} within {PROBE_S:g} s", kind="timeout") from error
+            raise Transient(
+                f"{self.provider}: no answer to GET {path} within {PROBE_TIMEOUT_S:g} s", kind="timeout"
+            ) from error
 
-    async def _document(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Any:
-        async with self._answer(method, path, body, headers) as response:
-            whole = await self._whole(response, MAX_JSON_BYTES)
+    async def _request_json(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Any:
+        async with self._open_response(method, path, body, headers) as response:
+            whole = await self._read_all(response, MAX_JSON_BYTES)
         try:
             return untrusted_json.decode(whole)
         except ValueError as error:
@@ -174,23 +176,23 @@ class Wire:
                 f"{self.provider}: {method} {path} gave {len(whole)} bytes that are not JSON", kind="unavailable"
             ) from error
 
-    def failed(self, error: object, sent: bytes) -> OutsideError:
+    def to_error(self, error: object, request_body: bytes) -> ConnectorError:
         """The failure an error object inside a stream is."""
-        return failures.from_error_object(self.provider, error, secret=self._secret, sent=sent)
+        return failures.from_error_object(self.provider, error, secret=self._secret, request_body=request_body)
 
     async def close(self) -> None:
-        with self._translated("closing", streaming=True):
+        with self._translate_errors("closing", is_streaming=True):
             await self._client.aclose()
 
     @asynccontextmanager
-    async def _answer(
+    async def _open_response(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> AsyncIterator[httpx.Response]:
         """The answer once its headers are there and say success; closed afterwards in every case."""
         if self._client.is_closed:
             raise Transient(f"{self.provider}: the driver is closed; no call can begin", kind="unavailable")
-        connecting = Connecting()
-        with self._translated(f"{method} {path}", streaming=False, connecting=connecting):
+        connecting = ConnectTrace()
+        with self._translate_errors(f"{method} {path}", is_streaming=False, connect_trace=connecting):
             request = self._client.build_request(
                 method,
                 self._base_url + path,
@@ -207,18 +209,18 @@ class Wire:
                 ) from error
         try:
             if response.status_code // 100 != 2:
-                raise await self._failure(response, body)
+                raise await self._status_error(response, body)
             yield response
         finally:
-            with self._translated("closing the answer", streaming=True):
+            with self._translate_errors("closing the answer", is_streaming=True):
                 await response.aclose()
 
-    async def _chunks(self, response: httpx.Response, limit: int) -> AsyncGenerator[bytes]:
+    async def _read_chunks(self, response: httpx.Response, limit: int) -> AsyncGenerator[bytes]:
         """The body in the pieces it arrives in, bounded in silence and in size."""
         total = 0
-        async with aclosing(_generator(response.aiter_bytes())) as pieces:
+        async with aclosing(_as_generator(response.aiter_bytes())) as pieces:
             while True:
-                with self._translated("the answer broke off", streaming=True):
+                with self._translate_errors("the answer broke off", is_streaming=True):
                     try:
                         async with asyncio.timeout(self._idle_timeout_s):
                             piece = await anext(pieces)
@@ -237,43 +239,46 @@ class Wire:
                     )
                 yield piece
 
-    async def _whole(self, response: httpx.Response, limit: int) -> bytes:
-        async with aclosing(self._chunks(response, limit)) as chunks:
+    async def _read_all(self, response: httpx.Response, limit: int) -> bytes:
+        async with aclosing(self._read_chunks(response, limit)) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
-    async def _failure(self, response: httpx.Response, sent: bytes) -> OutsideError:
+    async def _status_error(self, response: httpx.Response, request_body: bytes) -> ConnectorError:
         return failures.from_status(
             self.provider,
             response.status_code,
-            await self._beginning(response),
+            await self._read_error_body(response),
             headers=response.headers,
             now_s=time.time(),
             secret=self._secret,
-            sent=sent,
+            request_body=request_body,
             reset_headers=self._reset_headers,
         )
 
-    async def _beginning(self, response: httpx.Response) -> bytes:
+    async def _read_error_body(self, response: httpx.Response) -> bytes:
         """What can be had of a body that explains a failure. The status already says what matters, so a body that is
         too long, too slow or breaks off is used as far as it came."""
         body = bytearray()
         try:
-            async with asyncio.timeout(ERROR_BODY_S), aclosing(self._chunks(response, MAX_ERROR_BYTES)) as chunks:
+            async with (
+                asyncio.timeout(ERROR_BODY_TIMEOUT_S),
+                aclosing(self._read_chunks(response, MAX_ERROR_BYTES)) as chunks,
+            ):
                 async for chunk in chunks:
                     body += chunk
-        except (TimeoutError, OutsideError):
+        except (TimeoutError, ConnectorError):
             pass
         return bytes(body)
 
-    async def _check_type(self, response: httpx.Response, sent: bytes) -> None:
+    async def _check_content_type(self, response: httpx.Response, request_body: bytes) -> None:
         """Refuse what is surely no event stream; servers that name none, or text/plain, do send events."""
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         status = response.status_code
-        if media_type == "application/json" and not self._lines:  # one document is a line as well
-            body = await self._beginning(response)
+        if media_type == "application/json" and not self._is_ndjson:  # one document is a line as well
+            body = await self._read_error_body(response)
             if b'"error"' in body:
                 with suppress(ValueError):
-                    raise self.failed(untrusted_json.fields(untrusted_json.decode(body)).get("error"), sent)
+                    raise self.to_error(untrusted_json.fields(untrusted_json.decode(body)).get("error"), request_body)
             raise Permanent(
                 f"{self.provider} {status}: answered with one JSON document where an event stream was asked for;"
                 " the server does not stream (the driver openai can do without: capabilities.streaming false)",
@@ -289,7 +294,9 @@ class Wire:
             )
 
     @contextmanager
-    def _translated(self, doing: str, *, streaming: bool, connecting: "Connecting | None" = None) -> Iterator[None]:
+    def _translate_errors(
+        self, action: str, *, is_streaming: bool, connect_trace: "ConnectTrace | None" = None
+    ) -> Iterator[None]:
         """Every error httpx can raise, as ours."""
         try:
             yield
@@ -297,27 +304,27 @@ class Wire:
             raise failures.from_transport(
                 self.provider,
                 error,
-                doing=doing,
-                streaming=streaming,
+                action=action,
+                is_streaming=is_streaming,
                 secret=self._secret,
-                kept=connecting is not None and not connecting.was_tried,
+                is_reused_connection=connect_trace is not None and not connect_trace.has_connected,
             ) from error
 
 
-class Connecting:
+class ConnectTrace:
     """Whether a request opened a connection for itself. httpcore tells what it does to `trace`."""
 
-    __slots__ = ("was_tried",)
+    __slots__ = ("has_connected",)
 
     def __init__(self) -> None:
-        self.was_tried = False
+        self.has_connected = False
 
     async def trace(self, event: str, info: Mapping[str, Any]) -> None:
         if event == "connection.connect_tcp.started":
-            self.was_tried = True
+            self.has_connected = True
 
 
-def _posting(accept: str, idempotency_key: str) -> dict[str, str]:
+def _post_headers(accept: str, idempotency_key: str) -> dict[str, str]:
     headers = {"content-type": "application/json", "accept": accept}
     if idempotency_key and _HEADER_SAFE.match(idempotency_key):
         headers["idempotency-key"] = idempotency_key
@@ -325,12 +332,12 @@ def _posting(accept: str, idempotency_key: str) -> dict[str, str]:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _ssl_context() -> ssl.SSLContext:
     """The certificates every wire trusts. Reading them takes 17 ms of CPU, so it is done once for all providers."""
     return httpx.create_ssl_context(trust_env=False)
 
 
-def bearer(key: str) -> dict[str, str]:
+def bearer_headers(key: str) -> dict[str, str]:
     """The header in which most APIs want their key."""
     return {"authorization": f"Bearer {key}"} if key else {}
 
@@ -358,7 +365,7 @@ def _check_base_url(provider: str, base_url: str) -> None:
         )
 
 
-def _generator(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+def _as_generator(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     """httpx types its iterators loosely; they are generators and must be closed."""
     assert isinstance(pieces, AsyncGenerator)
     return pieces

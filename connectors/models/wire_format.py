@@ -24,9 +24,9 @@ MAX_CALL_ID_CHARACTERS = 40
 """OpenAI refuses longer ids; every other provider's own are shorter."""
 MAX_TOOL_NAME_CHARACTERS = 64
 """OpenAI refuses longer names of functions; none of ours is longer."""
-MADE_UP = "lc-"
+GENERATED_ID_PREFIX = "lc-"
 """How ids begin that we made up."""
-_NOT_IN_A_TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_INVALID_TOOL_NAME_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 
 
@@ -46,12 +46,12 @@ def call_id_for_wire(call_id: str) -> str:
     """An id that every provider accepts: the same one if it can be, else a hash of it, the same each time."""
     if _CALL_ID.match(call_id):
         return call_id
-    return MADE_UP + hashlib.sha256(call_id.encode()).hexdigest()[:32]
+    return GENERATED_ID_PREFIX + hashlib.sha256(call_id.encode()).hexdigest()[:32]
 
 
 def tool_name_for_wire(name: str) -> str:
     """The name of an earlier call as every provider takes it: the same if it can be. A model may have made it up."""
-    return _NOT_IN_A_TOOL_NAME.sub("_", name)[:MAX_TOOL_NAME_CHARACTERS] or "_"
+    return _INVALID_TOOL_NAME_CHARACTER.sub("_", name)[:MAX_TOOL_NAME_CHARACTERS] or "_"
 
 
 def arguments_for_wire(arguments: str) -> str:
@@ -64,7 +64,7 @@ def arguments_for_wire(arguments: str) -> str:
     return orjson.dumps({"invalid_json": arguments}).decode()
 
 
-def encoded(provider: str, body: dict[str, object]) -> bytes:
+def encode_body(provider: str, body: dict[str, object]) -> bytes:
     """The request body. Raises Permanent(invalid) for values JSON cannot carry, as half a surrogate pair."""
     try:
         return orjson.dumps(body)
@@ -72,11 +72,13 @@ def encoded(provider: str, body: dict[str, object]) -> bytes:
         raise Permanent(f"{provider}: the request cannot be written as JSON: {error}", kind="invalid") from error
 
 
-def holds_image(messages: Iterable[Message]) -> bool:
+def has_image(messages: Iterable[Message]) -> bool:
     return any(isinstance(block, ImageBlock) for message in messages for block in message.blocks)
 
 
-def within(request: ModelRequest, capabilities: Capabilities, *, effort_is_thinking: bool = False) -> ModelRequest:
+def restrict_to_capabilities(
+    request: ModelRequest, capabilities: Capabilities, *, effort_is_thinking: bool = False
+) -> ModelRequest:
     """The request without the wishes that the provider's capabilities rule out, as the configuration may say of a
     gateway: an effort, and marks for a prompt cache."""
     if request.effort and not (
@@ -88,9 +90,9 @@ def within(request: ModelRequest, capabilities: Capabilities, *, effort_is_think
     return request
 
 
-def check_vision(provider: str, request: ModelRequest, *, can_see: bool) -> None:
+def check_vision(provider: str, request: ModelRequest, *, has_vision: bool) -> None:
     """Raises Permanent(unsupported) when the conversation holds an image and the model cannot see."""
-    if not can_see and holds_image(request.messages):
+    if not has_vision and has_image(request.messages):
         raise Permanent(
             f"{provider}: the conversation holds an image and the model {request.model} cannot see images;"
             " choose a model with vision",
@@ -98,16 +100,18 @@ def check_vision(provider: str, request: ModelRequest, *, can_see: bool) -> None
         )
 
 
-def check_key(provider: str, key: str, *, needed: bool) -> None:
+def check_key(provider: str, key: str, *, is_required: bool) -> None:
     """Raises Permanent(refused) when the provider wants a key and none is configured."""
-    if needed and not key:
+    if is_required and not key:
         raise Permanent(
             f"{provider}: no API key is configured for this provider; set the variable its api_key_env names",
             kind="refused",
         )
 
 
-def settled(calls: Sequence[ToolCall], stop_reason: str, request: ModelRequest) -> tuple[tuple[ToolCall, ...], str]:
+def normalise_calls(
+    calls: Sequence[ToolCall], stop_reason: str, request: ModelRequest
+) -> tuple[tuple[ToolCall, ...], str]:
     """The calls with ids unique in the run, and the stop reason that fits them.
 
     Ids are kept when they can be. A provider that gives none, gives one twice, or begins again with call_0 each turn
@@ -122,7 +126,7 @@ def settled(calls: Sequence[ToolCall], stop_reason: str, request: ModelRequest) 
     for position, call in enumerate(calls):
         call_id = call.id
         if not call_id or call_id in used:
-            call_id = f"{MADE_UP}{hashlib.sha256(request.call_id.encode()).hexdigest()[:16]}-{position}"
+            call_id = f"{GENERATED_ID_PREFIX}{hashlib.sha256(request.call_id.encode()).hexdigest()[:16]}-{position}"
         used.add(call_id)
         result.append(ToolCall(id=call_id, name=call.name, input=call.input.strip() or "{}"))
     return tuple(result), stop_reason

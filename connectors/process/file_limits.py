@@ -10,12 +10,12 @@ Before: a main. After: nothing.
 import resource
 
 
-def allow_open_files(wanted: int) -> int:
+def raise_open_file_limit(limit: int) -> int:
     """Raises the soft bound of this process and of children it starts, up to `wanted`; the bound now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= limit:
+        return limit
+    allowed = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     if allowed > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     return max(soft, allowed)

@@ -2,7 +2,7 @@
 
 import gc
 
-COLLECT_EVERY = (10_000, 2, 200)
+GC_THRESHOLDS = (10_000, 2, 200)
 """New objects between looks, after how many of them those that stayed are looked at again, and after how many of these
 all are. Folding makes thousands of values a second that reference counting frees; at Python's default of 700 a tenth to
 a fifth of the time went into looking. A look stops the process for 1.2 microseconds an object: 12 ms for the new ones,
@@ -11,8 +11,8 @@ that more than it may be there; what lives long should therefore be plain values
 (services/application/streaming/items.py)."""
 
 
-def collect_rarely() -> None:
+def tune_gc() -> None:
     """Call it once everything that lives as long as the process is there: that is not looked at again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*COLLECT_EVERY)
+    gc.set_threshold(*GC_THRESHOLDS)

@@ -15,7 +15,7 @@ import sys
 PR_SET_DUMPABLE = 4
 
 
-def hide_from_other_programs() -> None:
+def disable_process_dumping() -> None:
     """Makes this process not dumpable; does nothing where there is no /proc. Raises OSError when the kernel refuses."""
     if sys.platform != "linux":
         return

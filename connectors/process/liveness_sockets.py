@@ -23,57 +23,61 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, cast
 
 RELEASED = b"released"
-CONNECT_S = 1.0
+CONNECT_TIMEOUT_S = 1.0
 """A machine that does not answer within this is not there to refuse, and nothing is known of its processes."""
-GREETING_S = 0.5
+GREETING_TIMEOUT_S = 0.5
 """Who asks does not wait longer for a greeting: a process that is stopped accepts, because its kernel does."""
-PAUSE_S = 1.0
+RECONNECT_DELAY_S = 1.0
 """Between tries to reach one that could not be reached."""
-FIRST_PAUSE_S = 0.005
+FIRST_RECONNECT_DELAY_S = 0.005
 """After a connection that broke before the greeting, or soon after it; twice as long each time, up to PAUSE_S. A dying
 process may still accept, and who accepts and hangs up must not be called in a loop."""
-MAX_HELD = 1_000
+MAX_CONNECTIONS = 1_000
 """Connections one process keeps open; every other process of the group has one."""
 MAX_LINE_BYTES = 256
-QUESTION = re.compile(rb"yield (\d{1,9})")
+HANDOVER_REQUEST = re.compile(rb"yield (\d{1,9})")
 
 
-class Lifeline:
+class LivenessServer:
     """This process's own. `address` is host:port, as others reach it; port 0 is any free one."""
 
-    def __init__(self, address: str, life: str) -> None:
-        self.name = ""
+    def __init__(self, address: str, incarnation: str) -> None:
+        self.endpoint = ""
         """host:port/life once it is open; what Claims tell."""
-        self.asked: Callable[[int], Awaitable[None]] = _nobody
+        self.on_handover_request: Callable[[int], Awaitable[None]] = _ignore_request
         """Gives up a partition when that is right; returns when it is given up, or when that will not happen."""
         self._address = address
-        self._life = life
+        self._incarnation = incarnation
         self._server: asyncio.Server | None = None
-        self._held: set[asyncio.Transport] = set()
+        self._connections: set[asyncio.Transport] = set()
 
     async def open(self) -> None:
         """Listens. Raises OSError when that address cannot be listened on."""
         host, _, port = self._address.rpartition(":")
         listening = asyncio.get_running_loop().create_server(
-            lambda: _Holder(self._held, self._life, lambda number: self.asked(number)), host.strip("[]"), int(port)
+            lambda: _LivenessConnection(
+                self._connections, self._incarnation, lambda number: self.on_handover_request(number)
+            ),
+            host.strip("[]"),
+            int(port),
         )
         try:
             self._server = await listening
         except OSError as error:
             raise OSError(f"cannot listen on {self._address}: {error}; set LOOMLOG_STANDBY_ADDR, or off") from error
         bound = self._server.sockets[0].getsockname()[1]
-        self.name = f"{host}:{bound}/{self._life}"
+        self.endpoint = f"{host}:{bound}/{self._incarnation}"
 
-    def release(self) -> None:
+    def announce_shutdown(self) -> None:
         """A planned end: the holders are told, and nobody takes it for a death."""
-        for transport in self._held:
+        for transport in self._connections:
             transport.write(RELEASED + b"\n")
         self._stop_listening()
 
     async def close(self) -> None:
         """Breaks what is still held."""
         self._stop_listening()
-        for transport in list(self._held):
+        for transport in list(self._connections):
             transport.close()
 
     def _stop_listening(self) -> None:
@@ -82,73 +86,78 @@ class Lifeline:
             self._server = None
 
 
-class _Holder(asyncio.Protocol):
+class _LivenessConnection(asyncio.Protocol):
     """One connection of somebody who wants to know."""
 
-    def __init__(self, held: set[asyncio.Transport], life: str, asked: Callable[[int], Awaitable[None]]) -> None:
-        self._held = held
-        self._life = life
-        self._asked = asked
-        self._answering: asyncio.Task[None] | None = None
+    def __init__(
+        self,
+        connections: set[asyncio.Transport],
+        incarnation: str,
+        on_handover_request: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._connections = connections
+        self._incarnation = incarnation
+        self._on_handover_request = on_handover_request
+        self._handover_task: asyncio.Task[None] | None = None
         self._received = b""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, made: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", made)  # uvloop's only looks like one
-        if len(self._held) >= MAX_HELD:
+        if len(self._connections) >= MAX_CONNECTIONS:
             transport.abort()
             return
         self._transport = transport
-        self._held.add(transport)
-        transport.write(self._life.encode() + b"\n")
+        self._connections.add(transport)
+        transport.write(self._incarnation.encode() + b"\n")
 
     def data_received(self, data: bytes) -> None:
         """One question of one line; whatever else comes is not looked at."""
-        if self._answering is not None or self._transport is None or len(self._received) > MAX_LINE_BYTES:
+        if self._handover_task is not None or self._transport is None or len(self._received) > MAX_LINE_BYTES:
             return
         self._received += data
         line, ended, _ = self._received.partition(b"\n")
-        found = QUESTION.fullmatch(line)
+        found = HANDOVER_REQUEST.fullmatch(line)
         if ended and found is not None:
-            self._answering = asyncio.get_running_loop().create_task(self._answer(int(found[1])))
+            self._handover_task = asyncio.get_running_loop().create_task(self._hand_over(int(found[1])))
 
-    async def _answer(self, number: int) -> None:
-        await self._asked(number)
+    async def _hand_over(self, number: int) -> None:
+        await self._on_handover_request(number)
         assert self._transport is not None
         if not self._transport.is_closing():
             self._transport.write(b"yielded %d\n" % number)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._answering is not None:
-            self._answering.cancel()
+        if self._handover_task is not None:
+            self._handover_task.cancel()
         if self._transport is not None:
-            self._held.discard(self._transport)
+            self._connections.discard(self._transport)
 
 
-async def _nobody(number: int) -> None: ...
+async def _ignore_request(number: int) -> None: ...
 
 
-async def ask_for(name: str, number: int, *, timeout_s: float) -> str:
+async def request_handover(name: str, number: int, *, timeout_s: float) -> str:
     """Asks the process of that name for a partition and waits until it has given it up.
 
     `yielded`; or why there is nothing to wait for: `gone` (nobody listens there, or another life does), `silent` (it
     does not greet: stopped, or not reachable from here), `late` (not given up within `timeout_s`).
     """
-    place = _place(name)
+    place = _parse_endpoint(name)
     if place is None:
         return "silent"
     try:
-        reader, writer = await _connected(place)
+        reader, writer = await _open_connection(place)
     except ConnectionRefusedError:
         return "gone"
     except (OSError, TimeoutError):
         return "silent"
     missing = "silent"
     try:
-        async with asyncio.timeout(GREETING_S):
+        async with asyncio.timeout(GREETING_TIMEOUT_S):
             greeting = await reader.readline()
         missing = "late"
-        if greeting.strip() != place.life:
+        if greeting.strip() != place.incarnation:
             return "gone"
         writer.write(b"yield %d\n" % number)
         async with asyncio.timeout(timeout_s):
@@ -162,63 +171,63 @@ async def ask_for(name: str, number: int, *, timeout_s: float) -> str:
         writer.close()
 
 
-def _nobody_asks() -> None: ...
+def _ignore_greeting() -> None: ...
 
 
-async def until_gone(name: str, greeted: Callable[[], None] = _nobody_asks) -> bool:
+async def wait_for_disconnect(name: str, on_greeting: Callable[[], None] = _ignore_greeting) -> bool:
     """Holds the lifeline of that name (host:port/life): True once its process has died, False once it let go.
 
     `greeted` is called when it has greeted: from then on its death is noticed. Does not return while nothing is known,
     which is for ever when it could not be reached once.
     """
-    place = _place(name)
+    place = _parse_endpoint(name)
     if place is None:
         return bool(await asyncio.get_running_loop().create_future())  # which nobody sets
-    met, pause_s = False, FIRST_PAUSE_S
+    met, pause_s = False, FIRST_RECONNECT_DELAY_S
     while True:
         began = time.monotonic()
-        said = await _hold(place, greeted)
+        said = await _read_last_line(place, on_greeting)
         if said == RELEASED:
             return False
-        if said == place.life:
+        if said == place.incarnation:
             met = True
-            if time.monotonic() - began > PAUSE_S:
-                pause_s = FIRST_PAUSE_S
+            if time.monotonic() - began > RECONNECT_DELAY_S:
+                pause_s = FIRST_RECONNECT_DELAY_S
                 continue
         elif said is not None and met:
             return True
-        await asyncio.sleep(pause_s if met else PAUSE_S)
-        pause_s = min(PAUSE_S, 2 * pause_s)
+        await asyncio.sleep(pause_s if met else RECONNECT_DELAY_S)
+        pause_s = min(RECONNECT_DELAY_S, 2 * pause_s)
 
 
-class _Place(NamedTuple):
+class _Endpoint(NamedTuple):
     host: str
     port: int
-    life: bytes
+    incarnation: bytes
 
 
-def _place(name: str) -> _Place | None:
+def _parse_endpoint(name: str) -> _Endpoint | None:
     """host:port/life; None for what is no such name, from whatever record it came."""
     address, _, life = name.rpartition("/")
     host, _, port = address.rpartition(":")
     if not (host and life and port.isascii() and port.isdigit()):
         return None
-    return _Place(host.strip("[]"), int(port), life.encode())
+    return _Endpoint(host.strip("[]"), int(port), life.encode())
 
 
-async def _connected(place: _Place) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _open_connection(endpoint: _Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Raises OSError, or TimeoutError after CONNECT_S."""
-    async with asyncio.timeout(CONNECT_S):
-        return await asyncio.open_connection(place.host, place.port, limit=MAX_LINE_BYTES)
+    async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        return await asyncio.open_connection(endpoint.host, endpoint.port, limit=MAX_LINE_BYTES)
 
 
-async def _hold(place: _Place, greeted: Callable[[], None]) -> bytes | None:
+async def _read_last_line(endpoint: _Endpoint, on_greeting: Callable[[], None]) -> bytes | None:
     """The last that was said there: RELEASED, or its life when the connection broke after the greeting.
 
     Anything else when the process of that life is not there any more (refused: empty); None when that cannot be told.
     """
     try:
-        reader, writer = await _connected(place)
+        reader, writer = await _open_connection(endpoint)
     except ConnectionRefusedError:
         return b""
     except (OSError, TimeoutError):
@@ -228,8 +237,8 @@ async def _hold(place: _Place, greeted: Callable[[], None]) -> bytes | None:
     try:
         # No time-out: one that is stopped greets when it goes on.
         said = (await reader.readline()).strip() or None
-        if said == place.life:
-            greeted()
+        if said == endpoint.incarnation:
+            on_greeting()
             said = (await reader.readline()).strip() or said
     except (OSError, ValueError):
         pass  # broken; or a line that is none of ours, from whoever listens there now

@@ -16,12 +16,12 @@ LIBRARIES = ("aiokafka", "asyncio", "faust", "mode", "uvicorn", "httpx", "httpco
 """Heard from WARNING on, or from the level asked for when that is higher; what they say below concerns their own
 developers."""
 LINES_PER_MINUTE = 3
-PERIOD_S = 60.0
+RATE_LIMIT_PERIOD_S = 60.0
 MAX_KINDS = 1_000
 """Kinds of lines remembered; when there are more, all are forgotten, which only lets a few more lines through."""
 
 
-class FewOfAKind(logging.Filter):
+class RateLimitFilter(logging.Filter):
     """Lets LINES_PER_MINUTE lines of each kind of a library's lines through; belongs on a handler."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,7 +36,7 @@ class FewOfAKind(logging.Filter):
         kind = (record.name, str(record.msg))
         now = self._clock()
         began, lines = self._kinds.get(kind, (now, 0))
-        if now - began >= PERIOD_S:
+        if now - began >= RATE_LIMIT_PERIOD_S:
             if lines > LINES_PER_MINUTE:
                 record.msg = f"{record.getMessage()} ({lines - LINES_PER_MINUTE} lines like this were left out)"
                 record.args = None
@@ -47,7 +47,7 @@ class FewOfAKind(logging.Filter):
         return lines < LINES_PER_MINUTE
 
 
-class JsonLines(logging.Formatter):
+class JsonLineFormatter(logging.Formatter):
     """One JSON object a line: at, level, logger, message, run_id when the record names one, error."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -65,12 +65,12 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def begin(level: str = "info") -> None:
+def configure_logging(level: str = "info") -> None:
     """Sets logging up for this process: JSON lines to stderr, plain ones when that is a terminal."""
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    handler.setFormatter(plain if sys.stderr.isatty() else JsonLines())
-    handler.addFilter(FewOfAKind())
+    handler.setFormatter(plain if sys.stderr.isatty() else JsonLineFormatter())
+    handler.addFilter(RateLimitFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for library in LIBRARIES:
         logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))

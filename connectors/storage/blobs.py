@@ -21,8 +21,8 @@ import re
 import secrets
 from pathlib import Path
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
-from loomlog.connectors.storage.private_files import create, make_folders
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.storage.private_files import create_file, make_folders
 from loomlog.schemas.generated.values import BlobRef
 
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -42,15 +42,15 @@ class FileBlobs:
     async def get(self, ref: BlobRef) -> bytes:
         return await asyncio.to_thread(self._get, ref)
 
-    def place(self, sha256: str) -> Path:
+    def blob_path(self, sha256: str) -> Path:
         """Where the blob of that hash is. Raises Permanent(invalid) for anything but 64 hex digits."""
         if not SHA256.match(sha256):
             raise Permanent(f"blob {sha256[:80]!r}: expected 64 lower-case hex digits", kind="invalid")
         return self._folder / sha256[:2] / sha256[2:4] / sha256
 
     def _put(self, data: bytes, media_type: str) -> BlobRef:
-        ref = reference(data, media_type)
-        place = self.place(ref.sha256)
+        ref = blob_ref(data, media_type)
+        place = self.blob_path(ref.sha256)
         try:
             if not (place.is_file() and place.stat().st_size == len(data)):
                 self._make_folders(place.parent)
@@ -58,17 +58,17 @@ class FileBlobs:
             # Also for a blob that was there: whoever wrote it may not have flushed its folder yet.
             _flush_folder(place.parent)
         except OSError as error:
-            raise _translated(f"write blob {ref.sha256}", error) from error
+            raise _to_connector_error(f"write blob {ref.sha256}", error) from error
         return ref
 
-    def _write(self, place: Path, data: bytes) -> None:
-        temporary = place.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+    def _write(self, path: Path, data: bytes) -> None:
+        temporary = path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
         try:
-            with create(temporary) as file:
+            with create_file(temporary) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.replace(place)
+            temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -77,7 +77,7 @@ class FileBlobs:
             _flush_folder(part.parent)
 
     def _get(self, ref: BlobRef) -> bytes:
-        place = self.place(ref.sha256)
+        place = self.blob_path(ref.sha256)
         try:
             data = place.read_bytes()
         except FileNotFoundError as error:
@@ -87,8 +87,8 @@ class FileBlobs:
                 kind="not_found",
             ) from error
         except OSError as error:
-            raise _translated(f"read blob {ref.sha256}", error) from error
-        return checked(ref, data)
+            raise _to_connector_error(f"read blob {ref.sha256}", error) from error
+        return verify_blob(ref, data)
 
 
 class MemoryBlobs:
@@ -98,7 +98,7 @@ class MemoryBlobs:
         self.blobs: dict[str, bytes] = {}
 
     async def put(self, data: bytes, media_type: str = "text/plain") -> BlobRef:
-        ref = reference(data, media_type)
+        ref = blob_ref(data, media_type)
         self.blobs[ref.sha256] = data
         return ref
 
@@ -106,15 +106,15 @@ class MemoryBlobs:
         data = self.blobs.get(ref.sha256)
         if data is None:
             raise Permanent(f"blob {ref.sha256} is not in memory", kind="not_found")
-        return checked(ref, data)
+        return verify_blob(ref, data)
 
 
-def reference(data: bytes, media_type: str) -> BlobRef:
+def blob_ref(data: bytes, media_type: str) -> BlobRef:
     """The reference of these bytes."""
     return BlobRef(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), media_type=media_type)
 
 
-def checked(ref: BlobRef, data: bytes) -> bytes:
+def verify_blob(ref: BlobRef, data: bytes) -> bytes:
     """The bytes if they are those of the reference. Raises Permanent(invalid)."""
     found = hashlib.sha256(data).hexdigest()
     if found != ref.sha256:
@@ -133,7 +133,7 @@ def _flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _translated(what: str, error: OSError) -> OutsideError:
+def _to_connector_error(what: str, error: OSError) -> ConnectorError:
     text = f"{what}: {type(error).__name__}: {error.strerror}"
     if isinstance(error, PermissionError | NotADirectoryError):
         return Permanent(

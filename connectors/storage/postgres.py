@@ -7,8 +7,9 @@ on a socket has no other end) and TLS as the connection string or the given para
 
 `json` columns come back as text, not parsed: what a client is to get was stored as it is to be sent.
 
-`translated` turns every error of the drivers into Transient or Permanent, by SQLSTATE where there is one. A broken
-promise of our own (a unique key twice, a text in a number column) is Permanent too: the same call will fail again.
+`translate_errors` turns every error of the drivers into Transient or Permanent, by SQLSTATE where there is one. A
+broken promise of our own (a unique key twice, a text in a number column) is Permanent too: the same call will fail
+again.
 
 Not chosen: SQLAlchemy's async engine (it needs greenlet and a second layer of connections for nothing we use), asyncpg
 (no pipeline mode, and no COPY that takes rows as they are).
@@ -28,7 +29,7 @@ from sqlalchemy import MetaData, Select
 from sqlalchemy.dialects.postgresql import psycopg as dialect_of_psycopg
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 
 CONNECT_TIMEOUT_S = 5
 """A server that does not answer for this long is away."""
@@ -36,7 +37,7 @@ KEEPALIVE = {"keepalives": "1", "keepalives_idle": "10", "keepalives_interval": 
 """A dead peer is noticed after 10 + 3 * 5 seconds."""
 POOL_WAIT_S = 5.0
 """A read that gets no connection for this long fails as overloaded."""
-READS_WAITING_MAX = 1_000
+WAITING_READS_MAX = 1_000
 """Reads that wait for a connection; more fail at once, so that a stalled server does not fill our memory."""
 LOCK_TIMEOUT_MS = 10_000
 """A lock that is held this long is a fault; the waiter gives up and comes again."""
@@ -70,7 +71,7 @@ class PostgresOptions:
 
     def conninfo(self) -> str:
         """The connection string in full. Raises Permanent when the given one cannot be read."""
-        given = self._given()
+        given = self._parse_dsn()
         bounds = (
             f"-c lock_timeout={LOCK_TIMEOUT_MS} "
             f"-c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_TIMEOUT_MS} "
@@ -86,12 +87,12 @@ class PostgresOptions:
         return make_conninfo(**{**defaults, **given, **self.tls})
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Host, port and database, for messages."""
-        given = self._given()
+        given = self._parse_dsn()
         return f"{given.get('host', 'localhost')}:{given.get('port', '5432')}/{given.get('dbname', '')}"
 
-    def _given(self) -> dict[str, str]:
+    def _parse_dsn(self) -> dict[str, str]:
         try:
             return {name: str(value) for name, value in conninfo_to_dict(self.dsn).items() if value is not None}
         except psycopg.Error:
@@ -106,13 +107,13 @@ class PostgresOptions:
 async def connect(options: PostgresOptions) -> psycopg.AsyncConnection[Any]:
     """A connection in autocommit mode: transactions are begun where they are meant. Raises Transient or Permanent."""
     conninfo = options.conninfo()
-    async with translated(f"connect to Postgres at {options.place}"):
+    async with translate_errors(f"connect to Postgres at {options.address}"):
         connection = await psycopg.AsyncConnection.connect(conninfo, autocommit=True)
     connection.adapters.register_loader("json", TextLoader)
     return connection
 
 
-class Reader:
+class PostgresReader:
     """Reads rows. `schema` is where tables without a schema are looked for. Make it with `open_reader`."""
 
     def __init__(self, pool: AsyncConnectionPool[Any], schema: str) -> None:
@@ -127,7 +128,7 @@ class Reader:
     async def fetch(self, statement: Select[Any]) -> list[tuple[Any, ...]]:
         """The rows of a SELECT, which is a transaction of its own. Raises Transient or Permanent."""
         compiled = statement.compile(**self._options)
-        async with translated("read from the projections"), self._pool.connection() as connection:
+        async with translate_errors("read from the projections"), self._pool.connection() as connection:
             answer = await connection.execute(str(compiled), compiled.params)
             rows: list[tuple[Any, ...]] = await answer.fetchall()
             return rows
@@ -139,7 +140,7 @@ class Reader:
 
 async def open_reader(
     options: PostgresOptions, *, schema: str, max_connections: int = 10, min_connections: int = 1
-) -> Reader:
+) -> PostgresReader:
     """A reader with that many connections. A server that is away shows in the reads, not here."""
     pool = AsyncConnectionPool(
         options.conninfo(),
@@ -147,17 +148,17 @@ async def open_reader(
         min_size=min(min_connections, max_connections),
         max_size=max_connections,
         timeout=POOL_WAIT_S,
-        max_waiting=READS_WAITING_MAX,
-        configure=_configure,
+        max_waiting=WAITING_READS_MAX,
+        configure=_configure_connection,
         # A connection that died while it was idle is replaced before it is given to a read.
         check=AsyncConnectionPool.check_connection,
         open=False,
     )
     await pool.open()
-    return Reader(pool, schema)
+    return PostgresReader(pool, schema)
 
 
-async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
+async def _configure_connection(connection: psycopg.AsyncConnection[Any]) -> None:
     connection.adapters.register_loader("json", TextLoader)
     # Plans the server has kept would not survive a switch of the views to another build.
     connection.prepare_threshold = None
@@ -165,7 +166,7 @@ async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
 
 async def create_tables(connection: psycopg.AsyncConnection[Any], metadata: MetaData, schema: str) -> None:
     """Makes the tables and indexes in that schema; those that exist stay as they are."""
-    async with translated(f"make tables in schema {schema}"), connection.transaction():
+    async with translate_errors(f"make tables in schema {schema}"), connection.transaction():
         await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
         dialect = DIALECT()
         for table in metadata.sorted_tables:
@@ -175,27 +176,28 @@ async def create_tables(connection: psycopg.AsyncConnection[Any], metadata: Meta
 
 
 @asynccontextmanager
-async def translated(what: str) -> AsyncIterator[None]:
+async def translate_errors(action: str) -> AsyncIterator[None]:
     """Errors of the drivers inside become Transient or Permanent; `what` says what was tried."""
     try:
         yield
     except (psycopg.Error, OSError) as error:
-        raise translate(what, error) from error
+        raise to_connector_error(action, error) from error
 
 
-def translate(what: str, error: psycopg.Error | OSError) -> OutsideError:
+def to_connector_error(action: str, error: psycopg.Error | OSError) -> ConnectorError:
     """The error of ours for one of a driver."""
     if isinstance(error, PoolTimeout | TooManyRequests):
         return Transient(
-            f"{what}: no connection came free in {POOL_WAIT_S:g} s; Postgres is away or slow, or the pool is too small",
+            f"{action}: no connection came free in {POOL_WAIT_S:g} s; Postgres is away or slow, or the pool "
+            "is too small",
             kind="overloaded",
         )
-    text = f"{what}: {type(error).__name__}: {' '.join(str(error).split())}"
+    text = f"{action}: {type(error).__name__}: {' '.join(str(error).split())}"
     if isinstance(error, OSError):
         return Transient(text, kind="network")
     if isinstance(error, psycopg.errors.ConnectionTimeout):
         return Transient(text, kind="timeout")
-    state = error.sqlstate or _state_of(error)
+    state = error.sqlstate or _infer_sqlstate(error)
     for states, kind in PERMANENT_STATES:
         if state.startswith(states):
             return Permanent(text, kind=kind)
@@ -207,7 +209,7 @@ def translate(what: str, error: psycopg.Error | OSError) -> OutsideError:
     return Permanent(text, kind="invalid")
 
 
-def _state_of(error: psycopg.Error) -> str:
+def _infer_sqlstate(error: psycopg.Error) -> str:
     """SQLSTATE of a failed connect, which libpq gives as text only; empty when the text does not say."""
     text = str(error)
     if "authentication failed" in text or "no pg_hba.conf entry" in text or "no password supplied" in text:

@@ -11,12 +11,12 @@ FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 
 
-def create(path: Path) -> IO[bytes]:
+def create_file(path: Path) -> IO[bytes]:
     """A new file to write. Raises OSError, FileExistsError among them."""
     return open(path, "xb", opener=_opener)
 
 
-def extend(path: Path) -> IO[bytes]:
+def open_for_append(path: Path) -> IO[bytes]:
     """A file to write behind what it has, unbuffered; made when there is none. One that is there keeps its mode."""
     return open(path, "ab", buffering=0, opener=_opener)
 

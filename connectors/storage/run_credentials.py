@@ -20,21 +20,21 @@ import orjson
 from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
-from loomlog.connectors.crypto.installation_key import SecretKey, Unopenable
+from loomlog.connectors.crypto.installation_key import SecretDecryptionError, SecretKey
 from loomlog.connectors.errors import Permanent
-from loomlog.connectors.storage.postgres import POOL_WAIT_S, PostgresOptions, translated
+from loomlog.connectors.storage.postgres import POOL_WAIT_S, PostgresOptions, translate_errors
 
 LIFETIME_S = 7 * 86_400
 """From the request on. A run that is longer under way, or parked, goes on without them."""
 CONNECTIONS = 4
 SCHEMA = "loom_secrets"
-PURPOSE = "run credentials"
-MAKING = 4_718_305_117
+ENCRYPTION_PURPOSE = "run credentials"
+TABLE_LOCK_ID = 4_718_305_117
 """Of the advisory lock under which the table is made; any number nobody else uses."""
 
 
-class SealedRows(Protocol):
-    """Where the sealed bytes lie. Raises OutsideError."""
+class EncryptedCredentialRows(Protocol):
+    """Where the sealed bytes lie. Raises ConnectorError."""
 
     async def put(self, run_id: str, sealed: bytes, lifetime_s: float) -> None:
         """The first row of a run stays: a request that is sent again brings the same."""
@@ -48,15 +48,15 @@ class SealedRows(Protocol):
 
 
 class RunCredentials:
-    """Seals and opens. Everything raises OutsideError."""
+    """Seals and opens. Everything raises ConnectorError."""
 
-    def __init__(self, rows: SealedRows, secret: SecretKey) -> None:
+    def __init__(self, rows: EncryptedCredentialRows, secret: SecretKey) -> None:
         self._rows = rows
         self._secret = secret
 
     async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None:
         """Durable when it returns."""
-        sealed = self._secret.seal(orjson.dumps(dict(credentials)), PURPOSE, tenant, run_id)
+        sealed = self._secret.encrypt(orjson.dumps(dict(credentials)), ENCRYPTION_PURPOSE, tenant, run_id)
         await self._rows.put(run_id, sealed, LIFETIME_S)
 
     async def get(self, tenant: str, run_id: str) -> Mapping[str, str]:
@@ -65,8 +65,8 @@ class RunCredentials:
         if sealed is None:
             return {}
         try:
-            opened: Mapping[str, str] = orjson.loads(self._secret.open(sealed, PURPOSE, tenant, run_id))
-        except Unopenable as error:
+            opened: Mapping[str, str] = orjson.loads(self._secret.decrypt(sealed, ENCRYPTION_PURPOSE, tenant, run_id))
+        except SecretDecryptionError as error:
             raise Permanent(f"the credentials of {run_id} cannot be opened: {error}", kind="invalid") from error
         return opened
 
@@ -77,15 +77,15 @@ class RunCredentials:
         return await self._rows.sweep()
 
 
-class PostgresRows:
-    """Protocol SealedRows. Connections are made when they are needed and closed by `close`."""
+class PostgresCredentialRows:
+    """Protocol EncryptedCredentialRows. Connections are made when they are needed and closed by `close`."""
 
     def __init__(self, options: PostgresOptions, *, schema: str = SCHEMA) -> None:
         self._options = options
         self._schema = sql.Identifier(schema)
         self._table = sql.Identifier(schema, "run_credentials")
         self._pool: AsyncConnectionPool[Any] | None = None
-        self._is_there = False
+        self._table_exists = False
         """The table was seen. Who has no credentials has none, and asking one that is not there is an error in the
         server's log each time."""
 
@@ -95,64 +95,70 @@ class PostgresRows:
             "ON CONFLICT (run_id) DO NOTHING"
         )
         values = (run_id, sealed, lifetime_s)
-        if not await self._exists():
-            await self._make()
+        if not await self._check_table():
+            await self._create_table()
         try:
-            await self._do(statement, values)
+            await self._execute(statement, values)
         except Permanent as error:
             if error.kind != "not_found":
                 raise
-            await self._make()  # somebody has dropped it
-            await self._do(statement, values)
+            await self._create_table()  # somebody has dropped it
+            await self._execute(statement, values)
 
     async def get(self, run_id: str) -> bytes | None:
-        rows = await self._if_there(
+        rows = await self._execute_if_table_exists(
             sql.SQL("SELECT sealed FROM {} WHERE run_id = %s AND expires_at > now()"), (run_id,)
         )
         return bytes(rows[0][0]) if rows else None
 
     async def delete(self, run_ids: Sequence[str]) -> None:
-        await self._if_there(sql.SQL("DELETE FROM {} WHERE run_id = ANY(%s) RETURNING run_id"), (list(run_ids),))
+        await self._execute_if_table_exists(
+            sql.SQL("DELETE FROM {} WHERE run_id = ANY(%s) RETURNING run_id"), (list(run_ids),)
+        )
 
     async def sweep(self) -> int:
-        return len(await self._if_there(sql.SQL("DELETE FROM {} WHERE expires_at <= now() RETURNING run_id"), ()))
+        return len(
+            await self._execute_if_table_exists(
+                sql.SQL("DELETE FROM {} WHERE expires_at <= now() RETURNING run_id"), ()
+            )
+        )
 
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
 
-    async def _if_there(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    async def _execute_if_table_exists(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The rows; none before the table was made."""
-        if not await self._exists():
+        if not await self._check_table():
             return []
         try:
-            return await self._do(statement, values)
+            return await self._execute(statement, values)
         except Permanent as error:
             if error.kind != "not_found":
                 raise
             return []
 
-    async def _exists(self) -> bool:
-        if not self._is_there:
-            found = await self._do(sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), (self._table.as_string(),))
-            self._is_there = bool(found[0][0])
-        return self._is_there
+    async def _check_table(self) -> bool:
+        if not self._table_exists:
+            found = await self._execute(sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), (self._table.as_string(),))
+            self._table_exists = bool(found[0][0])
+        return self._table_exists
 
-    async def _do(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        pool = await self._opened()
-        async with translated("reach the credentials of runs"), pool.connection() as connection:
+    async def _execute(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        pool = await self._open_pool()
+        async with translate_errors("reach the credentials of runs"), pool.connection() as connection:
             answer = await connection.execute(statement.format(self._table), values)
             return await answer.fetchall() if answer.description is not None else []
 
-    async def _make(self) -> None:
-        pool = await self._opened()
+    async def _create_table(self) -> None:
+        pool = await self._open_pool()
         async with (
-            translated("make the table of the credentials of runs"),
+            translate_errors("make the table of the credentials of runs"),
             pool.connection() as connection,
             connection.transaction(),
         ):
             # Two processes that make it at once would meet in the catalogue.
-            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (MAKING,))
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (TABLE_LOCK_ID,))
             await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(self._schema))
             await connection.execute(
                 sql.SQL(
@@ -163,9 +169,9 @@ class PostgresRows:
             await connection.execute(
                 sql.SQL("CREATE INDEX IF NOT EXISTS run_credentials_expire ON {} (expires_at)").format(self._table)
             )
-        self._is_there = True
+        self._table_exists = True
 
-    async def _opened(self) -> AsyncConnectionPool[Any]:
+    async def _open_pool(self) -> AsyncConnectionPool[Any]:
         if self._pool is None:
             self._pool = AsyncConnectionPool(
                 self._options.conninfo(),
@@ -180,8 +186,9 @@ class PostgresRows:
         return self._pool
 
 
-class MemoryRows:
-    """Protocol SealedRows, in memory: for tests, and for whoever embeds loomlog. `clock_s` is monotonic."""
+class MemoryCredentialRows:
+    """Protocol EncryptedCredentialRows, in memory: for tests, and for whoever embeds loomlog. `clock_s` is monotonic.
+    """
 
     def __init__(self, clock_s: Callable[[], float] = lambda: 0.0) -> None:
         self._clock_s = clock_s

@@ -22,13 +22,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
-from loomlog.connectors.storage.private_files import create, make_folders
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.storage.private_files import create_file, make_folders
 
-ID = re.compile(r"snap_[0-9]{1,16}_[0-9a-f]{8}\Z")
+FILE_ID = re.compile(r"snap_[0-9]{1,16}_[0-9a-f]{8}\Z")
 SUFFIX = ".loomlog-state.gz"
-MANIFEST = ".json"
-PARTIAL = ".part"
+MANIFEST_SUFFIX = ".json"
+PARTIAL_SUFFIX = ".part"
 
 
 class StateFiles:
@@ -38,9 +38,9 @@ class StateFiles:
         self._folder = folder
 
     @asynccontextmanager
-    async def writing(self, file_id: str) -> AsyncIterator[IO[bytes]]:
+    async def open_for_write(self, file_id: str) -> AsyncIterator[IO[bytes]]:
         """A file to write in threads; it does not exist for anybody before `keep`. Raises Transient or Permanent."""
-        place = self._place(file_id, SUFFIX)
+        place = self._path(file_id, SUFFIX)
         file = await asyncio.to_thread(self._create, place)
         try:
             yield file
@@ -50,51 +50,51 @@ class StateFiles:
             raise
         file.close()
 
-    async def keep(self, file_id: str, file: IO[bytes], manifest: Mapping[str, Any]) -> None:
+    async def commit(self, file_id: str, file: IO[bytes], manifest: Mapping[str, Any]) -> None:
         """Make what was written durable, and then its manifest. Raises Transient or Permanent."""
-        await asyncio.to_thread(self._keep, file_id, file, manifest)
+        await asyncio.to_thread(self._commit, file_id, file, manifest)
 
-    async def manifests(self) -> list[Mapping[str, Any]]:
+    async def list_manifests(self) -> list[Mapping[str, Any]]:
         """Of every whole file, newest first. Raises Transient or Permanent."""
-        return await asyncio.to_thread(self._manifests)
+        return await asyncio.to_thread(self._list_manifests)
 
-    async def manifest(self, file_id: str) -> Mapping[str, Any] | None:
+    async def read_manifest(self, file_id: str) -> Mapping[str, Any] | None:
         """Of one; None when there is none."""
-        if not ID.match(file_id):
+        if not FILE_ID.match(file_id):
             return None
-        return await asyncio.to_thread(self._read, self._folder / f"{file_id}{MANIFEST}")
+        return await asyncio.to_thread(self._read_manifest, self._folder / f"{file_id}{MANIFEST_SUFFIX}")
 
     async def open(self, file_id: str) -> IO[bytes]:
         """A whole file, to be read in threads and closed. Raises Permanent(not_found)."""
-        return await asyncio.to_thread(self._open, self._place(file_id, SUFFIX))
+        return await asyncio.to_thread(self._open, self._path(file_id, SUFFIX))
 
     async def remove(self, file_id: str) -> bool:
         """Whether it was there."""
-        if not ID.match(file_id):
+        if not FILE_ID.match(file_id):
             return False
         return await asyncio.to_thread(self._remove, file_id)
 
     # --- in threads --------------------------------------------------------------------------------------------------
 
-    def _place(self, file_id: str, suffix: str) -> Path:
-        if not ID.match(file_id):
+    def _path(self, file_id: str, suffix: str) -> Path:
+        if not FILE_ID.match(file_id):
             raise Permanent(f"state file {file_id[:80]!r}: expected snap_<milliseconds>_<8 hex digits>", kind="invalid")
         return self._folder / f"{file_id}{suffix}"
 
-    def _create(self, place: Path) -> IO[bytes]:
+    def _create(self, path: Path) -> IO[bytes]:
         try:
             make_folders(self._folder)
-            return create(place)
+            return create_file(path)
         except OSError as error:
-            raise _translated(f"create {place}", error) from error
+            raise _to_connector_error(f"create {path}", error) from error
 
-    def _keep(self, file_id: str, file: IO[bytes], manifest: Mapping[str, Any]) -> None:
-        place = self._place(file_id, MANIFEST)
-        partial = place.with_name(place.name + PARTIAL)
+    def _commit(self, file_id: str, file: IO[bytes], manifest: Mapping[str, Any]) -> None:
+        place = self._path(file_id, MANIFEST_SUFFIX)
+        partial = place.with_name(place.name + PARTIAL_SUFFIX)
         try:
             file.flush()
             os.fsync(file.fileno())
-            with create(partial) as beside:
+            with create_file(partial) as beside:
                 beside.write(json.dumps(manifest, sort_keys=True).encode())
                 beside.flush()
                 os.fsync(beside.fileno())
@@ -105,46 +105,46 @@ class StateFiles:
             finally:
                 os.close(folder)
         except OSError as error:
-            raise _translated(f"write {place}", error) from error
+            raise _to_connector_error(f"write {place}", error) from error
 
-    def _manifests(self) -> list[Mapping[str, Any]]:
+    def _list_manifests(self) -> list[Mapping[str, Any]]:
         try:
-            places = sorted(self._folder.glob(f"snap_*{MANIFEST}"), reverse=True)
+            places = sorted(self._folder.glob(f"snap_*{MANIFEST_SUFFIX}"), reverse=True)
         except OSError as error:
-            raise _translated(f"list {self._folder}", error) from error
-        return [manifest for place in places if (manifest := self._read(place)) is not None]
+            raise _to_connector_error(f"list {self._folder}", error) from error
+        return [manifest for place in places if (manifest := self._read_manifest(place)) is not None]
 
-    def _read(self, place: Path) -> Mapping[str, Any] | None:
+    def _read_manifest(self, path: Path) -> Mapping[str, Any] | None:
         try:
-            found = json.loads(place.read_bytes())
+            found = json.loads(path.read_bytes())
         except FileNotFoundError:
             return None  # removed meanwhile
         except OSError as error:
-            raise _translated(f"read {place}", error) from error
+            raise _to_connector_error(f"read {path}", error) from error
         except ValueError as error:
-            raise Permanent(f"{place} is not JSON ({error}): restore it, or delete it", kind="invalid") from error
+            raise Permanent(f"{path} is not JSON ({error}): restore it, or delete it", kind="invalid") from error
         return found if isinstance(found, dict) else None
 
-    def _open(self, place: Path) -> IO[bytes]:
+    def _open(self, path: Path) -> IO[bytes]:
         try:
-            return place.open("rb")
+            return path.open("rb")
         except FileNotFoundError as error:
-            raise Permanent(f"{place} is gone, although its manifest was there", kind="not_found") from error
+            raise Permanent(f"{path} is gone, although its manifest was there", kind="not_found") from error
         except OSError as error:
-            raise _translated(f"read {place}", error) from error
+            raise _to_connector_error(f"read {path}", error) from error
 
     def _remove(self, file_id: str) -> bool:
-        manifest = self._place(file_id, MANIFEST)
+        manifest = self._path(file_id, MANIFEST_SUFFIX)
         try:
             was_there = manifest.exists()
             manifest.unlink(missing_ok=True)
-            self._place(file_id, SUFFIX).unlink(missing_ok=True)
+            self._path(file_id, SUFFIX).unlink(missing_ok=True)
         except OSError as error:
-            raise _translated(f"remove {manifest}", error) from error
+            raise _to_connector_error(f"remove {manifest}", error) from error
         return was_there
 
 
-def _translated(what: str, error: OSError) -> OutsideError:
+def _to_connector_error(what: str, error: OSError) -> ConnectorError:
     text = f"{what}: {type(error).__name__}: {error.strerror}"
     if isinstance(error, PermissionError | NotADirectoryError | FileExistsError):
         return Permanent(f"{text}; the folder must be writable for this process", kind="forbidden")

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from loomlog.connectors.protocols import ChildrenWanted, EffectClass, ToolContext, ToolResult
+from loomlog.connectors.protocols import ChildrenPlan, EffectClass, ToolContext, ToolResult
 from loomlog.connectors.tools.answers import Refusal, refused
 from loomlog.connectors.tools.arguments import checked
 from loomlog.schemas.generated.values import Spawn
@@ -132,7 +132,7 @@ class Agent:
             return wanted
         return ToolResult(text="Agent was not called: sub-agents belong to a run.", is_error=True)
 
-    def plan(self, arguments: Mapping[str, Any]) -> ChildrenWanted | ToolResult:
+    def plan(self, arguments: Mapping[str, Any]) -> ChildrenPlan | ToolResult:
         try:
             wanted = _wanted(arguments)
         except Refusal as reason:
@@ -142,7 +142,7 @@ class Agent:
         return replace(wanted, idle_ttl_s=wanted.idle_ttl_s or self._idle_ttl_s, residents_max=self._residents_max)
 
 
-def _wanted(arguments: Mapping[str, Any]) -> ChildrenWanted:
+def _wanted(arguments: Mapping[str, Any]) -> ChildrenPlan:
     op = arguments.get("op") or "spawn"
     if op not in OPS:
         raise Refusal(f'Agent was not called: "op" is "{str(op)[:60]}", expected is one of {", ".join(OPS)}.')
@@ -151,10 +151,10 @@ def _wanted(arguments: Mapping[str, Any]) -> ChildrenWanted:
         spawns = tuple(
             _spawn(checked(f"Agent (spawns[{place}])", item, ONE_SPAWN)) for place, item in enumerate(given["spawns"])
         )
-        return ChildrenWanted(op=op, spawns=spawns)
+        return ChildrenPlan(op=op, spawns=spawns)
     if op in ("spawn", "open"):
-        return ChildrenWanted(op=op, spawns=(_spawn(given),), idle_ttl_s=given.get("idle_ttl_seconds", 0))
-    return ChildrenWanted(
+        return ChildrenPlan(op=op, spawns=(_spawn(given),), idle_ttl_s=given.get("idle_ttl_seconds", 0))
+    return ChildrenPlan(
         op=op,
         child_run_id=given["child_run_id"],
         prompt=given.get("prompt", ""),

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from loomlog.connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
+from loomlog.connectors.protocols import EffectClass, NoEffect, ToolContext, ToolResult, UnknownEffect
 from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, SENT_SLACK_MS, SLACK_S, left_s
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, GivesUp, unless
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
@@ -111,15 +111,15 @@ class ClientTool:
 
     async def reconcile(
         self, arguments: Mapping[str, Any], context: ToolContext
-    ) -> ToolResult | DidNotHappen | CannotTell:
+    ) -> ToolResult | NoEffect | UnknownEffect:
         """What became of a lost attempt, as far as the log tells in its time. Raises as `call`."""
         since_ms = max(0, context.started_at_ms - SENT_SLACK_MS)
         found = await self._calls.hear(self._topic, _key(context), context.tenant, since_ms, gives_up=self._gives_up)
         if isinstance(found, str):
-            return CannotTell(reason=found)
+            return UnknownEffect(reason=found)
         if found.outcome == UNKNOWN:
-            return CannotTell(reason=found.text)
-        return DidNotHappen(reason=found.text) if found.outcome == NOT_BEGUN else _told(self.name, found)
+            return UnknownEffect(reason=found.text)
+        return NoEffect(reason=found.text) if found.outcome == NOT_BEGUN else _told(self.name, found)
 
     async def _gives_up(self, request: RemoteToolRequest) -> str:
         misses = 0

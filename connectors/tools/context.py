@@ -20,7 +20,7 @@ import orjson
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
 from loomlog.connectors.tools.answers import Refusal, refused
 from loomlog.connectors.tools.arguments import checked
-from loomlog.schemas.client_names import PREFIX as CLIENT_PREFIX
+from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 
 UNKNOWN = "unknown"
 COMPACT = "compact"

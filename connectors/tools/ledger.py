@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
+from loomlog.connectors.protocols import EffectClass, NoEffect, ToolContext, ToolResult, UnknownEffect
 from loomlog.connectors.tools.answers import Refusal, refused
 from loomlog.connectors.tools.arguments import checked
 from loomlog.connectors.tools.threads import Stop, Threads
@@ -91,7 +91,7 @@ class ReconcilingLedger(Ledger):
 
     async def reconcile(
         self, arguments: Mapping[str, Any], context: ToolContext
-    ) -> ToolResult | DidNotHappen | CannotTell:
+    ) -> ToolResult | NoEffect | UnknownEffect:
         line = f"{context.idempotency_key} {context.run_id}\n".encode()
         try:
             found = await self._threads.run(lambda stop: self._holds(line))
@@ -99,7 +99,7 @@ class ReconcilingLedger(Ledger):
             raise Transient(f"The ledger could not be read: {error.strerror}.", kind="unavailable") from error
         if found:
             return ToolResult(text=f"Recorded {context.idempotency_key}.")
-        return DidNotHappen(reason="the ledger has no such line")
+        return NoEffect(reason="the ledger has no such line")
 
     def _holds(self, line: bytes) -> bool:
         try:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from loomlog.connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
+from loomlog.connectors.protocols import EffectClass, NoEffect, ToolContext, ToolResult, UnknownEffect
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCalls
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 
@@ -81,12 +81,12 @@ class RemoteTool:
 
     async def reconcile(
         self, arguments: Mapping[str, Any], context: ToolContext
-    ) -> ToolResult | DidNotHappen | CannotTell:
+    ) -> ToolResult | NoEffect | UnknownEffect:
         """What the service said or will say to a lost call. Raises as `call`."""
         found = await self._calls.hear(
             self._topic, context.idempotency_key, context.tenant, self._since_ms(context), gives_up=self._gives_up
         )
-        return CannotTell(reason=found) if isinstance(found, str) else _told(found)
+        return UnknownEffect(reason=found) if isinstance(found, str) else _told(found)
 
     async def _gives_up(self, request: RemoteToolRequest) -> str:
         await asyncio.sleep(left_s(request, self._clock_ms()))

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from loomlog.connectors.errors import Permanent, Transient, UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Outgoing
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, ProducerRecord
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 
@@ -205,7 +205,7 @@ class RemoteCalls:
         ]
         if request.connection_id:
             headers.append((CONNECTION_HEADER, request.connection_id.encode()))
-        record = Outgoing(key=key, value=self._codec.encode(request), headers=headers)
+        record = ProducerRecord(key=key, value=self._codec.encode(request), headers=headers)
         partition = partition_of(key, await self._partitions(topic))
         while True:
             try:

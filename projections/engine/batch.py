@@ -174,7 +174,7 @@ def _decode_fast(record: LogRecord, codec: Codec) -> PositionedEvent | None:
     None for all others, which take the long way.
     """
     value = record.value
-    if value is None or (found := codec.quickly(value)) is None:
+    if value is None or (found := codec.decode_fast(value)) is None:
         return None
     envelope, event = found
     if envelope is None or type(event) not in RUN_EVENTS or "\x00" in envelope.aggregate:

@@ -23,7 +23,7 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import BigInteger, Column, DateTime, MetaData, Table, Text, func, select
 
-from loomlog.connectors.storage.postgres import Reader, create_tables
+from loomlog.connectors.storage.postgres import PostgresReader, create_tables
 from loomlog.projections import audit, interrupts, problems, runs, steps, transcript, usage
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine.batch import Cursor
@@ -288,13 +288,13 @@ class Builds:
         return await self._connection.execute(sql.SQL(template).format(sql.Identifier(*name)))
 
 
-async def has_status(reader: Reader, prefix: str = PREFIX) -> bool:
+async def has_status(reader: PostgresReader, prefix: str = PREFIX) -> bool:
     """Whether a projector has made its tables. To read one that is not there is an error in the server's log."""
     found = await reader.fetch(select(func.to_regclass(f"{prefix}.{projector_status.name}").is_not(None)))
     return bool(found[0][0])
 
 
-async def read_status(reader: Reader) -> list[StatusRow]:
+async def read_status(reader: PostgresReader) -> list[StatusRow]:
     """What the projectors last said of themselves, one row a topic."""
     found = await reader.fetch(select(projector_status).order_by(projector_status.c.topic))
     return [StatusRow._make(row) for row in found]

@@ -25,7 +25,7 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import BigInteger, Column, DateTime, PrimaryKeyConstraint, Table, Text, func, select
 
-from loomlog.connectors.storage.postgres import Reader
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import Cursor
 from loomlog.projections.engine.writer import render_statement
 from loomlog.projections.tables import metadata
@@ -159,7 +159,7 @@ def _advance_statement(schema: str) -> bytes:
     return render_statement(statement.format(sql.Identifier(schema, "cursors")))
 
 
-async def list_cursors(reader: Reader) -> list[CursorRow]:
+async def list_cursors(reader: PostgresReader) -> list[CursorRow]:
     """All cursors of the live build."""
     found = await reader.fetch(select(cursors).order_by(cursors.c.topic, cursors.c.partition))
     return [CursorRow._make(row) for row in found]

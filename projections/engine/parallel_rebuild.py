@@ -24,8 +24,8 @@ from typing import Any
 
 import uvloop
 
-from loomlog.connectors.errors import OutsideError, Transient
-from loomlog.connectors.process.gc_tuning import collect_rarely
+from loomlog.connectors.errors import ConnectorError, Transient
+from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.projections.engine.builds import Build
 from loomlog.projections.engine.rebuild import Connect, OpenTail, project_to
 from loomlog.projections.engine.run_projection import RunProjection
@@ -96,7 +96,7 @@ def _work(filling: ParallelRebuild, build: Build, share: Mapping[int, int], send
     """The process."""
     try:
         sender.send(uvloop.run(_fill(filling, build, share)))
-    except OutsideError as error:
+    except ConnectorError as error:
         sender.send(str(error))
     finally:
         sender.close()
@@ -104,7 +104,7 @@ def _work(filling: ParallelRebuild, build: Build, share: Mapping[int, int], send
 
 async def _fill(filling: ParallelRebuild, build: Build, share: Mapping[int, int]) -> int:
     codec = await filling.make_codec()
-    collect_rarely()
+    tune_gc()
     async with await filling.connect() as connection:
         projection = RunProjection(connection, build, filling.topic, owner=filling.owner, codec=codec)
         tail = await filling.open_tail(await projection.claim(share))

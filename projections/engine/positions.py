@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.storage.postgres import translated
+from loomlog.connectors.storage.postgres import translate_errors
 from loomlog.projections.engine.builds import PREFIX, Build
 from loomlog.projections.engine.cursors import Position
 
@@ -70,7 +70,7 @@ class PositionWatch:
         """Listens until cancelled; a lost connection is made anew. Raises Permanent when that can never work."""
         while True:
             try:
-                async with translated("watch the positions of the projections"):
+                async with translate_errors("watch the positions of the projections"):
                     await self._listen()
             except Transient:
                 await asyncio.sleep(RECONNECT_S)

@@ -24,7 +24,7 @@ import psycopg
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRecord, LogTail
-from loomlog.connectors.storage.postgres import translated
+from loomlog.connectors.storage.postgres import translate_errors
 from loomlog.projections.engine.builds import PREFIX, VERSION, Build, Builds, TableHash
 from loomlog.projections.engine.run_projection import RunProjection
 from loomlog.schemas.codec import Codec
@@ -98,7 +98,7 @@ async def rebuild(
     `require_equal` decides whether a difference to the live build forbids the switch; left out, it does when both
     builds are of one version. Raises Transient, also when another rebuild is under way, or Permanent.
     """
-    async with translated("rebuild the projections"), await connect() as control, await connect() as writing:
+    async with translate_errors("rebuild the projections"), await connect() as control, await connect() as writing:
         builds = Builds(control, prefix)
         await builds.prepare()
         if not await builds.reserve_rebuild():

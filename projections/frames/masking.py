@@ -12,7 +12,7 @@ Before: frames.py. After: transcript.py, steps.py; services/application/content.
 
 from typing import Any
 
-from loomlog.connectors.crypto.secret_patterns import cleaned_value, without_lookalikes
+from loomlog.connectors.crypto.secret_patterns import clean_value, redact_secrets
 
 CALLS = ("tool_use", "hook_acted")
 """Parts of frames that hold the arguments of a call, as `input`."""
@@ -20,7 +20,7 @@ CALLS = ("tool_use", "hook_acted")
 
 def mask_input(value: Any) -> Any:
     """The arguments of a call without what looks like a secret; keys stay as they are."""
-    return cleaned_value(value, without_lookalikes)
+    return clean_value(value, redact_secrets)
 
 
 def mask_frame(event: dict[str, Any]) -> dict[str, Any]:
@@ -34,6 +34,6 @@ def mask_frame(event: dict[str, Any]) -> dict[str, Any]:
                 changes[name] = {**call, "input": given}
     if event.get("type") == "tool_result":
         text = event.get("text", "")
-        if (left := without_lookalikes(text)) != text:
+        if (left := redact_secrets(text)) != text:
             changes["text"] = left
     return {**event, **changes} if changes else event

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.services.api.request_models import ForkBody, fork_request
 from loomlog.services.api.request_parsing import flag, json_body, spooled, text, whole
 from loomlog.services.api.responses import POSITION_HEADER, json_answer
@@ -107,7 +107,7 @@ async def _gathered(run_id: str, pieces: AsyncGenerator[bytes, None]) -> AsyncGe
                 if len(held) >= PIECE_BYTES:
                     yield bytes(held)
                     held.clear()
-    except (Declined, OutsideError) as error:
+    except (Declined, ConnectorError) as error:
         log.error("the export of %s was cut short: %s", run_id, error.__cause__ or error)
         raise
     yield bytes(held)

@@ -28,12 +28,12 @@ from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from loomlog.connectors.configuration import ConfigurationProblem, Loaded, check_tiers, load, providers_of, token_table
-from loomlog.connectors.errors import OutsideError
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process import logs
-from loomlog.connectors.process.file_limits import allow_open_files
-from loomlog.connectors.process.gc_tuning import collect_rarely
-from loomlog.connectors.process.hardening import hide_from_other_programs
+from loomlog.connectors.process.file_limits import raise_open_file_limit
+from loomlog.connectors.process.gc_tuning import tune_gc
+from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.services.api.app import build_app
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.openapi import document_bytes
@@ -106,7 +106,7 @@ async def run(loaded: Loaded) -> None:
         max_request_bytes=settings.max_request_bytes,
         metrics_enabled=settings.metrics_enabled,
     )
-    if (allowed := allow_open_files(OPEN_FILES)) < OPEN_FILES:
+    if (allowed := raise_open_file_limit(OPEN_FILES)) < OPEN_FILES:
         log.warning(
             "at most %d open files are allowed (ulimit -Hn), %d are enough for every stream", allowed, OPEN_FILES
         )
@@ -134,7 +134,7 @@ async def run(loaded: Loaded) -> None:
 
 async def _work(service: Service, loaded: Loaded, settings: ApiSettings) -> None:
     """Everything behind the endpoints."""
-    codec = await waited_for("schemas", service.readiness, lambda: codec_for(loaded.settings))
+    codec = await waited_for("schemas", service.readiness, lambda: load_codec(loaded.settings))
     async with opened(
         settings.places,
         service.gate,
@@ -145,7 +145,7 @@ async def _work(service: Service, loaded: Loaded, settings: ApiSettings) -> None
     ) as (layer, work):
         service.opened = layer
         log.info("ready")
-        collect_rarely()
+        tune_gc()
         try:
             await work()
         finally:
@@ -207,16 +207,16 @@ def main(arguments: Sequence[str] = ()) -> int:
         return 2
     try:
         loaded = load(os.environ, working_directory=Path.cwd())
-        logs.begin(loaded.settings.log_level)
+        logs.configure_logging(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
-            hide_from_other_programs()
+            disable_process_dumping()
         for warning in loaded.warnings:
             log.warning("%s", warning)
         uvloop.run(run(loaded))
     except (ConfigurationProblem, MissingSetting, WrongKey) as error:
         print(f"api cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
-    except OutsideError as error:
+    except ConnectorError as error:
         log.error("api ends: %s: %s", type(error).__name__, error)
         return 1
     return 0

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.connectors.errors import OutsideError, Permanent
+from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.models.catalog import build_model
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.metrics import CONTENT_TYPE
@@ -118,7 +118,7 @@ async def provider_models(service: Service, caller: Caller, request: Request) ->
     except TimeoutError as error:
         late = f"{name} has not listed its models within {LIST_MODELS_WAIT_S:g} s"
         raise Declined("provider_list_failed", late) from error
-    except OutsideError as error:
+    except ConnectorError as error:
         code = "provider_unavailable" if isinstance(error, Permanent) else "provider_list_failed"
         raise Declined(code, f"{name} has not listed its models: {error}") from error
     return json_answer({"provider": name, "models": listed})
@@ -184,7 +184,7 @@ async def _silent(name: str, asked: Awaitable[object]) -> str:
     try:
         async with asyncio.timeout(CHECK_WAIT_S):
             await asked
-    except (TimeoutError, OutsideError):
+    except (TimeoutError, ConnectorError):
         return name
     except Declined as declined:
         return "read_models" if has_no_tables(declined) else name

@@ -17,11 +17,11 @@ from typing import TypeVar
 
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.postgres import PostgresOptions, connect, open_reader
-from loomlog.connectors.storage.run_credentials import PostgresRows, RunCredentials
+from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC
 from loomlog.projections.engine.builds import PREFIX
@@ -121,7 +121,7 @@ async def opened(
         keys = await waited_for("broker", readiness, lambda: _keys(places, codec, appender, ranges))
         credentials: RunCredentials | None = None
         if places.secret is not None:
-            rows = PostgresRows(places.postgres)
+            rows = PostgresCredentialRows(places.postgres)
             stack.push_async_callback(rows.close)
             credentials = RunCredentials(rows, places.secret)
         watch = PositionWatch(lambda: connect(places.postgres), places.prefix)
@@ -180,7 +180,7 @@ async def waited_for(name: str, readiness: Readiness, open_it: Callable[[], Awai
     while True:
         try:
             found = await open_it()
-        except (OutsideError, Declined) as error:
+        except (ConnectorError, Declined) as error:
             readiness.missing[name] = str(error)
             if tries % SAY_EVERY == 0:
                 log.warning("waiting for the %s: %s", name, error)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import LogAppender, Outgoing
+from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec, Record
-from loomlog.schemas.sticky_partitioner import Placer
+from loomlog.schemas.sticky_partitioner import StickyPartitioner
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RETRY_SOON_S, Declined
 
@@ -45,7 +45,7 @@ class _Waiting:
 
     __slots__ = ("deadline", "done", "outgoing", "sent", "size")
 
-    def __init__(self, outgoing: Outgoing, size: int, deadline: float, done: "asyncio.Future[Place]") -> None:
+    def __init__(self, outgoing: ProducerRecord, size: int, deadline: float, done: "asyncio.Future[Place]") -> None:
         self.outgoing = outgoing
         self.size = size
         self.deadline = deadline
@@ -87,7 +87,7 @@ class Publisher:
         self._retry_s = retry_s
         self._on_batch = on_batch
         self._lanes: list[_Lane] = []
-        self._placer: Placer | None = None
+        self._placer: StickyPartitioner | None = None
         self._ready = asyncio.Event()
         self._waiting = 0
         self._waiting_bytes = 0
@@ -104,12 +104,12 @@ class Publisher:
     async def open(self) -> None:
         """Learns how many partitions there are. Raises Transient when the broker does not answer."""
         self._lanes = [_Lane(number) for number in range(await self._appender.partitions(self.topic))]
-        self._placer = Placer(len(self._lanes))
+        self._placer = StickyPartitioner(len(self._lanes))
 
     def placed(self, fresh: str, at_ms: int) -> str:
         """The fresh token of a run that begins now, in the partition of those that begin with it."""
         assert self._placer is not None, f"{self.topic} is not open"
-        return self._placer.placed(fresh, at_ms)
+        return self._placer.assign_partition(fresh, at_ms)
 
     def partition_of(self, key: str) -> int:
         """The partition of a key, the same in the commands and the events topic."""
@@ -128,7 +128,7 @@ class Publisher:
         if self._waiting >= limits.PUBLISH_WAITING_MAX or self._waiting_bytes + size > limits.PUBLISH_WAITING_BYTES:
             raise self._given_up(f"{self._waiting} commands wait already", sent=False)
         loop = asyncio.get_running_loop()
-        outgoing = Outgoing(
+        outgoing = ProducerRecord(
             key=key.encode(), value=value, headers=_headers(command_id, command.SCHEMA, traceparent.encode())
         )
         waiting = _Waiting(outgoing, size, loop.time() + self._wait_s, loop.create_future())

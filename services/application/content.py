@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import orjson
 
-from loomlog.connectors.crypto.content_encryption import MARK, has_tokens, is_token
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.crypto.content_encryption import TOKEN_PREFIX, has_tokens, is_token
+from loomlog.connectors.errors import ConnectorError
 from loomlog.projections.frames.frame import Frame
 from loomlog.projections.frames.frame_json import parse_input
 from loomlog.projections.frames.masking import mask_frame
@@ -27,7 +27,7 @@ from loomlog.services.stream.encryption.subject_keys import NewerKey, Seal, Subj
 Shown = TypeVar("Shown")
 
 
-def keys_away(error: OutsideError) -> Declined:
+def keys_away(error: ConnectorError) -> Declined:
     """Why a key of a subject cannot be had: the log does not answer, or this process has an old key-encryption key."""
     if isinstance(error, NewerKey):
         return Declined("keys_unavailable", str(error), retry_after_s=RETRY_SOON_S)
@@ -46,7 +46,7 @@ class Content:
             return None
         try:
             sealer = await self.keys.sealer(tenant, subject)
-        except OutsideError as error:
+        except ConnectorError as error:
             raise keys_away(error) from error
         return lambda text, untrusted: sealer.untrusted(text) if untrusted else sealer.text(text)
 
@@ -56,7 +56,7 @@ class Content:
             return digest
         try:
             return (await self.keys.sealer(tenant, subject)).key.digest(digest)
-        except OutsideError as error:
+        except ConnectorError as error:
             raise keys_away(error) from error
 
     async def know(self, value: Any) -> None:
@@ -65,7 +65,7 @@ class Content:
             return
         try:
             await self.keys.know(*_strings(value))
-        except OutsideError as error:
+        except ConnectorError as error:
             raise keys_away(error) from error
 
     async def shown(self, value: Shown, tenant: str) -> Shown:
@@ -131,12 +131,12 @@ class Content:
 
     def _stored(self, event: str, tenant: str) -> str:
         """A stored frame in clear, with masked what could not be masked while it was a token."""
-        if MARK not in event:
+        if TOKEN_PREFIX not in event:
             return event
         return orjson.dumps(mask_frame(self._event(orjson.loads(event), tenant))).decode()
 
     def _json(self, text: Any, tenant: str) -> Any:
-        if not isinstance(text, str) or MARK not in text:
+        if not isinstance(text, str) or TOKEN_PREFIX not in text:
             return text
         value = orjson.loads(text)
         return orjson.dumps(

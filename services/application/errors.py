@@ -7,7 +7,7 @@ closed list, so that a transport which does not know one fails in a test and not
 from collections.abc import Mapping
 from typing import Any
 
-from loomlog.connectors.errors import OutsideError, Permanent
+from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.schemas.generated.values import LimitNotice
 
 RETRY_LATER_S = 5
@@ -168,7 +168,7 @@ def stopping() -> Declined:
     )
 
 
-def away(what: str, error: OutsideError) -> Declined:
+def away(what: str, error: ConnectorError) -> Declined:
     """Something outside does not answer: log, projection, blobs or credentials. Its details are not for callers."""
     hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
     names = {

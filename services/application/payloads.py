@@ -10,7 +10,7 @@ Before: requests.py has checked the blocks. After: runs.py builds the command.
 
 from dataclasses import dataclass, replace
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, Segment
 from loomlog.services.application.errors import Declined, away
@@ -84,5 +84,5 @@ async def _moved(block: ContentBlock, blobs: Blobs) -> ContentBlock:
 async def _put(data: bytes, blobs: Blobs) -> BlobRef:
     try:
         return await blobs.put(data)
-    except OutsideError as error:
+    except ConnectorError as error:
         raise away("blobs", error) from error

@@ -10,7 +10,7 @@ Before: hooks.py, pausing.py and probing.py. After: services/stream/global_table
 import asyncio
 
 from loomlog.connectors.errors import UnknownOutcome
-from loomlog.connectors.protocols import LogAppender, Outgoing
+from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec, Record
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RETRY_SOON_S, Declined
@@ -30,7 +30,7 @@ class Posting:
 
         Raises Declined(log_unavailable); `unknown` is what it says of the outcome, and what to do.
         """
-        outgoing = Outgoing(key=None, value=self._codec.encode(record))
+        outgoing = ProducerRecord(key=None, value=self._codec.encode(record))
         try:
             async with asyncio.timeout(limits.PUBLISH_WAIT_S):
                 return await self._appender.append(self._board.topic, PARTITION, [outgoing])

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.services.auditor.settings import AuditorSettings
 from loomlog.services.core.audit.checkpoints import Signed, sign
@@ -213,7 +213,7 @@ class Auditor:
             return
         value = sign(draft, settings.key.sign, self._codec)
         await connection.appender.append(
-            settings.checkpoints_topic, partition, [Outgoing(key=str(partition).encode(), value=value)]
+            settings.checkpoints_topic, partition, [ProducerRecord(key=str(partition).encode(), value=value)]
         )
         self.signed += 1
         if draft.previous_key_id not in ("", draft.key_id):

@@ -22,11 +22,11 @@ import uvloop
 from loomlog.connectors.configuration.environment import read_settings
 from loomlog.connectors.configuration.findings import ConfigurationProblem
 from loomlog.connectors.configuration.settings import Settings
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process import logs
-from loomlog.connectors.process.hardening import hide_from_other_programs
+from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.schemas.codec import Codec
 from loomlog.services.auditor.loop import Auditor
 from loomlog.services.auditor.settings import AuditorSettings, auditor_settings, budget_settings
@@ -36,21 +36,21 @@ log = logging.getLogger("loomlog.auditor")
 
 def main() -> int:
     """The process; the exit code."""
-    logs.begin()
-    hide_from_other_programs()  # our environment may hold the key that signs
+    logs.configure_logging()
+    disable_process_dumping()  # our environment may hold the key that signs
     try:
         settings, warnings = read_settings(os.environ, working_directory=Path.cwd())
-        logs.begin(settings.log_level)
+        logs.configure_logging(settings.log_level)
         for warning in warnings:
             log.warning("%s", warning)
         return uvloop.run(_run(settings, auditor_settings(settings)))
-    except (ConfigurationProblem, OutsideError) as error:
+    except (ConfigurationProblem, ConnectorError) as error:
         log.error("auditor ends: %s", error)
         return 1
 
 
 async def _run(settings: Settings, options: AuditorSettings) -> int:
-    return await run([options, budget_settings(options)], await codec_for(settings))
+    return await run([options, budget_settings(options)], await load_codec(settings))
 
 
 async def run(topics: Sequence[AuditorSettings], codec: Codec) -> int:

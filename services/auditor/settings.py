@@ -13,7 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from loomlog.connectors.configuration.driver_options import kafka_options
 from loomlog.connectors.configuration.settings import Settings
-from loomlog.connectors.crypto.signatures import PublicKey, SigningKey, public_keys, signing_key, verifiers
+from loomlog.connectors.crypto.signatures import (
+    PublicKey,
+    SigningKey,
+    load_public_keys,
+    load_signing_key,
+    verification_keys,
+)
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import KafkaOptions
 
@@ -58,7 +64,7 @@ def auditor_settings(settings: Settings) -> AuditorSettings:
         raise Permanent(
             "LOOMLOG_KAFKA is not set: the auditor needs it; `loomlog up` sets it for the local stack", kind="invalid"
         )
-    key = signing_key(file=settings.audit_key_file, text=settings.audit_key)
+    key = load_signing_key(file=settings.audit_key_file, text=settings.audit_key)
     if key is None:
         raise Permanent(
             "LOOMLOG_AUDIT_KEY_FILE is not set: the auditor has nothing to sign with; `loomlog audit keygen FILE` "
@@ -68,7 +74,7 @@ def auditor_settings(settings: Settings) -> AuditorSettings:
     return AuditorSettings(
         kafka=kafka_options(settings, "loomlog-auditor"),
         key=key,
-        trusted=verifiers(public_keys(settings.audit_public_keys), key),
+        trusted=verification_keys(load_public_keys(settings.audit_public_keys), key),
         every_records=settings.audit_every_records,
         every_s=settings.audit_every_ms / 1000,
     )

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from loomlog.connectors.errors import OutsideError, Transient
+from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.services.cli.failures import FAILED, INTERRUPTED, UNREACHABLE, Failure
 from loomlog.services.cli.stack.problems import StackProblem
 from loomlog.services.cli.terminal.output import BAD, error_console
@@ -60,7 +60,7 @@ class Commands(TyperGroup):
             _end(str(failure), failure.exit_code)
         except StackProblem as problem:
             _end(str(problem), FAILED)
-        except OutsideError as error:
+        except ConnectorError as error:
             _end(f"{error}.", UNREACHABLE if isinstance(error, Transient) else FAILED)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None

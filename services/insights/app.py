@@ -279,7 +279,8 @@ class Insights:
         except (KafkaError, FaustError, TimeoutError) as problem:
             raise Transient(
                 f"{key.decode()} could not be parked in {self._settings.dead_letter_topic} within "
-                f"{DEAD_LETTER_TIMEOUT_S:.0f} s ({type(problem).__name__}: {problem}); it is not lost, the next start tries again",
+                f"{DEAD_LETTER_TIMEOUT_S:.0f} s ({type(problem).__name__}: {problem}); it is not lost, the "
+                "next start tries again",
                 kind="unavailable",
             ) from problem
         self._parked[letter.kind] += 1

@@ -21,8 +21,8 @@ import uvloop
 from loomlog.connectors.configuration.environment import read_settings
 from loomlog.connectors.configuration.findings import ConfigurationProblem
 from loomlog.connectors.configuration.settings import Settings
-from loomlog.connectors.errors import OutsideError, Permanent
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process import logs
 from loomlog.services.insights.app import Insights, Stalled, member_name
 from loomlog.services.insights.broker import build_credentials
@@ -40,7 +40,7 @@ def main() -> int:
     except (ConfigurationProblem, Permanent) as error:
         print(f"insights cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 1
-    logs.begin(settings.log_level)
+    logs.configure_logging(settings.log_level)
     for warning in warnings:
         log.warning("%s", warning)
     return run_process(settings, told)
@@ -53,7 +53,7 @@ def run_process(settings: Settings, options: InsightsSettings) -> int:
     except Exception as error:  # the end of the process: the supervisor starts it again
         for failure in error.exceptions if isinstance(error, ExceptionGroup) else (error,):
             # What is outside explains itself; where it was noticed helps nobody.
-            trace = None if isinstance(failure, OutsideError | OSError | Stalled) else failure
+            trace = None if isinstance(failure, ConnectorError | OSError | Stalled) else failure
             log.error("insights ends: %s: %s", type(failure).__name__, failure, exc_info=trace)
         return 1
     return 0
@@ -69,7 +69,7 @@ async def run(settings: Settings, options: InsightsSettings) -> None:
     with listening:
         port = listening.getsockname()[1]
         secrets = await asyncio.to_thread(build_credentials, options.kafka)
-        codec = await codec_for(settings)
+        codec = await load_codec(settings)
         insights = Insights(options, member=member_name(port), credentials=secrets, codec=codec)
         async with insights.running(), asyncio.TaskGroup() as tasks:
             running = [

@@ -24,7 +24,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.storage.postgres import translated
+from loomlog.connectors.storage.postgres import translate_errors
 from loomlog.projections.engine.builds import VERSION, Build, Builds, StatusRow
 from loomlog.projections.engine.cursors import BuildNotFound, Fenced
 from loomlog.projections.engine.rebuild import Connect, Fill, OpenTail, ProjectionTail, RebuildReport, rebuild
@@ -257,7 +257,7 @@ class Projector:
 
 
 def _translate_errors(settings: ProjectorSettings) -> AbstractAsyncContextManager[None]:
-    return translated(f"project {settings.topic} into Postgres at {settings.postgres.place}")
+    return translate_errors(f"project {settings.topic} into Postgres at {settings.postgres.address}")
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:

@@ -23,11 +23,11 @@ import uvloop
 from loomlog.connectors.configuration.environment import read_settings
 from loomlog.connectors.configuration.findings import ConfigurationProblem
 from loomlog.connectors.configuration.settings import Settings
-from loomlog.connectors.errors import OutsideError
-from loomlog.connectors.kafka import open_tail, topic_partitions
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.kafka import count_partitions, open_tail
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process import logs
-from loomlog.connectors.process.gc_tuning import collect_rarely
+from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.storage.postgres import connect
 from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
 from loomlog.projections.engine.rebuild import RebuildProgress
@@ -48,21 +48,21 @@ def main(arguments: Sequence[str] = ()) -> int:
     if list(arguments) not in ([], ["rebuild"]):
         sys.stderr.write("usage: python -m loomlog.services.projector.main [rebuild]\n")
         return 2
-    logs.begin()
+    logs.configure_logging()
     try:
         settings, warnings = read_settings(os.environ, working_directory=Path.cwd())
-        logs.begin(settings.log_level)
+        logs.configure_logging(settings.log_level)
         for warning in warnings:
             log.warning("%s", warning)
         told = projector_settings(settings)
         return uvloop.run(_run(settings, told, rebuild=bool(arguments)))
-    except (ConfigurationProblem, OutsideError) as error:
+    except (ConfigurationProblem, ConnectorError) as error:
         log.error("projector ends: %s", error)
         return 1
 
 
 async def _run(settings: Settings, options: ProjectorSettings, *, rebuild: bool) -> int:
-    make_codec = partial(codec_for, settings)
+    make_codec = partial(load_codec, settings)
     projector = build_projector(options, await make_codec(), make_codec=make_codec)
     return await (run_rebuild(options, projector) if rebuild else run(projector))
 
@@ -73,14 +73,14 @@ async def run(projector: Projector) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    collect_rarely()
+    tune_gc()
     await projector.run(stop)
     return 0
 
 
 async def run_rebuild(settings: ProjectorSettings, projector: Projector) -> int:
     """Rebuilds once, and tells what was compared."""
-    partitions = await topic_partitions(settings.kafka, settings.topic)
+    partitions = await count_partitions(settings.kafka, settings.topic)
     report = await projector.rebuild(partitions, on_progress=_log_progress)
     for name, (live, new) in report.tables.items():
         log.info(
@@ -112,7 +112,7 @@ def build_projector(
         settings,
         connect=connecting,
         open_tail=opening,
-        count_partitions=lambda: topic_partitions(settings.kafka, settings.topic),
+        count_partitions=lambda: count_partitions(settings.kafka, settings.topic),
         codec=codec,
         fill=fill,
     )

@@ -114,7 +114,7 @@ async def hosted_budgets(
     stack.push_async_callback(commands.close)
     commands.pause([PARTITION])
     group = KafkaGroup(
-        settings.kafka, topics.commands, group_name, session_timeout_ms=settings.session_timeout_ms, life=life
+        settings.kafka, topics.commands, group_name, session_timeout_ms=settings.session_timeout_ms, incarnation=life
     )
     await group.start()
     stack.push_async_callback(group.close)
@@ -138,5 +138,5 @@ async def hosted_budgets(
         clock_ms=clock_ms,
         name=settings.name,
     )
-    group.holds(lambda: host.owners)
+    group.report_held_partitions(lambda: host.owners)
     return HostedBudgets(board=board, clerk=clerk, spending=Spending(clerk, clock_ms), host=host, tail=tail)

@@ -21,12 +21,12 @@ from typing import Any
 import uvloop
 
 from loomlog.connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process import logs
-from loomlog.connectors.process.file_limits import allow_open_files
-from loomlog.connectors.process.gc_tuning import collect_rarely
-from loomlog.connectors.process.hardening import hide_from_other_programs
-from loomlog.connectors.process.liveness_sockets import ask_for, until_gone
+from loomlog.connectors.process.file_limits import raise_open_file_limit
+from loomlog.connectors.process.gc_tuning import tune_gc
+from loomlog.connectors.process.hardening import disable_process_dumping
+from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import door_of
@@ -162,27 +162,29 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
         desk=desk,
         clock_ms=clock_ms,
         name=settings.name,
-        lifeline=beside.lifeline.name if beside is not None else "",
+        lifeline=beside.lifeline.endpoint if beside is not None else "",
     )
     standby = None
     if beside is not None:
-        standby = Standby(workplace, life=outside.life, tail=beside.tail, ranges=beside.ranges, until_gone=until_gone)
+        standby = Standby(
+            workplace, life=outside.life, tail=beside.tail, ranges=beside.ranges, until_gone=wait_for_disconnect
+        )
     host = Host(
         workplace,
         membership=outside.group,
         commands=outside.commands,
         standby=standby,
-        ask_for=ask_for if beside is not None else None,
+        ask_for=request_handover if beside is not None else None,
         drain_s=settings.drain_timeout_s,
     )
     if beside is not None:
-        beside.lifeline.asked = host.ownership.asked
-    outside.group.holds(lambda: host.owners)
+        beside.lifeline.on_handover_request = host.ownership.asked
+    outside.group.report_held_partitions(lambda: host.owners)
     board.changed = host.obey
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    allow_open_files(OPEN_FILES)
+    raise_open_file_limit(OPEN_FILES)
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(host.run(), name="host"),
@@ -220,7 +222,7 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
         if not await host.drain(settings.drain_timeout_s):
             log.warning("not every call finished in time; the next owner takes them up")
         if beside is not None:
-            beside.lifeline.release()
+            beside.lifeline.announce_shutdown()
         for task in running:
             task.cancel()
     await work.close()
@@ -230,13 +232,13 @@ def main() -> int:
     """The process; the exit code."""
     try:
         loaded = load(os.environ, working_directory=Path.cwd())
-        logs.begin(loaded.settings.log_level)
+        logs.configure_logging(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
-            hide_from_other_programs()
+            disable_process_dumping()
         tiers = checked_tiers(loaded, os.environ)
         for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration), *tiers):
             log.warning("%s", warning)
-        collect_rarely()
+        tune_gc()
         uvloop.run(run(loaded))
     except (ConfigurationProblem, MissingSetting, WrongKey) as error:
         print(f"runtime cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
@@ -244,7 +246,7 @@ def main() -> int:
     except Exception as error:
         for failure in error.exceptions if isinstance(error, ExceptionGroup) else (error,):
             # What is outside explains itself; where it was noticed helps nobody.
-            trace = None if isinstance(failure, OutsideError) else failure
+            trace = None if isinstance(failure, ConnectorError) else failure
             log.error("runtime ends: %s: %s", type(failure).__name__, failure, exc_info=trace)
         return 1
     return 0

@@ -24,7 +24,7 @@ from loomlog.connectors.kafka import (
     KafkaTail,
     open_tail,
 )
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.builds import PREFIX
@@ -100,7 +100,7 @@ async def opened(loaded: Loaded) -> AsyncIterator[Outside]:
     """Until it is left. Raises what can never work; waits for the broker."""
     settings = runtime_settings(loaded.settings)
     async with contextlib.AsyncExitStack() as stack:
-        codec = await codec_for(loaded.settings)
+        codec = await load_codec(loaded.settings)
         tracing = await stack.enter_async_context(open_tracing(settings.tracing, settings.name))
         appender = await connected(settings.kafka)
         stack.push_async_callback(appender.close)
@@ -163,8 +163,8 @@ async def opened(loaded: Loaded) -> AsyncIterator[Outside]:
             topics.TOPICS.commands,
             topics.GROUP,
             session_timeout_ms=settings.session_timeout_ms,
-            life=life,
-            stands_by=beside is not None,
+            incarnation=life,
+            is_standby=beside is not None,
         )
         await group.start()
         stack.push_async_callback(group.close)

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from loomlog.connectors.kafka import KafkaRanges, KafkaTail
-from loomlog.connectors.process.liveness_sockets import Lifeline
+from loomlog.connectors.process.liveness_sockets import LivenessServer
 from loomlog.services.runtime.settings import RuntimeSettings
 
 STANDBY_FETCH_WAIT_MS = 500
@@ -18,7 +18,7 @@ STANDBY_FETCH_WAIT_MS = 500
 class StandingBy:
     """What a process needs to be stood by for, and to stand by for others."""
 
-    lifeline: Lifeline
+    lifeline: LivenessServer
     tail: KafkaTail
     ranges: KafkaRanges
 
@@ -41,7 +41,7 @@ async def standing_by(
     await tail.start()
     stack.push_async_callback(tail.close)
     tail.pause(range(partitions))
-    lifeline = Lifeline(settings.standby_address, life)
+    lifeline = LivenessServer(settings.standby_address, life)
     await lifeline.open()
     stack.push_async_callback(lifeline.close)
     return StandingBy(lifeline=lifeline, tail=tail, ranges=ranges)

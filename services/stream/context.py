@@ -42,7 +42,8 @@ class Desk(Watcher, Protocol):
         ...
 
     def prepare(self, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
-        """At once when nothing has to be looked up, otherwise to be awaited. Raises OutsideError when it cannot be."""
+        """At once when nothing has to be looked up, otherwise to be awaited. Raises ConnectorError when it cannot be.
+        """
         ...
 
     def carry_out(
@@ -50,7 +51,7 @@ class Desk(Watcher, Protocol):
     ) -> Sequence[Prepared] | Awaitable[Sequence[Prepared]]:
         """A local effect of the aggregate, in that state, as orders to aggregates of the partition.
 
-        To be awaited when something has to be looked up; raises OutsideError then, and is asked again.
+        To be awaited when something has to be looked up; raises ConnectorError then, and is asked again.
         """
         ...
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from loomlog.connectors.errors import UnknownOutcome
-from loomlog.connectors.protocols import LogAppender, LogRecord, Outgoing
+from loomlog.connectors.protocols import LogAppender, LogRecord, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import DeadLetter, Header
 from loomlog.services.stream.snapshots.snapshots import batches
@@ -47,7 +47,7 @@ class DeadLetters:
         self._topic = topic
         self._service = service
         self._clock_ms = clock_ms
-        self._queue: asyncio.Queue[tuple[Outgoing, Callable[[], None]]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[ProducerRecord, Callable[[], None]]] = asyncio.Queue()
 
     def park(self, record: LogRecord, *, kind: str, error: str, parked: Callable[[], None] = lambda: None) -> None:
         """Queue a letter; `parked` is called when it is in the log."""
@@ -66,7 +66,7 @@ class DeadLetters:
             at_ms=self._clock_ms(),
         )
         place = f"{record.topic}/{record.partition}/{record.offset}".encode()
-        self._queue.put_nowait((Outgoing(key=place, value=self._codec.encode(letter)), parked))
+        self._queue.put_nowait((ProducerRecord(key=place, value=self._codec.encode(letter)), parked))
 
     async def run(self) -> None:
         """Brings letters to the log until cancelled."""
@@ -82,7 +82,7 @@ class DeadLetters:
                 done += len(batch)
             self.parked += done
 
-    async def _append(self, batch: list[Outgoing]) -> None:
+    async def _append(self, batch: list[ProducerRecord]) -> None:
         while True:
             try:
                 await self._appender.append(self._topic, 0, batch)

@@ -14,7 +14,7 @@ from functools import partial
 
 from loomlog.connectors.errors import Transient, UnknownOutcome
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
-from loomlog.connectors.protocols import LogRanges, Outgoing
+from loomlog.connectors.protocols import LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.reader import TermReader
 from loomlog.services.stream.context import Workplace
@@ -124,7 +124,9 @@ class Flusher:
                     self._ready.set()
             self.drained.set()
 
-    async def _append(self, owner: Owner, partition: Partition, records: tuple[Outgoing, ...]) -> int | UnknownOutcome:
+    async def _append(
+        self, owner: Owner, partition: Partition, records: tuple[ProducerRecord, ...]
+    ) -> int | UnknownOutcome:
         try:
             return await self._work.appender.append(self._work.topics.events, partition.number, records)
         except UnknownOutcome as error:

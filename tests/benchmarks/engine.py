@@ -24,8 +24,8 @@ import uvloop
 from loomlog.connectors.configuration import Loaded, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.process.gc_tuning import collect_rarely
-from loomlog.connectors.protocols import Incoming, LogRecord, Outgoing
+from loomlog.connectors.process.gc_tuning import tune_gc
+from loomlog.connectors.protocols import ConsumerRecord, LogRecord, ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -71,7 +71,7 @@ class Wire(MemoryLog):
         self._flush_s = flush_s
         self._next: dict[tuple[str, int], int] = {}
 
-    async def append(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+    async def append(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
         base = self._next.get((topic, partition), 0)
         if base == 0:
             self.put(topic, partition, records[:1])
@@ -131,7 +131,7 @@ class Clients:
             partition = partition_of(key, self._partitions)
             offset = self._offsets[partition]
             self._offsets[partition] = offset + 1
-            record = Incoming(self.topic, partition, offset, 0, key, value, ())
+            record = ConsumerRecord(self.topic, partition, offset, 0, key, value, ())
             found.setdefault(partition, []).append(record)
         return found
 
@@ -260,7 +260,7 @@ async def measure(options: argparse.Namespace, loaded: Loaded) -> None:
         await engine.ready()
         engine.clients.make(options.runs)
         await engine.clients.through(options.runs)
-        collect_rarely()
+        tune_gc()
         cpu_us: list[float] = []
         rates: list[float] = []
         flushes = engine.host.flusher.flushes

@@ -7,7 +7,7 @@ and clients share this machine's clock.
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
-from loomlog.connectors.kafka import KafkaOptions, KafkaRanges, topic_partitions
+from loomlog.connectors.kafka import KafkaOptions, KafkaRanges, count_partitions
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT
 from loomlog.schemas.codec import Undecodable, local_codec
 from loomlog.schemas.reader import TermReader
@@ -17,7 +17,7 @@ EVENTS = "loom.run.events"
 
 async def of_file(kafka: str, file: Path) -> list[float]:
     """As `latencies_s`, of one file."""
-    partitions = await topic_partitions(KafkaOptions(bootstrap=kafka, client_id="event-to-client"), EVENTS)
+    partitions = await count_partitions(KafkaOptions(bootstrap=kafka, client_id="event-to-client"), EVENTS)
     return await latencies_s(kafka, partitions, [file])
 
 

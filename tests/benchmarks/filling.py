@@ -2,7 +2,7 @@
 
 import asyncio
 
-from loomlog.connectors.kafka import KafkaOptions, KafkaRanges, topic_partitions
+from loomlog.connectors.kafka import KafkaOptions, KafkaRanges, count_partitions
 from tests.benchmarks.main import Stack, client
 
 EVENTS = "loom.run.events"
@@ -34,7 +34,7 @@ async def events_in(stack: Stack) -> int:
     ranges = KafkaRanges(options)
     await ranges.start()
     try:
-        count = await topic_partitions(options, EVENTS)
+        count = await count_partitions(options, EVENTS)
         return sum([await ranges.end_offset(EVENTS, number) for number in range(count)])
     finally:
         await ranges.close()

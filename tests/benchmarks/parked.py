@@ -26,7 +26,7 @@ import psutil
 
 from loomlog.connectors.kafka import MAX_BATCH_BYTES, KafkaAppender, KafkaOptions, KafkaRanges
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -107,7 +107,7 @@ async def park(appender: KafkaAppender, ranges: KafkaRanges, partitions: int, ru
     """Starts so many runs and waits until all have parked."""
     ends = [await ranges.end_offset(EVENTS, number) for number in range(partitions)]
     for first in range(0, runs, BATCH):
-        records: dict[int, list[Outgoing]] = defaultdict(list)
+        records: dict[int, list[ProducerRecord]] = defaultdict(list)
         for _ in range(min(BATCH, runs - first)):
             record = chat()
             records[partition_of(record.key or b"", partitions)].append(record)
@@ -122,14 +122,14 @@ async def park(appender: KafkaAppender, ranges: KafkaRanges, partitions: int, ru
             await asyncio.sleep(0.25)
 
 
-def chat() -> Outgoing:
+def chat() -> ProducerRecord:
     """The command that starts a run which parks after one turn."""
     at_ms = time.time_ns() // 1_000_000
     token = fresh_token(at_ms, secrets.token_bytes(10))
     envelope = CommandEnvelope(command_id=f"r_{token}", tenant="default", subject="bench", issued_at_ms=at_ms)
     prompt = secrets.token_hex(PROMPT_CHARACTERS // 2)
     command = StartRun(envelope=envelope, agent="chatter", prompt=prompt, run_id=f"r_{token}", interactive=True)
-    return Outgoing(key=token.encode(), value=local_codec().encode(command))
+    return ProducerRecord(key=token.encode(), value=local_codec().encode(command))
 
 
 def memory_of(stack: Stack) -> dict[str, int]:

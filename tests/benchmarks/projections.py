@@ -30,9 +30,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail, open_tail, topic_partitions
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail, count_partitions, open_tail
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.connectors.storage.postgres import PostgresOptions, connect
 from loomlog.projections.engine.builds import Builds, TableHash
 from loomlog.schemas.producer import start_run_record
@@ -125,7 +125,7 @@ async def ends(stack: Stack) -> dict[int, int]:
 async def open_events(stack: Stack) -> KafkaTail:
     """A tail of all partitions from their beginning."""
     options = KafkaOptions(bootstrap=stack.kafka, client_id="projections-bench")
-    return await open_tail(options, EVENTS, dict.fromkeys(range(await topic_partitions(options, EVENTS)), 0))
+    return await open_tail(options, EVENTS, dict.fromkeys(range(await count_partitions(options, EVENTS)), 0))
 
 
 # --- rebuilds ---------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ async def start_runs(stack: Stack, rate: float, seconds: float) -> int:
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         record = start_run_record(agent=AGENT, prompt=PROMPT)
         assert record.key is not None
-        command = Outgoing(key=record.key, value=record.value, headers=record.headers)
+        command = ProducerRecord(key=record.key, value=record.value, headers=record.headers)
         task = asyncio.create_task(appender.append(COMMANDS, partition_of(record.key, partitions), [command]))
         waiting.add(task)
         task.add_done_callback(waiting.discard)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from loomlog.connectors.process.file_limits import allow_open_files
+from loomlog.connectors.process.file_limits import raise_open_file_limit
 
 TIMEOUT_S = 120.0
 """For one answer; a stream that takes longer counts as stalled."""
@@ -175,7 +175,7 @@ class Client:
 def allow_streams(streams: int) -> None:
     """Lets this process, and those it starts, have so many streams open. SystemExit with advice when it may not."""
     wanted = streams + FILES_BESIDE
-    allowed = allow_open_files(wanted)
+    allowed = raise_open_file_limit(wanted)
     if allowed < wanted:
         raise SystemExit(
             f"{streams} streams need {wanted} open files and at most {allowed} are allowed here (ulimit -Hn): raise "

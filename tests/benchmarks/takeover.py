@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
-from loomlog.connectors.protocols import LogRecord, Outgoing
+from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.schemas.codec import local_codec, peek
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.stream_records import PartitionCheckpoint
@@ -122,7 +122,7 @@ async def start_sleepers(options: KafkaOptions, live: int) -> None:
     appender = KafkaAppender(options)
     await appender.start()
     records = [start_run_record(agent="sleeper", prompt="stay") for _ in range(live)]
-    await appender.append(COMMANDS, 0, [Outgoing(key=r.key, value=r.value, headers=r.headers) for r in records])
+    await appender.append(COMMANDS, 0, [ProducerRecord(key=r.key, value=r.value, headers=r.headers) for r in records])
     await appender.close()
 
 
@@ -153,7 +153,7 @@ async def until_checkpoint(ranges: KafkaRanges, live: int) -> None:
 async def kill(ranges: KafkaRanges, environment: dict[str, str], live: int) -> Kill:
     """Kills the runtime and reads off the log how the next one took over."""
     codec = local_codec()
-    claims = codec.ids_of(frozenset({Claim.SCHEMA}))
+    claims = codec.schema_ids_of(frozenset({Claim.SCHEMA}))
     children = json.loads(await asyncio.to_thread(loomlog, "status --json", environment))["children"]
     pid = next(child["pid"] for child in children if child["name"] == "runtime")
     end = await ranges.end_offset(EVENTS, 0)

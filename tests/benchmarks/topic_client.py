@@ -15,14 +15,14 @@ import uvloop
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec, peek
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import fresh_token
 from loomlog.schemas.reader import TermReader
-from loomlog.schemas.sticky_partitioner import Placer
+from loomlog.schemas.sticky_partitioner import StickyPartitioner
 from tests.benchmarks.closed_loop import measure, tell
 from tests.benchmarks.workload import AGENT, PROMPT
 
@@ -40,12 +40,12 @@ class TopicClient:
         self._tail = tail
         self._readers = readers
         self._codec = local_codec()
-        self._done_id = self._codec.id_of(RunCompleted.SCHEMA)
-        self._bad_ids = self._codec.ids_of(frozenset(r.SCHEMA for r in (RunFailed, RunCancelled, RunRefused)))
+        self._done_id = self._codec.schema_id_of(RunCompleted.SCHEMA)
+        self._bad_ids = self._codec.schema_ids_of(frozenset(r.SCHEMA for r in (RunFailed, RunCancelled, RunRefused)))
         self._waiting: dict[str, asyncio.Future[None]] = {}
-        self._queued: dict[int, list[Outgoing]] = {partition: [] for partition in readers}
+        self._queued: dict[int, list[ProducerRecord]] = {partition: [] for partition in readers}
         self._wake = asyncio.Event()
-        self._placer = Placer(len(readers))
+        self._placer = StickyPartitioner(len(readers))
 
     async def read(self) -> None:
         """Reads ends until cancelled."""
@@ -77,7 +77,7 @@ class TopicClient:
 
     async def run_once(self) -> None:
         now_ms = time.time_ns() // 1_000_000
-        token = self._placer.placed(fresh_token(now_ms, os.urandom(10)), now_ms)
+        token = self._placer.assign_partition(fresh_token(now_ms, os.urandom(10)), now_ms)
         run_id, key = f"r_{token}", token.encode()
         command = StartRun(
             envelope=CommandEnvelope(command_id=token, issued_at_ms=now_ms), agent=AGENT, prompt=PROMPT, run_id=run_id
@@ -85,7 +85,7 @@ class TopicClient:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[run_id] = waiter
         partition = partition_of(key, len(self._queued))
-        self._queued[partition].append(Outgoing(key=key, value=self._codec.encode(command)))
+        self._queued[partition].append(ProducerRecord(key=key, value=self._codec.encode(command)))
         self._wake.set()
         async with asyncio.timeout(RUN_TIMEOUT_S):
             await waiter

@@ -30,7 +30,7 @@ import httpx
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka import KafkaAppender
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun, StartRun
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -147,7 +147,7 @@ class Load:
 
     async def _append(self, token: str, command: StartRun | CancelRun) -> None:
         """Until the broker has acknowledged it."""
-        outgoing = Outgoing(key=token.encode(), value=self._codec.encode(command))
+        outgoing = ProducerRecord(key=token.encode(), value=self._codec.encode(command))
         partition = partition_of(token.encode(), PARTITIONS)
         while True:
             try:

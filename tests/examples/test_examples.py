@@ -12,7 +12,7 @@ import pytest
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import ModelReplied, RunCompleted, RunStarted
@@ -80,7 +80,7 @@ class Site:
         _, reader = await self.events(run_id)
         envelope = Envelope(term=reader.term - 1, seq=3, aggregate=run_id, tenant="default", at_ms=1, prev=bytes(16))
         key = partition_key(run_id).encode()
-        records = [Outgoing(key=key, value=local_codec().encode_event(envelope, event)) for event in events]
+        records = [ProducerRecord(key=key, value=local_codec().encode_event(envelope, event)) for event in events]
         await self.appender.append(self.topics.events, self.partition(run_id), records)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import EffectClass, Outgoing, Reply
+from loomlog.connectors.protocols import EffectClass, ProducerRecord, Reply
 from loomlog.connectors.tools.remote import RemoteTool
 from loomlog.connectors.tools.remote_calls import RemoteCalls
 from loomlog.redpanda.apply import apply
@@ -73,7 +73,7 @@ class Site:
         command = StartRun(envelope=envelope, agent=AGENT.name, prompt="a lamp for order 17", run_id=RUN)
         partition = partition_of(key, await self.appender.partitions(self.topics.commands))
         value = local_codec().encode(command)
-        await self.appender.append(self.topics.commands, partition, [Outgoing(key=key, value=value)])
+        await self.appender.append(self.topics.commands, partition, [ProducerRecord(key=key, value=value)])
 
     @asynccontextmanager
     async def runtime(self, name: str) -> AsyncIterator[None]:

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.storage.postgres import PostgresOptions, Reader, connect, open_reader
+from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, connect, open_reader
 from loomlog.projections.engine.builds import Builds
 from loomlog.projections.engine.run_projection import RunProjection
 from tests.projections.stories import TOPIC, Partition
@@ -50,7 +50,7 @@ async def builds(connection: Connection, prefix: str) -> Builds:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def reader(options: PostgresOptions, prefix: str, builds: Builds) -> AsyncIterator[Reader]:
+async def reader(options: PostgresOptions, prefix: str, builds: Builds) -> AsyncIterator[PostgresReader]:
     """Reads the live build."""
     made = await open_reader(options, schema=prefix, max_connections=2)
     yield made

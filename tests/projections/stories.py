@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import Codec, local_codec
 from loomlog.schemas.generated.run_events import (
     CompactionFailed,
@@ -112,9 +112,9 @@ class Partition:
                 self.seqs[run_id] = seq
                 self.digests[run_id] = hashlib.sha256(value).digest()[:16]
 
-    def outgoing(self, start: int = 0) -> list[Outgoing]:
+    def outgoing(self, start: int = 0) -> list[ProducerRecord]:
         """The records from `start` on, to put into a MemoryLog."""
-        return [Outgoing(key=b"k", value=value) for value in self.records[start:]]
+        return [ProducerRecord(key=b"k", value=value) for value in self.records[start:]]
 
 
 def started(run_id: str = "r_1", *, prompt: str = "hello", user_id: str = "ada", **more: Any) -> RunStarted:

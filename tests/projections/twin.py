@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from loomlog.connectors.protocols import Incoming
+from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.projections import interrupts, runs, steps, transcript, usage
 from loomlog.projections.engine.batch import Cursor, read_records
 from loomlog.projections.engine.fold import Changes, RunProjectionState, fold
@@ -27,9 +27,9 @@ class Twin:
         self.known: dict[str, RunProjectionState] = {}
         self.cursors: dict[int, Cursor] = {}
 
-    def apply(self, records: Sequence[Incoming]) -> Changes:
+    def apply(self, records: Sequence[ConsumerRecord]) -> Changes:
         """One poll of one or more partitions."""
-        polled: dict[int, list[Incoming]] = {}
+        polled: dict[int, list[ConsumerRecord]] = {}
         for record in records:
             polled.setdefault(record.partition, []).append(record)
         for partition in polled:
@@ -87,7 +87,7 @@ class Twin:
             self.tables["problems"][key] = row
 
 
-def projected(polls: Iterable[Sequence[Incoming]], *, restart_after: Iterable[int] = ()) -> Twin:
+def projected(polls: Iterable[Sequence[ConsumerRecord]], *, restart_after: Iterable[int] = ()) -> Twin:
     """The tables after these polls; the projector is started anew after the polls with these numbers."""
     twin, restarts = Twin(), set(restart_after)
     for number, poll in enumerate(polls):
@@ -97,12 +97,12 @@ def projected(polls: Iterable[Sequence[Incoming]], *, restart_after: Iterable[in
     return twin
 
 
-def cut(records: Sequence[Incoming], at: Iterable[int]) -> list[Sequence[Incoming]]:
+def cut(records: Sequence[ConsumerRecord], at: Iterable[int]) -> list[Sequence[ConsumerRecord]]:
     """The records in polls that begin at these places."""
     edges = [0, *sorted({place for place in at if 0 < place < len(records)}), len(records)]
     return [records[a:b] for a, b in pairwise(edges)]
 
 
-def cut_at_random(records: Sequence[Incoming], seed: int) -> list[Sequence[Incoming]]:
+def cut_at_random(records: Sequence[ConsumerRecord], seed: int) -> list[Sequence[ConsumerRecord]]:
     chance = random.Random(seed)
     return cut(records, [chance.randrange(len(records)) for _ in range(chance.randrange(1, len(records)))])

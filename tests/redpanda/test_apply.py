@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.redpanda.apply import apply, main
 from loomlog.redpanda.cluster import ClusterProblem, connect
 from loomlog.redpanda.topics import Topic, TopicProblem, load_topics
@@ -69,7 +69,7 @@ async def test_a_writer_with_a_wrong_clock_is_not_refused(
         now_s = time.time()
         monkeypatch.setattr("loomlog.connectors.kafka.appender.time.time", lambda: now_s + hours * 3_600)
         for topic in topics:
-            assert await appender.append(topic.name, 0, [Outgoing(key=b"k", value=b"v")]) == 0
+            assert await appender.append(topic.name, 0, [ProducerRecord(key=b"k", value=b"v")]) == 0
     finally:
         await appender.close()
 

@@ -13,7 +13,7 @@ from loomlog.schemas.codec import (
     CLASSES,
     DIGEST_BYTES,
     FRAME_BYTES,
-    IDS_OF_KEPT,
+    SCHEMA_IDS_CACHE_MAX,
     Codec,
     DecisionEnvelope,
     Undecodable,
@@ -23,7 +23,7 @@ from loomlog.schemas.codec import (
     peek,
     read_envelope,
     read_text,
-    schema_text,
+    released_schema,
 )
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.run_events import RunParked, RunStarted, ToolReturned
@@ -105,7 +105,7 @@ def test_peek_and_read_envelope_say_what_decode_says(envelope: Envelope, event: 
     value = local_codec().encode_event(envelope, event)
     peeked = peek(value)
     assert (peeked.term, peeked.seq, peeked.aggregate) == (envelope.term, envelope.seq, envelope.aggregate)
-    assert peeked.schema_id == local_codec().id_of(type(event).SCHEMA)
+    assert peeked.schema_id == local_codec().schema_id_of(type(event).SCHEMA)
     assert read_envelope(value)[0] == envelope
 
 
@@ -120,7 +120,7 @@ def test_events_of_one_decision_are_the_same_bytes_as_events_one_by_one(envelope
         cause_id=envelope.cause_id,
         cause_offset=envelope.cause_offset,
     )
-    value = local_codec().encode_event_of(common, envelope.seq, envelope.prev, event)
+    value = local_codec().encode_decision_event(common, envelope.seq, envelope.prev, event)
     assert value == local_codec().encode_event(envelope, event)
 
 
@@ -191,7 +191,7 @@ def test_the_newest_version_is_written_and_every_old_one_is_known() -> None:
     codec = Codec({7: (CancelRun.SCHEMA, 1), 9: (RunParked.SCHEMA, 1)})
     assert codec.encode(CANCEL)[:FRAME_BYTES] == b"\0\0\0\0\7"
     assert codec.decode(codec.encode(CANCEL)).record == CANCEL
-    assert codec.ids_of(frozenset({RunParked.SCHEMA})) == {9}
+    assert codec.schema_ids_of(frozenset({RunParked.SCHEMA})) == {9}
     with pytest.raises(UnknownSchema):
         codec.decode(local_codec().encode(CANCEL))
 
@@ -201,9 +201,9 @@ def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the released schemas that a test may extend."""
     shutil.copytree(codec_module.HERE / "released", tmp_path / "released")
     monkeypatch.setattr(codec_module, "HERE", tmp_path)
-    codec_module._released.cache_clear()
+    codec_module._parse_released.cache_clear()
     yield tmp_path / "released"
-    codec_module._released.cache_clear()
+    codec_module._parse_released.cache_clear()
 
 
 def test_a_record_of_an_older_version_gets_the_defaults_of_new_fields(released: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_record_of_an_older_version_gets_the_defaults_of_new_fields(released: 
     assert decoded.record == ToolReturned(turn=1, index=0, call_id="c", text="it is said", outcome="ok")
     assert decoded.envelope == ENVELOPE
     assert both.encode_event(ENVELOPE, event)[:FRAME_BYTES] == b"\0\0\0\0\2"
-    assert both.ids_of(frozenset({ToolReturned.SCHEMA})) == {1, 2}
+    assert both.schema_ids_of(frozenset({ToolReturned.SCHEMA})) == {1, 2}
 
 
 def test_every_locked_schema_has_its_class() -> None:
@@ -233,17 +233,17 @@ def test_a_digest_has_the_size_the_envelope_holds() -> None:
 
 
 def test_ids_are_looked_up_once_and_again_when_something_was_learned() -> None:
-    codec, names = Codec.of_others(), frozenset({RunParked.SCHEMA})
-    assert codec.ids_of(names) == frozenset()
-    codec.learn(77, RunParked.SCHEMA, 1, schema_text(RunParked.SCHEMA, 1))
-    found = codec.ids_of(names)
+    codec, names = Codec.for_foreign_records(), frozenset({RunParked.SCHEMA})
+    assert codec.schema_ids_of(names) == frozenset()
+    codec.add_schema(77, RunParked.SCHEMA, 1, released_schema(RunParked.SCHEMA, 1))
+    found = codec.schema_ids_of(names)
     assert found == {77}
-    assert codec.ids_of(names) is found
+    assert codec.schema_ids_of(names) is found
 
 
 def test_what_strangers_ask_for_is_not_kept_without_bound() -> None:
     codec = Codec()
-    for number in range(3 * IDS_OF_KEPT):
-        assert codec.ids_of(frozenset({f"no.such.Record{number}"})) == frozenset()
-    assert len(codec._ids_of) == IDS_OF_KEPT
-    assert len(codec.ids_of(frozenset({RunParked.SCHEMA}))) >= 1
+    for number in range(3 * SCHEMA_IDS_CACHE_MAX):
+        assert codec.schema_ids_of(frozenset({f"no.such.Record{number}"})) == frozenset()
+    assert len(codec._schema_ids_cache) == SCHEMA_IDS_CACHE_MAX
+    assert len(codec.schema_ids_of(frozenset({RunParked.SCHEMA}))) >= 1

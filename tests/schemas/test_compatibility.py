@@ -15,7 +15,9 @@ from loomlog.schemas.generated.run_events import ModelReplied
 from tests.schemas.compatibility import problems, sample
 
 RELEASED = sorted(generate.RELEASED.glob("*/*.avsc"))
-NOW = {name: generate.expand(schema, generate.load(), set()) for name, schema in generate.load().items()}
+NOW = {
+    name: generate.expand(schema, generate.load_schemas(), set()) for name, schema in generate.load_schemas().items()
+}
 REPLIED = NOW[ModelReplied.SCHEMA]
 
 

@@ -7,14 +7,14 @@ from fastavro import parse_schema, schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomlog.schemas.codec import _released_json
-from loomlog.schemas.fast_encoder import SMALL_NUMBERS, ZIGZAG, writer_of
+from loomlog.schemas.codec import _load_released
+from loomlog.schemas.fast_encoder import CACHED_NUMBERS, ZIGZAG, compile_writer
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunStarted
 from tests.schemas.strategies import LONGS, PLAIN, records
 
 
 def parsed(name: str) -> Any:
-    return parse_schema(_released_json(name, 1), named_schemas={})
+    return parse_schema(_load_released(name, 1), named_schemas={})
 
 
 def written(schema: Any, value: Any) -> bytes:
@@ -30,14 +30,14 @@ def written(schema: Any, value: Any) -> bytes:
 def test_a_compiled_writer_writes_what_fastavro_writes(record: type[Any], data: st.DataObject) -> None:
     """Events are in test_codec, where they have an envelope."""
     schema, value = parsed(record.SCHEMA), data.draw(records(record))
-    assert writer_of(schema)(value) == written(schema, value.to_avro())
+    assert compile_writer(schema)(value) == written(schema, value.to_avro())
 
 
-@given(number=st.one_of(LONGS, st.integers(-2 * SMALL_NUMBERS, 2 * SMALL_NUMBERS)))
+@given(number=st.one_of(LONGS, st.integers(-2 * CACHED_NUMBERS, 2 * CACHED_NUMBERS)))
 def test_a_number_has_the_bytes_that_fastavro_gives_it(number: int) -> None:
     assert ZIGZAG[number] == written("long", number)
-    assert all(-1 <= kept < SMALL_NUMBERS or kept % 1000 == 0 for kept in ZIGZAG)
-    assert len(ZIGZAG) <= 3 * SMALL_NUMBERS
+    assert all(-1 <= kept < CACHED_NUMBERS or kept % 1000 == 0 for kept in ZIGZAG)
+    assert len(ZIGZAG) <= 3 * CACHED_NUMBERS
 
 
 @settings(max_examples=50, deadline=None)
@@ -45,8 +45,8 @@ def test_a_number_has_the_bytes_that_fastavro_gives_it(number: int) -> None:
 def test_definitions_whose_bytes_are_kept_are_written_as_they_are(data: st.DataObject) -> None:
     schema = parsed(RunStarted.SCHEMA)
     body = {**schema, "fields": schema["fields"][1:]}
-    writer, started = writer_of(body), data.draw(records(RunStarted))
-    changed = replace(started, definition=replace(started.definition, name=started.definition.name + "2"))
+    writer, started = compile_writer(body), data.draw(records(RunStarted))
+    changed = replace(started, definition=replace(started.definition, endpoint=started.definition.name + "2"))
     for event in (started, started, changed, started):
         assert writer(event) == written(body, event.to_avro())
 
@@ -56,10 +56,10 @@ def test_a_number_that_64_bits_cannot_hold_is_an_error(number: int) -> None:
     request = ModelCallRequested(turn=number, attempt=1, provider="p", model="m")
     schema = parsed(ModelCallRequested.SCHEMA)
     with pytest.raises(OverflowError, match=str(number)):
-        writer_of({**schema, "fields": schema["fields"][1:]})(request)
+        compile_writer({**schema, "fields": schema["fields"][1:]})(request)
 
 
 def test_a_schema_with_a_type_we_never_used_is_refused_when_it_is_compiled() -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "text", "type": ["null", "string", "long"]}]}
     with pytest.raises(AssertionError, match="no writer for the Avro type"):
-        writer_of(schema)
+        compile_writer(schema)

@@ -6,7 +6,7 @@ from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.schemas.ids import hashed_token, partition_key
 from loomlog.schemas.producer import CommandRecord, start_run_record
-from loomlog.schemas.sticky_partitioner import STAY_RUNS, Placer
+from loomlog.schemas.sticky_partitioner import STICKY_RUNS, StickyPartitioner
 from loomlog.services.application.runs.run_ids import names_of_continuation, names_of_run
 from loomlog.services.runtime.run.start_handler import KEY_PATTERN
 
@@ -29,12 +29,12 @@ def test_a_new_run_has_an_id_of_its_own_under_its_own_key() -> None:
 
 
 def test_runs_of_one_placer_lie_side_by_side_and_sessions_where_they_are() -> None:
-    placer = Placer(8)
-    records = [start_run_record(agent="a", prompt="p", placer=placer) for _ in range(2 * STAY_RUNS)]
+    placer = StickyPartitioner(8)
+    records = [start_run_record(agent="a", prompt="p", partitioner=placer) for _ in range(2 * STICKY_RUNS)]
     places = [partition_of(record.key, 8) for record in records]
     assert len(set(places)) < 8
     assert all(record.run_id == f"r_{record.key.decode()}" for record in records)
-    further = start_run_record(agent="a", prompt="p", session_id="s_abc", placer=placer)
+    further = start_run_record(agent="a", prompt="p", session_id="s_abc", partitioner=placer)
     assert further.key == b"abc"
 
 

@@ -125,7 +125,7 @@ def test_a_gap_or_a_repetition_is_raised_with_its_place(seq: int) -> None:
     check.check(raw(2))
     with pytest.raises(BrokenSequence, match="r_x: expected seq 3 at offset 77") as caught:
         check.check(raw(seq, offset=77))
-    assert (caught.value.aggregate, caught.value.expected, caught.value.found) == ("r_x", 3, seq)
+    assert (caught.value.aggregate, caught.value.expected, caught.value.actual) == ("r_x", 3, seq)
 
 
 def test_after_a_broken_sequence_the_expected_one_still_passes() -> None:

@@ -8,7 +8,7 @@ from fastavro import parse_schema
 
 from loomlog.schemas.codec import HERE, Codec, Undecodable
 from loomlog.schemas.generated.run_events import RunParked
-from loomlog.schemas.schema_safety import DEPTH_MAX, Unfit, check
+from loomlog.schemas.schema_safety import DEPTH_MAX, UnsafeSchema, check_schema
 
 
 def record(*types: Any, name: str = "R") -> dict[str, Any]:
@@ -39,30 +39,30 @@ UNFIT: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("schema", "why"), UNFIT)
 def test_records_that_cost_more_than_their_bytes_are_not_read(schema: Any, why: str) -> None:
-    with pytest.raises(Unfit, match=why):
-        check(parse_schema(schema, named_schemas={}))
+    with pytest.raises(UnsafeSchema, match=why):
+        check_schema(parse_schema(schema, named_schemas={}))
 
 
 def test_types_deep_in_each_other_are_not_read() -> None:
     deep: Any = "int"
     for _ in range(2 * DEPTH_MAX):
         deep = {"type": "array", "items": deep}
-    with pytest.raises(Unfit, match=f"over {DEPTH_MAX} types"):
-        check(parse_schema(record(deep), named_schemas={}))
+    with pytest.raises(UnsafeSchema, match=f"over {DEPTH_MAX} types"):
+        check_schema(parse_schema(record(deep), named_schemas={}))
 
 
 def test_every_schema_that_was_ever_released_is_read() -> None:
     found = sorted(HERE.glob("released/*/*.avsc"))
     assert len(found) > 50
     for path in found:
-        check(parse_schema(json.loads(path.read_text()), named_schemas={}))
+        check_schema(parse_schema(json.loads(path.read_text()), named_schemas={}))
 
 
 def test_a_type_that_is_named_again_is_read() -> None:
-    check(parse_schema(record(record("int", name="S"), "S", {"type": "array", "items": "S"}), named_schemas={}))
+    check_schema(parse_schema(record(record("int", name="S"), "S", {"type": "array", "items": "S"}), named_schemas={}))
 
 
 @pytest.mark.parametrize("schema", [UNFIT[0][0], ITSELF])
 def test_a_codec_learns_no_such_schema(schema: Any) -> None:
     with pytest.raises(Undecodable, match=r"Unfit: "):
-        Codec.of_others().learn(1, RunParked.SCHEMA, 1, schema)
+        Codec.for_foreign_records().add_schema(1, RunParked.SCHEMA, 1, schema)

@@ -20,7 +20,7 @@ from loomlog.connectors.protocols import (
     EffectClass,
     ModelItem,
     ModelRequest,
-    Outgoing,
+    ProducerRecord,
     Reply,
     TextDelta,
     Tool,
@@ -176,7 +176,7 @@ class Stage:
         key = partition_key(command.run_id)
         value = self.world.codec.encode(command)
         partition = self.layer.publisher.partition_of(key)
-        self.world.log.put(TOPICS.commands, partition, [Outgoing(key=key.encode(), value=value)])
+        self.world.log.put(TOPICS.commands, partition, [ProducerRecord(key=key.encode(), value=value)])
 
 
 @contextlib.asynccontextmanager
@@ -563,7 +563,7 @@ async def test_after_an_erasure_it_is_unreadable_everywhere_and_the_history_is_w
         erased = await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER, reason="asked by letter")
         assert erased.before.found.frames_encrypted > 4
         assert (erased.before.found.frames_in_clear, erased.before.found.blobs_in_clear) == (0, 0)
-        on.world.log.put(TOPICS.subjects, 0, [Outgoing(key=old.key, value=old.value) for old in backup])
+        on.world.log.put(TOPICS.subjects, 0, [ProducerRecord(key=old.key, value=old.value) for old in backup])
         await until(lambda: on.runtime_keys.next_offset == len(on.world.log.records[TOPICS.subjects, 0]))
 
         row = run_json(await on.layer.reads.run(IVY, run_id))

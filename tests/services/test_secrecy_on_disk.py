@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from loomlog.connectors.configuration import load
-from loomlog.connectors.crypto.content_encryption import key_encryption_keys
+from loomlog.connectors.crypto.content_encryption import load_key_encryption_keys
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.services.application.bootstrap import Places
 from loomlog.services.application.runs.requests import RunRequest
@@ -87,7 +87,7 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
         "LOOMLOG_BLOB_FOLDER": str(tmp_path / "blobs"),
         "LOOMLOG_RUNTIME_METRICS_PORT": "0",
     }
-    given = key_encryption_keys(text=KEY, file=None, previous="")
+    given = load_key_encryption_keys(text=KEY, file=None, previous="")
     places = replace(places, blobs=FileBlobs(tmp_path / "blobs"), wrapping=given)
     process = asyncio.create_task(main.run(load(environ, working_directory=tmp_path)))
     try:
@@ -132,7 +132,7 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
 
 @pytest.mark.integration
 async def test_an_encrypted_log_is_not_opened_without_its_key(places: Places) -> None:
-    given = key_encryption_keys(text=KEY, file=None, previous="")
+    given = load_key_encryption_keys(text=KEY, file=None, previous="")
     async with asyncio.timeout(WAIT_S):
         async with layer_of(replace(places, wrapping=given)) as layer:
             assert layer.keys is not None
@@ -140,7 +140,7 @@ async def test_an_encrypted_log_is_not_opened_without_its_key(places: Places) ->
         with pytest.raises(WrongKey, match="LOOMLOG_ENCRYPTION_KEY is not set"):
             async with layer_of(places):
                 pass
-        other = key_encryption_keys(text=base64.b64encode(b"o" * 32).decode(), file=None, previous="")
+        other = load_key_encryption_keys(text=base64.b64encode(b"o" * 32).decode(), file=None, previous="")
         with pytest.raises(WrongKey, match="set the right one"):
             async with layer_of(replace(places, wrapping=other)):
                 pass

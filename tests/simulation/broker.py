@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from loomlog.connectors.errors import Transient, UnknownOutcome
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from tests.simulation.faults import MOST_DELAY_S, Fates
 from tests.simulation.log import TOPICS, Record, SimulatedLog
 from tests.simulation.loop import Answer, Process, VirtualLoop
@@ -21,7 +21,7 @@ IDLE_S = 0.2
 IDLE_TIMES = 3.0
 """A poll that would wait so long for nothing waits so many times as long. Empty polls were a tenth of what was done,
 and only records end what their callers wait for."""
-JUNK = Outgoing(key=b"junk", value=b"no record of ours")
+JUNK = ProducerRecord(key=b"junk", value=b"no record of ours")
 
 Strike = Callable[[str, float], None]
 """Crashes or pauses the process: the fate and its amount."""
@@ -40,7 +40,7 @@ class Wire:
 
     # --- LogAppender -------------------------------------------------------------------------------------------------
 
-    async def append(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+    async def append(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
         """Appends, or not, or later, and tells about it, or not."""
         fate, amount = self.fates.draw("append")
         there_s, back_s = self.fates.latency_s(), self.fates.latency_s()
@@ -77,7 +77,7 @@ class Wire:
         self,
         topic: str,
         partition: int,
-        records: Sequence[Outgoing],
+        records: Sequence[ProducerRecord],
         gap: bool,
         answer: Answer | None,
         back_s: float,

@@ -26,7 +26,7 @@ from zlib import crc32
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.budget_commands import SetLimit
 from loomlog.schemas.generated.run_commands import (
@@ -161,7 +161,7 @@ class Client:
         """Until all was sent; the limit first, and the rest when it is known."""
         self.busy = len(todo)
         if limit is not None:
-            outgoing = [Outgoing(key=KEY, value=local_codec().encode(limit))]
+            outgoing = [ProducerRecord(key=KEY, value=local_codec().encode(limit))]
             while not self._reader.is_limited():
                 with suppress(UnknownOutcome):
                     await self._wire.append(BUDGETS.commands, PARTITION, outgoing)
@@ -240,7 +240,7 @@ class Client:
 
     async def _send(self, run_id: str, command: Any, wish: Wish) -> None:
         key = partition_key(run_id).encode()
-        outgoing = [Outgoing(key=key, value=local_codec().encode(command))]
+        outgoing = [ProducerRecord(key=key, value=local_codec().encode(command))]
         left = 2 if wish.repeats else 1
         while left:
             try:

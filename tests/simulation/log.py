@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from loomlog.connectors.protocols import Incoming, Outgoing
+from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.schemas.quick import frozen_on_paper
 from loomlog.services.stream.family import Topics
 
@@ -17,7 +17,7 @@ TOPICS, BUDGETS = Topics.of("run"), Topics.of("budget")
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True)
-class Record(Incoming):
+class Record(ConsumerRecord):
     """A stored record, and who wrote it."""
 
     writer: str
@@ -35,7 +35,7 @@ class SimulatedLog:
     def records(self, topic: str, partition: int) -> list[Record]:
         return self._records[topic, partition]
 
-    def append(self, topic: str, partition: int, outgoing: Sequence[Outgoing], writer: str) -> int:
+    def append(self, topic: str, partition: int, outgoing: Sequence[ProducerRecord], writer: str) -> int:
         """One batch; the offset of its first record."""
         log = self._records[topic, partition]
         base, at_ms = len(log), self._clock_ms()

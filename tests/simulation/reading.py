@@ -20,7 +20,7 @@ MOST_REMEMBERED = 20_000
 @contextmanager
 def read_once() -> Iterator[None]:
     """While it lasts, the same bytes are decoded, peeked at and asked for their envelope once."""
-    quickly = codec.Codec.quickly
+    quickly = codec.Codec.decode_fast
     decoded: dict[tuple[int, bytes], Any] = {}
 
     def quickly_once(self: codec.Codec, value: bytes) -> Any:
@@ -34,7 +34,7 @@ def read_once() -> Iterator[None]:
         return found
 
     with (
-        patch.object(codec.Codec, "quickly", quickly_once),
+        patch.object(codec.Codec, "decode_fast", quickly_once),
         patch.object(reader, "peek", _once(codec.peek)),
         patch.object(fold, "read_envelope", _once(codec.read_envelope)),
     ):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunStarted
@@ -40,7 +40,7 @@ class Bench:
 
     def order(self) -> None:
         command = StartRun(envelope=CommandEnvelope(command_id="c"), agent="helper", prompt="go", run_id=RUN)
-        self.log.append(TOPICS.commands, 0, [Outgoing(key=KEY, value=local_codec().encode(command))], "client")
+        self.log.append(TOPICS.commands, 0, [ProducerRecord(key=KEY, value=local_codec().encode(command))], "client")
 
     def claim(self, owner: str) -> int:
         envelope = Envelope(term=-1, seq=0, aggregate="", tenant="", at_ms=0, prev=bytes(16))
@@ -56,7 +56,7 @@ class Bench:
             self.tail = digest(value)
 
     def _put(self, value: bytes, writer: str) -> int:
-        return self.log.append(TOPICS.events, 0, [Outgoing(key=KEY, value=value)], writer)
+        return self.log.append(TOPICS.events, 0, [ProducerRecord(key=KEY, value=value)], writer)
 
 
 @pytest.fixture

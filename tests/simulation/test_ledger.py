@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.budget_commands import ReserveBudget, SettleBudget
 from loomlog.schemas.generated.budget_events import (
@@ -67,7 +67,7 @@ class Bench:
         )
 
     def _put(self, topic: str, value: bytes) -> int:
-        return self.log.append(topic, 0, [Outgoing(key=b"budget", value=value)], "a")
+        return self.log.append(topic, 0, [ProducerRecord(key=b"budget", value=value)], "a")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 from psycopg.errors import UndefinedTable
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import Outgoing, Share
+from loomlog.connectors.protocols import MemberAssignment, ProducerRecord
 from loomlog.projections.engine.cursors import Fenced
 from loomlog.projections.engine.rebuild import RebuildReport
 from loomlog.schemas.codec import local_codec
@@ -275,20 +275,22 @@ class World:
         """Partitions go round among those that are there; everybody hears of it after a while of his own."""
         present = [member for member in self.owners if member.process is not None and not member.absent]
         self._shift += 1
-        members: dict[str, Share] = {}
-        books: dict[str, Share] = {}
+        members: dict[str, MemberAssignment] = {}
+        books: dict[str, MemberAssignment] = {}
         for place, member in enumerate(present):
             numbers = range(PARTITIONS)
             mine = frozenset(p for p in numbers if (p + self._shift) % len(present) == place)
             assert member.process is not None
-            members[member.process.name] = Share(partitions=mine, stands_by=True)
+            members[member.process.name] = MemberAssignment(partitions=mine, is_standby=True)
             # The books lie with whoever has the first partition of runs or with another one, in turns.
             ours = (self._shift + self._shift // 2) % len(present) == place
-            books[member.process.name] = Share(partitions=frozenset({0} if ours else ()), stands_by=False)
+            books[member.process.name] = MemberAssignment(partitions=frozenset({0} if ours else ()), is_standby=False)
         for member in present:
             self._tell_assignment(member, members, books)
 
-    def _tell_assignment(self, member: Member, members: Mapping[str, Share], books: Mapping[str, Share]) -> None:
+    def _tell_assignment(
+        self, member: Member, members: Mapping[str, MemberAssignment], books: Mapping[str, MemberAssignment]
+    ) -> None:
         assert member.process is not None
         body: OwnerProcess = member.body
         name = member.process.name
@@ -335,11 +337,11 @@ class World:
                 for number in range(STORM_REBALANCES):
                     self.loop.call_for(self.loop.outside, number * STORM_EVERY_S, self._rebalance)
             case "two owners":
-                everything = Share(partitions=frozenset(range(PARTITIONS)), stands_by=True)
+                everything = MemberAssignment(partitions=frozenset(range(PARTITIONS)), is_standby=True)
                 alive = [member for member in self.owners if member.process is not None]
                 for member in alive:
                     shares = {one.process.name: everything for one in alive if one.process}
-                    books = dict.fromkeys(shares, Share(partitions=frozenset({0}), stands_by=False))
+                    books = dict.fromkeys(shares, MemberAssignment(partitions=frozenset({0}), is_standby=False))
                     self._tell_assignment(member, shares, books)
                 self.loop.call_for(self.loop.outside, 2 * act.amount, self._rebalance)
             case "false alarm":
@@ -419,7 +421,7 @@ class World:
             prev=run.story.digest,
         )
         value = local_codec().encode_event(envelope, InputReceived(text="intruding", source="user"))
-        self.log.append(TOPICS.events, first.partition, [Outgoing(key=first.key, value=value)], INTRUDER)
+        self.log.append(TOPICS.events, first.partition, [ProducerRecord(key=first.key, value=value)], INTRUDER)
 
     def _rebuild(self, act: Act) -> None:
         process = self.loop.process(f"rebuild of {act.name}")

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from loomlog.connectors.models.mock.script import ScriptTurn, WantedCall, results_in, unfenced
+from loomlog.connectors.models.mock.script import ScriptedCall, ScriptTurn, results_in, strip_fence
 from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.conversation import TextBlock
 
@@ -40,7 +40,7 @@ _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 def researcher(request: ModelRequest) -> ScriptTurn:
     circuit = circuit_of(request)
     done = f"Research of {circuit} is done."
-    return _step(
+    return _next_step(
         request,
         (
             _memory("set", _key("research", circuit), value={"circuit": circuit, "finding": f"about {circuit}"}),
@@ -52,8 +52,8 @@ def researcher(request: ModelRequest) -> ScriptTurn:
 
 def editor(request: ModelRequest) -> ScriptTurn:
     circuit = circuit_of(request)
-    message = {"circuit": circuit, "key": _key("edit", circuit), "run_id": _run_id(_answers(request)[3:4])}
-    return _step(
+    message = {"circuit": circuit, "key": _key("edit", circuit), "run_id": _find_run_id(_result_texts(request)[3:4])}
+    return _next_step(
         request,
         (
             _subscribe("research-done", circuit),
@@ -69,7 +69,7 @@ def editor(request: ModelRequest) -> ScriptTurn:
 def evaluator(request: ModelRequest) -> ScriptTurn:
     circuit = circuit_of(request)
     score = score_of(circuit)
-    return _step(
+    return _next_step(
         request,
         (
             _subscribe("editing-done", circuit),
@@ -79,7 +79,7 @@ def evaluator(request: ModelRequest) -> ScriptTurn:
             _call(
                 "Evaluation",
                 op="submit",
-                run_id=_run_id(_answers(request)[:1]),
+                run_id=_find_run_id(_result_texts(request)[:1]),
                 score=score,
                 judgement=f"synthetic judgement of {circuit}",
             ),
@@ -93,13 +93,13 @@ def mcp_caller(request: ModelRequest) -> ScriptTurn:
     user_id = found[1] if found else ""
     names = [tool.name for tool in request.tools if tool.name.startswith("mcp__")][:MCP_CALLS]
     calls = tuple(_call(name, user_id=user_id) for name in names)
-    return _step(request, calls, f"{len(calls)} tools of MCP servers were called.")
+    return _next_step(request, calls, f"{len(calls)} tools of MCP servers were called.")
 
 
 def mem_search(request: ModelRequest) -> ScriptTurn:
     asked = _prompt(request)[:MAX_TEXT_CHARACTERS]
-    found = "".join(_answers(request)[1:2])[:MAX_TEXT_CHARACTERS]
-    return _step(
+    found = "".join(_result_texts(request)[1:2])[:MAX_TEXT_CHARACTERS]
+    return _next_step(
         request,
         (
             _memory("set", "mem-search/note", value=asked, embed=True),
@@ -122,7 +122,7 @@ def score_of(circuit: str) -> float:
     return round(LOWEST_SCORE + hashed % SCORES / 100, 2)
 
 
-def _step(request: ModelRequest, calls: Sequence[WantedCall], text: str) -> ScriptTurn:
+def _next_step(request: ModelRequest, calls: Sequence[ScriptedCall], text: str) -> ScriptTurn:
     """One call a turn, then the text."""
     position = len(results_in(request.messages))
     return ScriptTurn(calls=(calls[position],)) if position < len(calls) else ScriptTurn(text=text)
@@ -139,12 +139,12 @@ def _prompt(request: ModelRequest) -> str:
     )
 
 
-def _answers(request: ModelRequest) -> list[str]:
-    return [unfenced(result.text) for result in results_in(request.messages)]
+def _result_texts(request: ModelRequest) -> list[str]:
+    return [strip_fence(result.text) for result in results_in(request.messages)]
 
 
-def _run_id(answers: Sequence[str]) -> str:
-    found = _RUN_ID.search("\n".join(answers).replace('\\"', '"'))
+def _find_run_id(texts: Sequence[str]) -> str:
+    found = _RUN_ID.search("\n".join(texts).replace('\\"', '"'))
     return found[1] if found else "unknown"
 
 
@@ -152,17 +152,17 @@ def _key(stage: str, circuit: str) -> str:
     return f"{stage}/{circuit}"
 
 
-def _memory(op: str, key: str, **more: object) -> WantedCall:
+def _memory(op: str, key: str, **more: object) -> ScriptedCall:
     return _call("Memory", op=op, scope="user", key=key, **more)
 
 
-def _publish(stage: str, circuit: str, value: object) -> WantedCall:
+def _publish(stage: str, circuit: str, value: object) -> ScriptedCall:
     return _call("Channel", op="publish", channel=f"{stage}/{circuit}", value=value)
 
 
-def _subscribe(stage: str, circuit: str) -> WantedCall:
+def _subscribe(stage: str, circuit: str) -> ScriptedCall:
     return _call("Channel", op="subscribe", channel=f"{stage}/{circuit}", wait_ms=SUBSCRIBE_WAIT_MS)
 
 
-def _call(name: str, **arguments: object) -> WantedCall:
-    return WantedCall(name=name, input=orjson.dumps(arguments).decode())
+def _call(name: str, **arguments: object) -> ScriptedCall:
+    return ScriptedCall(name=name, input=orjson.dumps(arguments).decode())

@@ -27,7 +27,7 @@ _QUOTED = re.compile(r"""(["'])([^"']{2})[^"']*(["'])""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class ReviewCheck:
     """One kind of finding. `part` says what of a Python line counts: code, remark (a comment, or a line of a docstring
     that begins with the match), or all of it."""
 
@@ -37,12 +37,12 @@ class Check:
     pattern: str
     python_only: bool = True
     part: str = "code"
-    unusual_in: tuple[str, ...] = ()
+    ignored_in: tuple[str, ...] = ()
     """Path parts under which the thing is usual and is not reported."""
 
 
 CHECKS = (
-    Check(
+    ReviewCheck(
         kind="secret",
         title="Possible secrets in the source",
         why="Whoever can read the repository has the secret, and it stays in its history after it is removed.",
@@ -50,59 +50,59 @@ CHECKS = (
         r"|AKIA[0-9A-Z]{16}|-----BEGIN [A-Z ]*PRIVATE KEY-----",
         python_only=False,
         part="all",
-        unusual_in=("test", "tests"),
+        ignored_in=("test", "tests"),
     ),
-    Check(
+    ReviewCheck(
         kind="shell",
         title="Commands run through a shell",
         why="Any part of the command that comes from outside can run other commands.",
         pattern=r"shell\s*=\s*True|\bos\.(system|popen)\s*\(",
     ),
-    Check(
+    ReviewCheck(
         kind="eval",
         title="Text run as code",
         why="Whoever controls the text controls the process.",
         pattern=r"(^|[^.\w])(eval|exec)\s*\(",
     ),
-    Check(
+    ReviewCheck(
         kind="deserialise",
         title="Unsafe deserialisation",
         why="Loading such data from outside can run code.",
         pattern=r"\b(pickle|marshal|shelve)\.(loads?|open)\s*\(|\byaml\.(unsafe_)?load\s*\(",
     ),
-    Check(
+    ReviewCheck(
         kind="tls",
         title="Certificates not checked",
         why="The connection is encrypted, but with whom is anybody's guess.",
         pattern=r"\bverify\s*=\s*False\b|\bCERT_NONE\b|_create_unverified_context",
     ),
-    Check(
+    ReviewCheck(
         kind="except",
         title="Broad exception handlers",
         why="They also catch the bugs nobody thought of, so those show up later and somewhere else.",
         pattern=r"^\s*except(\s+(Base)?Exception(\s+as\s+\w+)?)?\s*:",
     ),
-    Check(
+    ReviewCheck(
         kind="default",
         title="Mutable default arguments",
         why="The default is made once, so what one call puts into it the next call finds there.",
         pattern=r"\bdef\s+\w+\s*\(.*=\s*(\[\]|\{\}|set\(\))\s*[,)]",
     ),
-    Check(
+    ReviewCheck(
         kind="sleep",
         title="Blocking sleeps",
         why="On an event loop everything else stands still meanwhile; elsewhere it hides a missing signal.",
         pattern=r"\btime\.sleep\s*\(",
-        unusual_in=("test", "tests", "scripts", "examples"),
+        ignored_in=("test", "tests", "scripts", "examples"),
     ),
-    Check(
+    ReviewCheck(
         kind="print",
         title="Output by print",
         why="A service's output belongs into its log, with a level and a time.",
         pattern=r"^\s*print\s*\(",
-        unusual_in=("test", "tests", "cli", "scripts", "tools", "examples", "docs", "bench", "benchmarks"),
+        ignored_in=("test", "tests", "cli", "scripts", "tools", "examples", "docs", "bench", "benchmarks"),
     ),
-    Check(
+    ReviewCheck(
         kind="todo",
         title="Unfinished work",
         why="Each marker is a known gap that nobody is tracking elsewhere.",
@@ -115,24 +115,24 @@ _COMPILED = {check.kind: re.compile(check.pattern) for check in CHECKS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ReviewFinding:
     kind: str
     path: str
     line: int
     text: str
 
 
-def findings_in(grep_answers: Iterable[str]) -> list[Finding]:
+def parse_findings(grep_answers: Iterable[str]) -> list[ReviewFinding]:
     """The findings in the answers of Grep in content mode, each once, by path and line. Other lines are passed over:
     footers, context, files that are not source."""
-    found: dict[tuple[str, str, int], Finding] = {}
+    found: dict[tuple[str, str, int], ReviewFinding] = {}
     for answer in grep_answers:
         for row in answer.split("\n"):
             match = _MATCH_LINE.match(row)
             if match and is_source(match[1]):
                 path, number, text = match[1], int(match[2]), match[3]
                 for kind in kinds_of(path, text):
-                    found[kind, path, number] = Finding(kind=kind, path=path, line=number, text=text)
+                    found[kind, path, number] = ReviewFinding(kind=kind, path=path, line=number, text=text)
     return sorted(found.values(), key=lambda finding: (finding.path, finding.line, finding.kind))
 
 
@@ -142,14 +142,14 @@ def kinds_of(path: str, text: str) -> list[str]:
     folders = {part.lower() for part in path.split("/")}
     kinds = []
     for check in CHECKS:
-        if (check.python_only and not is_python) or not folders.isdisjoint(check.unusual_in):
+        if (check.python_only and not is_python) or not folders.isdisjoint(check.ignored_in):
             continue
-        if _counts(check, text, is_python=is_python):
+        if _matches(check, text, is_python=is_python):
             kinds.append(check.kind)
     return kinds
 
 
-def _counts(check: Check, text: str, *, is_python: bool) -> bool:
+def _matches(check: ReviewCheck, text: str, *, is_python: bool) -> bool:
     pattern = _COMPILED[check.kind]
     if check.part == "all" or not is_python:
         return pattern.search(text) is not None
@@ -184,7 +184,7 @@ def quoted_lines(source: str) -> set[int]:
     return lines
 
 
-def raising_again(source: str) -> set[int]:
+def reraising_lines(source: str) -> set[int]:
     """Numbers of the lines with an exception handler that raises in the end: it hides nothing."""
     lines = source.split("\n")
     numbers = set()
@@ -216,11 +216,11 @@ def longest_function(source: str) -> tuple[str, int]:
     return longest
 
 
-def masked(text: str) -> str:
+def mask_quotes(text: str) -> str:
     """The line without the secret in it: quoted values keep two characters."""
     return _QUOTED.sub(lambda match: f"{match[1]}{match[2]}...{match[3]}", text)
 
 
-def combined(checks: Sequence[Check]) -> str:
+def combine_patterns(checks: Sequence[ReviewCheck]) -> str:
     """One pattern that finds what any of the checks is after."""
     return "|".join(f"(?:{check.pattern})" for check in checks)

@@ -27,15 +27,15 @@ from dataclasses import dataclass
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.models.mock import circuit, reviewer
-from loomlog.connectors.models.mock.script import ScriptTurn, WantedCall, last_user_text, results_since_user
+from loomlog.connectors.models.mock.script import ScriptedCall, ScriptTurn, last_user_text, results_since_user
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import ToolCall, Usage
 from loomlog.schemas.making import maker
 
 CAPABILITIES = Capabilities(max_context_tokens=200_000, supports_vision=True)
-CHARACTERS_A_TOKEN = 4
-LATENCY_S_A_CHARACTER = 1e-8
+CHARACTERS_PER_TOKEN = 4
+LATENCY_S_PER_CHARACTER = 1e-8
 """Characters / 100 microseconds (runtime parity 2.9)."""
 STREAM_PIECES = 4
 """Enough to see text arrive in parts, few enough to cost nothing."""
@@ -51,11 +51,15 @@ LEDGER_TURNS = (1, 2, 1)
 LEDGER_WAIT_MS = 150
 """How long each call takes: as long as a model turn, so that a kill hits calls as often as turns."""
 
-_tool_call, _usage, _answer = maker(ToolCall), maker(Usage), maker(Reply)  # at each turn; see schemas/making.py
+_make_tool_call, _make_usage, _make_reply = (
+    maker(ToolCall),
+    maker(Usage),
+    maker(Reply),
+)  # at each turn; see schemas/making.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MockKnobs:
+class MockOptions:
     """How slow and how unreliable the provider is. Rates are 0 to 1; 429 is rolled before 500, both before latency."""
 
     latency_ms: float = 50.0
@@ -72,28 +76,30 @@ class MockKnobs:
 class MockModel:
     """The scripts as a provider. `stable` makes it never fail, so that it can be the target of a fallback."""
 
-    def __init__(self, *, provider: str = "mock", knobs: MockKnobs | None = None, stable: bool = False) -> None:
+    def __init__(self, *, provider: str = "mock", options: MockOptions | None = None, stable: bool = False) -> None:
         self.provider = provider
         self.capabilities = CAPABILITIES
-        self._knobs = knobs or MockKnobs()
-        self._stable = stable
+        self._options = options or MockOptions()
+        self._is_stable = stable
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
         script = SCRIPTS.get(request.model)
         if script is None:
             raise Permanent(
-                f"mock 404: no model {request.model!r}; there are {', '.join(_listed())}", kind="not_found", status=404
+                f"mock 404: no model {request.model!r}; there are {', '.join(_listed_models())}",
+                kind="not_found",
+                status=404,
             )
-        if not self._stable:
-            self._roll(request.call_id)
-        characters = _characters(request)
+        if not self._is_stable:
+            self._raise_random_failure(request.call_id)
+        characters = _count_characters(request)
         if script is reviewer.turn:
             turn = await asyncio.to_thread(script, request)  # reads up to a megabyte of tool results
         else:
             turn = script(request)
         latency_s = self._latency_s(request.call_id, characters)
         if latency_s:
-            for piece in _pieces(turn.text):
+            for piece in _split_text(turn.text):
                 await asyncio.sleep(latency_s / STREAM_PIECES)
                 if piece:
                     yield TextDelta(text=piece)
@@ -102,7 +108,7 @@ class MockModel:
         yield _reply(request, turn, characters)
 
     async def list_models(self) -> list[str]:
-        return _listed()
+        return _listed_models()
 
     async def probe(self) -> None:
         """It is always there; its failures are those of single calls."""
@@ -110,19 +116,19 @@ class MockModel:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _roll(self, call_id: str) -> None:
-        knobs = self._knobs
-        if knobs.rate_429 and _draw(call_id, b"429") < knobs.rate_429:
+    def _raise_random_failure(self, call_id: str) -> None:
+        knobs = self._options
+        if knobs.rate_429 and _random_fraction(call_id, b"429") < knobs.rate_429:
             raise Transient("mock 429: synthetic rate limit", kind="rate_limited", status=429)
-        if knobs.rate_500 and _draw(call_id, b"500") < knobs.rate_500:
+        if knobs.rate_500 and _random_fraction(call_id, b"500") < knobs.rate_500:
             raise Transient("mock 500: synthetic server error", kind="unavailable", status=500)
 
     def _latency_s(self, call_id: str, characters: int) -> float:
-        knobs = self._knobs
+        knobs = self._options
         if not knobs.latency_ms and not knobs.latency_jitter_ms:
             return 0.0
-        jitter_ms = knobs.latency_jitter_ms * _draw(call_id, b"jitter") if knobs.latency_jitter_ms else 0.0
-        return (knobs.latency_ms + jitter_ms) / 1000 + characters * LATENCY_S_A_CHARACTER
+        jitter_ms = knobs.latency_jitter_ms * _random_fraction(call_id, b"jitter") if knobs.latency_jitter_ms else 0.0
+        return (knobs.latency_ms + jitter_ms) / 1000 + characters * LATENCY_S_PER_CHARACTER
 
 
 def _generic(request: ModelRequest) -> ScriptTurn:
@@ -134,17 +140,17 @@ def _a3x2(request: ModelRequest) -> ScriptTurn:
     text = payload(request.call_id)
     if position >= BENCH_CALLS:
         return ScriptTurn(text=text)
-    _require(request, BENCH_TOOL)
-    return ScriptTurn(text=text, calls=(WantedCall(name=BENCH_TOOL, input="{}"),))
+    _require_tool(request, BENCH_TOOL)
+    return ScriptTurn(text=text, calls=(ScriptedCall(name=BENCH_TOOL, input="{}"),))
 
 
 def _ledger(request: ModelRequest) -> ScriptTurn:
     position = len(results_since_user(request.messages))
     if position >= sum(LEDGER_TURNS):
         return ScriptTurn(text=f"{position} calls have an answer")
-    _require(request, LEDGER_TOOL)
+    _require_tool(request, LEDGER_TOOL)
     turn = next(turn for turn in range(len(LEDGER_TURNS)) if position < sum(LEDGER_TURNS[: turn + 1]))
-    call = WantedCall(name=LEDGER_TOOL, input=f'{{"wait_ms":{LEDGER_WAIT_MS}}}')
+    call = ScriptedCall(name=LEDGER_TOOL, input=f'{{"wait_ms":{LEDGER_WAIT_MS}}}')
     return ScriptTurn(text=f"turn {turn + 1}", calls=(call,) * LEDGER_TURNS[turn])
 
 
@@ -153,15 +159,15 @@ def _tree(request: ModelRequest) -> ScriptTurn:
     said = last_user_text(request.messages).split()
     if done or len(said) < 3 or said[0] != "tree":
         return ScriptTurn(text="done")
-    _require(request, AGENT_TOOL)
+    _require_tool(request, AGENT_TOOL)
     agent, width, *below = said[1:]
     prompt = " ".join(["tree", agent, *below])
     spawns = [{"name": agent, "prompt": prompt}] * int(width)
-    call = WantedCall(name=AGENT_TOOL, input=json.dumps({"op": "parallel_spawn", "spawns": spawns}))
+    call = ScriptedCall(name=AGENT_TOOL, input=json.dumps({"op": "parallel_spawn", "spawns": spawns}))
     return ScriptTurn(text="", calls=(call,))
 
 
-def _require(request: ModelRequest, name: str) -> None:
+def _require_tool(request: ModelRequest, name: str) -> None:
     if name not in [tool.name for tool in request.tools]:
         offered = ", ".join(tool.name for tool in request.tools) or "none"
         raise Permanent(
@@ -187,44 +193,44 @@ SCRIPTS: Mapping[str, Callable[[ModelRequest], ScriptTurn]] = {
     "mock-mcp-caller": circuit.mcp_caller,
     "mock-mem-search": circuit.mem_search,
 }
-HIDDEN = frozenset({"mock-mem-search"})
+HIDDEN_MODELS = frozenset({"mock-mem-search"})
 """For tests of the memory; a pattern must not find it."""
 
 
-def _listed() -> list[str]:
-    return [name for name in SCRIPTS if name not in HIDDEN]
+def _listed_models() -> list[str]:
+    return [name for name in SCRIPTS if name not in HIDDEN_MODELS]
 
 
 def _reply(request: ModelRequest, turn: ScriptTurn, characters: int) -> Reply:
     calls = tuple(
         [
-            _tool_call(id=_tool_id(request.call_id, index), name=call.name, input=call.input)
+            _make_tool_call(id=_tool_id(request.call_id, index), name=call.name, input=call.input)
             for index, call in enumerate(turn.calls)
         ]
     )
     written = len(turn.text) + sum([len(call.input) for call in calls])
-    return _answer(
+    return _make_reply(
         text=turn.text,
         tool_calls=calls,
         stop_reason="tool_use" if calls else "end_turn",
-        usage=_usage(
-            input_tokens=max(1, characters // CHARACTERS_A_TOKEN), output_tokens=written // CHARACTERS_A_TOKEN
+        usage=_make_usage(
+            input_tokens=max(1, characters // CHARACTERS_PER_TOKEN), output_tokens=written // CHARACTERS_PER_TOKEN
         ),
         model=request.model,
     )
 
 
-def _pieces(text: str) -> Sequence[str]:
+def _split_text(text: str) -> Sequence[str]:
     """STREAM_PIECES parts that give the text when joined; the last ones are empty when it is short."""
     size = max(PIECE_CHARACTERS_MIN, -(-len(text) // STREAM_PIECES))
     return [text[position * size : (position + 1) * size] for position in range(STREAM_PIECES)]
 
 
-def _characters(request: ModelRequest) -> int:
-    return sum([len(block.text) for block in request.system]) + sum(map(_characters_of, request.messages))
+def _count_characters(request: ModelRequest) -> int:
+    return sum([len(block.text) for block in request.system]) + sum(map(_count_message_characters, request.messages))
 
 
-def _characters_of(message: Message) -> int:
+def _count_message_characters(message: Message) -> int:
     total = 0
     for block in message.blocks:
         if isinstance(block, (TextBlock, ToolResultBlock)):
@@ -238,7 +244,7 @@ def _tool_id(call_id: str, index: int) -> str:
     return "mock_tu_" + hashlib.blake2b(f"{call_id}/{index}".encode(), digest_size=8).hexdigest()
 
 
-def _draw(call_id: str, purpose: bytes) -> float:
+def _random_fraction(call_id: str, purpose: bytes) -> float:
     """A number in [0, 1) that depends on the attempt and on what it is for."""
     digest = hashlib.blake2b(call_id.encode(), digest_size=6, person=purpose).digest()
     return int.from_bytes(digest, "big") / (1 << 48)

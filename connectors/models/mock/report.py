@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from loomlog.connectors.models.mock.findings import (
     CHECKS,
-    Finding,
+    ReviewFinding,
     longest_function,
-    masked,
+    mask_quotes,
     quoted_lines,
-    raising_again,
+    reraising_lines,
 )
 
 MAX_LISTED = 50
@@ -29,24 +29,24 @@ MAX_NOTES = 20
 class Review:
     """All that was learned. `sources` is how many source files there are, `read` the texts of those that were read."""
 
-    findings: Sequence[Finding]
-    sources: int
-    read: Mapping[str, str]
-    searches: int
+    findings: Sequence[ReviewFinding]
+    source_count: int
+    files_read: Mapping[str, str]
+    search_count: int
     notes: Sequence[str]
     """What could not be seen or done, one sentence each."""
 
 
-def confirmed(findings: Sequence[Finding], read: Mapping[str, str]) -> list[Finding]:
+def confirm_findings(findings: Sequence[ReviewFinding], files_read: Mapping[str, str]) -> list[ReviewFinding]:
     """The findings without those that a look into the file excuses: what stands in a docstring is not code, and a
     handler that raises again hides nothing."""
-    sources = {path: text for path, text in read.items() if path.endswith(".py")}
+    sources = {path: text for path, text in files_read.items() if path.endswith(".py")}
     quoted = {path: quoted_lines(text) for path, text in sources.items()}
-    raising = {path: raising_again(text) for path, text in sources.items()}
+    raising = {path: reraising_lines(text) for path, text in sources.items()}
     return [finding for finding in findings if not _is_excused(finding, quoted, raising)]
 
 
-def rendered(review: Review) -> str:
+def render_report(review: Review) -> str:
     """The report as Markdown."""
     counts = Counter(finding.kind for finding in review.findings)
     lines = ["# Code review", "", summary(review), ""]
@@ -55,14 +55,18 @@ def rendered(review: Review) -> str:
         if not here:
             continue
         lines += [f"## {check.title} ({len(here)})", "", check.why, ""]
-        lines += [f"- `{finding.path}:{finding.line}` `{_shown(finding)}`" for finding in here[:MAX_LISTED]]
+        lines += [f"- `{finding.path}:{finding.line}` `{_finding_text(finding)}`" for finding in here[:MAX_LISTED]]
         if len(here) > MAX_LISTED:
             lines.append(f"- and {len(here) - MAX_LISTED} more")
         lines.append("")
-    lines += _files(review)
+    lines += _file_table(review)
     lines += ["## What was searched", ""]
     lines += [f"- {check.title}: {counts[check.kind]} found" for check in CHECKS]
-    lines += ["", f"{review.searches} searches over {_counted(review.sources, 'source file')} found by name.", ""]
+    lines += [
+        "",
+        f"{review.search_count} searches over {_pluralise(review.source_count, 'source file')} found by name.",
+        "",
+    ]
     if review.notes:
         lines += ["## What was not seen", "", *[f"- {note}" for note in review.notes[:MAX_NOTES]]]
         if len(review.notes) > MAX_NOTES:
@@ -75,8 +79,8 @@ def summary(review: Review) -> str:
     """One or two sentences with the numbers."""
     if not review.findings:
         return (
-            f"No findings in {_counted(review.sources, 'source file')}"
-            f" after {_counted(review.searches, 'search', 'searches')}."
+            f"No findings in {_pluralise(review.source_count, 'source file')}"
+            f" after {_pluralise(review.search_count, 'search', 'searches')}."
             + (" Not everything could be seen." if review.notes else "")
         )
     files = Counter(finding.path for finding in review.findings)
@@ -85,12 +89,12 @@ def summary(review: Review) -> str:
     named = ", ".join(f"{kinds[check.kind]} {titles[check.kind]}" for check in CHECKS if kinds[check.kind])
     path, most = min(files.items(), key=lambda entry: (-entry[1], entry[0]))
     return (
-        f"{_counted(len(review.findings), 'finding')} in {_counted(len(files), 'file')}: {named}."
+        f"{_pluralise(len(review.findings), 'finding')} in {_pluralise(len(files), 'file')}: {named}."
         f" Most are in {path} ({most})."
     )
 
 
-def _is_excused(finding: Finding, quoted: Mapping[str, set[int]], raising: Mapping[str, set[int]]) -> bool:
+def _is_excused(finding: ReviewFinding, quoted: Mapping[str, set[int]], raising: Mapping[str, set[int]]) -> bool:
     if finding.kind in ("todo", "secret"):
         return False
     if finding.line in quoted.get(finding.path, ()):
@@ -98,22 +102,22 @@ def _is_excused(finding: Finding, quoted: Mapping[str, set[int]], raising: Mappi
     return finding.kind == "except" and finding.line in raising.get(finding.path, ())
 
 
-def _files(review: Review) -> list[str]:
-    if not review.read:
+def _file_table(review: Review) -> list[str]:
+    if not review.files_read:
         return []
     hits = Counter(finding.path for finding in review.findings)
     lines = ["## Files looked at", "", "| file | lines | findings | longest function |", "|---|---|---|---|"]
-    for path, text in review.read.items():
+    for path, text in review.files_read.items():
         name, size = longest_function(text) if path.endswith(".py") else ("", 0)
         function = f"{name} ({size} lines)" if name else "-"
         lines.append(f"| {path} | {len(text.splitlines())} | {hits[path]} | {function} |")
     return [*lines, ""]
 
 
-def _shown(finding: Finding) -> str:
-    text = (masked(finding.text) if finding.kind == "secret" else finding.text).strip().replace("`", "'")
+def _finding_text(finding: ReviewFinding) -> str:
+    text = (mask_quotes(finding.text) if finding.kind == "secret" else finding.text).strip().replace("`", "'")
     return text if len(text) <= MAX_LINE_CHARACTERS else text[: MAX_LINE_CHARACTERS - 3] + "..."
 
 
-def _counted(number: int, noun: str, plural: str = "") -> str:
+def _pluralise(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -23,8 +23,15 @@ from itertools import islice
 import orjson
 
 from loomlog.connectors.models.mock import report as mock_report
-from loomlog.connectors.models.mock.findings import CHECKS, CODE_SUFFIXES, combined, findings_in, is_skipped, is_source
-from loomlog.connectors.models.mock.script import ScriptTurn, WantedCall, results_since_user, unfenced
+from loomlog.connectors.models.mock.findings import (
+    CHECKS,
+    CODE_SUFFIXES,
+    combine_patterns,
+    is_skipped,
+    is_source,
+    parse_findings,
+)
+from loomlog.connectors.models.mock.script import ScriptedCall, ScriptTurn, results_since_user, strip_fence
 from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.conversation import ToolResultBlock
 
@@ -33,89 +40,89 @@ GLOBS = ("*/", "*", *(f"[!.]*/**/*{suffix}" for suffix in CODE_SUFFIXES))
 MAX_SCOPES = 16
 """Folders and files at the top that are searched one by one; two searches each."""
 MAX_READS = 6
-LINES_A_SEARCH = 400
+LINES_PER_SEARCH = 400
 REPORT_VOLUME = "out"
 REPORT_PATH = "report.md"
 MAX_ERROR_CHARACTERS = 200
-_OF_MATCHES = re.compile(r"\n\[.{0,40} of (\d{1,9}) matches")
+_MATCH_TOTAL = re.compile(r"\n\[.{0,40} of (\d{1,9}) matches")
 
 
 def turn(request: ModelRequest) -> ScriptTurn:
     """What the reviewer says and does next."""
-    return _Script(request).next_turn()
+    return _ReviewScript(request).next_turn()
 
 
-class _Script:
+class _ReviewScript:
     """The stages in order. Each takes its results from the conversation, or asks for them and ends the turn."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._offered = {tool.name for tool in request.tools}
         self._results = iter(results_since_user(request.messages))
         self._notes: list[str] = []
-        self._searches = 0
+        self._search_count = 0
 
     def next_turn(self) -> ScriptTurn:
         globs = self._calls("Glob", [{"pattern": pattern} for pattern in GLOBS])
-        listings = self._answers(globs)
+        listings = self._take_results(globs)
         if listings is None:
             return ScriptTurn(text="I look for the source files first.", calls=globs)
         sources = _source_count(listings)
 
         greps = self._calls("Grep", self._search_arguments(listings))
-        lines = self._answers(greps)
+        lines = self._take_results(greps)
         if lines is None:
             return ScriptTurn(text=f"{sources} source files found. I search them.", calls=greps)
-        self._searches = len(greps)
-        findings = findings_in(lines)
+        self._search_count = len(greps)
+        findings = parse_findings(lines)
 
-        worst = self._worst([finding.path for finding in findings])
+        worst = self._rank_paths([finding.path for finding in findings])
         reads = self._calls("Read", [{"path": path} for path in worst])
-        texts = self._answers(reads)
+        texts = self._take_results(reads)
         if texts is None:
             return ScriptTurn(text=f"{len(findings)} places to look at. I read the files with the most.", calls=reads)
         read = {path: text for path, text in zip(worst, texts, strict=False) if text}
 
         review = mock_report.Review(
-            findings=mock_report.confirmed(findings, read),
-            sources=sources,
-            read=read,
-            searches=self._searches,
+            findings=mock_report.confirm_findings(findings, read),
+            source_count=sources,
+            files_read=read,
+            search_count=self._search_count,
             notes=self._notes,
         )
-        report = mock_report.rendered(review)
+        report = mock_report.render_report(review)
         writes = self._calls("Write", [{"path": REPORT_PATH, "content": report, "volume": REPORT_VOLUME}])
         seen = len(self._notes)
-        written = self._answers(writes)
+        written = self._take_results(writes)
         if written is None:
             return ScriptTurn(text="I write the report.", calls=writes)
         return ScriptTurn(text=self._conclusion(review, report, complaints=self._notes[seen:], written=bool(writes)))
 
-    def _calls(self, tool: str, arguments: Sequence[dict[str, object]]) -> tuple[WantedCall, ...]:
+    def _calls(self, tool: str, arguments: Sequence[dict[str, object]]) -> tuple[ScriptedCall, ...]:
         """The calls, or none with a note when the tool is not offered."""
         if arguments and tool not in self._offered:
             self._notes.append(f"The tool {tool} is not offered to this run, so its part was left out.")
             return ()
-        return tuple(WantedCall(name=tool, input=orjson.dumps(each).decode()) for each in arguments)
+        return tuple(ScriptedCall(name=tool, input=orjson.dumps(each).decode()) for each in arguments)
 
-    def _answers(self, calls: Sequence[WantedCall]) -> list[str] | None:
+    def _take_results(self, calls: Sequence[ScriptedCall]) -> list[str] | None:
         """The texts of the results, "" for a failed one, which becomes a note; None when they are still to come."""
         results: list[ToolResultBlock] = list(islice(self._results, len(calls)))
         if calls and not results:
             return None
         texts = []
         for call, result in zip(calls, results, strict=False):
-            text = unfenced(result.text)
+            text = strip_fence(result.text)
             if result.is_error:
                 reason = " ".join(text.split())[:MAX_ERROR_CHARACTERS] or "no reason given"
                 note = f"{call.name} failed: {reason}"
                 if note not in self._notes:
                     self._notes.append(note)
             else:
-                self._note_cuts(call, text)
+                self._note_truncation(call, text)
             texts.append("" if result.is_error else text)
         return texts
 
-    def _note_cuts(self, call: WantedCall, text: str) -> None:
+    def _note_truncation(self, call: ScriptedCall, text: str) -> None:
         """A last line in square brackets is the tool saying that there is more."""
         last = text.rstrip("\n").rpartition("\n")[2]
         if call.name in ("Glob", "Grep", "Read") and last.startswith("[") and last.endswith("]"):
@@ -128,7 +135,7 @@ class _Script:
             [line.rstrip("/") for line in listings[0].split("\n") if _is_name(line.rstrip("/"))] if listings else []
         )
         skipped = [folder for folder in folders if is_skipped(folder)]
-        common: dict[str, object] = {"output_mode": "content", "head_limit": LINES_A_SEARCH}
+        common: dict[str, object] = {"output_mode": "content", "head_limit": LINES_PER_SEARCH}
         if not skipped:
             return [
                 {"pattern": check.pattern, **common, **({"glob": "*.py"} if check.python_only else {})}
@@ -142,12 +149,12 @@ class _Script:
         arguments: list[dict[str, object]] = []
         for scope in scopes[:MAX_SCOPES]:
             for python_only in (True, False):
-                pattern = combined([check for check in CHECKS if check.python_only == python_only])
+                pattern = combine_patterns([check for check in CHECKS if check.python_only == python_only])
                 limits = {"glob": "*.py"} if python_only else {}
                 arguments.append({"pattern": pattern, "path": scope, **common, **limits})
         return arguments
 
-    def _worst(self, paths: Sequence[str]) -> list[str]:
+    def _rank_paths(self, paths: Sequence[str]) -> list[str]:
         ranked = sorted(Counter(paths).items(), key=lambda entry: (-entry[1], entry[0]))
         return [path for path, _ in ranked[:MAX_READS]]
 
@@ -157,14 +164,16 @@ class _Script:
             why = complaints[0] if complaints else "the tool Write is not offered"
             return f"{said} The report could not be written to {REPORT_VOLUME}: {why}. It follows.\n\n{report}"
         unseen = f" {len(review.notes)} remarks on what was not seen are in it." if review.notes else ""
-        return f"{said} {len(review.read)} files were read. The report is {REPORT_PATH} in {REPORT_VOLUME}.{unseen}"
+        return (
+            f"{said} {len(review.files_read)} files were read. The report is {REPORT_PATH} in {REPORT_VOLUME}.{unseen}"
+        )
 
 
 def _source_count(listings: Sequence[str]) -> int:
     """How many source files the listings are about; a listing that was cut says how many there are."""
     total = 0
     for listing in listings:
-        cut = _OF_MATCHES.search(listing)
+        cut = _MATCH_TOTAL.search(listing)
         named = len({line for line in listing.split("\n") if is_source(line)})
         total += int(cut[1]) if cut and named else named
     return total
@@ -175,6 +184,6 @@ def _is_name(line: str) -> bool:
     return bool(line) and "/" not in line and not line.startswith(("[", "no matches"))
 
 
-def _subject(call: WantedCall) -> str:
+def _subject(call: ScriptedCall) -> str:
     arguments = orjson.loads(call.input)
     return str(arguments.get("path") or arguments.get("pattern"))[:80]

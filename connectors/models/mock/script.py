@@ -16,7 +16,7 @@ _ESCAPED = re.compile(r"&lt;(?=\s*/?\s*tool_output)", re.IGNORECASE)
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedCall:
+class ScriptedCall:
     """A tool call; its id is made by the driver."""
 
     name: str
@@ -30,7 +30,7 @@ class ScriptTurn:
     """One turn: text, calls, or both."""
 
     text: str = ""
-    calls: tuple[WantedCall, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
 
 
 def results_in(messages: Sequence[Message]) -> list[ToolResultBlock]:
@@ -70,7 +70,7 @@ def last_user_text(messages: Sequence[Message]) -> str:
     return ""
 
 
-def unfenced(text: str) -> str:
+def strip_fence(text: str) -> str:
     """A tool's answer without the provenance label that outside text may be wrapped in."""
     wrapped = _FENCE.fullmatch(text)
     return _ESCAPED.sub("<", wrapped[1]) if wrapped else text

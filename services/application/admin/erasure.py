@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
-from loomlog.connectors.errors import OutsideError, UnknownOutcome
+from loomlog.connectors.errors import ConnectorError, UnknownOutcome
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.runs import RunRow
 from loomlog.projections.transcript import TranscriptRow
@@ -208,7 +208,7 @@ class Erasing:
                 retry_after_s=RETRY_SOON_S,
                 details={"outcome": "unknown"},
             ) from error
-        except OutsideError as error:
+        except ConnectorError as error:
             raise away("log", error) from error
         return Erased(
             before=before, erasure=erasure, cancelled=cancelled, position=f"subject.keys/{PARTITION}:{erasure.offset}"
@@ -222,7 +222,7 @@ class Erasing:
             raise Declined("encryption_off", "content is not encrypted here: there are no keys to wrap")
         try:
             return await keys.wrap_anew()
-        except OutsideError as error:
+        except ConnectorError as error:
             raise keys_away(error) from error
 
     # --- shared ------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Erasing:
         if keys is not None:
             try:
                 await keys.catch_up()
-            except OutsideError as error:
+            except ConnectorError as error:
                 raise away("log", error) from error
         return keys
 
@@ -335,7 +335,7 @@ class Erasing:
                 return
             try:
                 is_encrypted = has_tokens((await self._sources.blobs.get(ref)).decode())
-            except OutsideError as error:
+            except ConnectorError as error:
                 found.errors.append(f"blob {ref.sha256} could not be looked at: {error.kind}")
                 continue
             found.blobs_encrypted += is_encrypted

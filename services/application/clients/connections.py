@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import LogAppender, LogRecord, LogTail, Outgoing
+from loomlog.connectors.protocols import LogAppender, LogRecord, LogTail, ProducerRecord
 from loomlog.connectors.tools.remote_calls import CONNECTION_HEADER, RESULTS_TOPIC
 from loomlog.schemas.codec import Codec, Record, Undecodable
 from loomlog.schemas.generated.stream_records import (
@@ -301,7 +301,7 @@ class Clients:
 
     async def _append(self, topic: str, key: bytes | None, record: Record) -> bool:
         """Whether it is in the log; everything said here may be said twice."""
-        outgoing = Outgoing(key=key, value=self._codec.encode(record))
+        outgoing = ProducerRecord(key=key, value=self._codec.encode(record))
         try:
             async with asyncio.timeout(APPEND_WAIT_S):
                 while True:

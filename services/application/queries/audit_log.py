@@ -323,7 +323,7 @@ class AuditLog:
 
     def _ids_of_type(self, name: str) -> frozenset[int]:
         full = name if "." in name else f"loom.run.events.{name}"
-        found = self._codec.ids_of(frozenset({full, Claim.SCHEMA} if name == Claim.__name__ else {full}))
+        found = self._codec.schema_ids_of(frozenset({full, Claim.SCHEMA} if name == Claim.__name__ else {full}))
         if not found:
             raise bad_request(f"type is {name[:80]!r}: expected the name of an event, for example RunStarted")
         return found

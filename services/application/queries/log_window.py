@@ -26,7 +26,7 @@ class LogWindow:
 
     def __init__(self, ranges: LogRanges, codec: Codec, topic: str) -> None:
         self.topic = topic
-        self.claim_ids = codec.ids_of(frozenset({Claim.SCHEMA}))
+        self.claim_ids = codec.schema_ids_of(frozenset({Claim.SCHEMA}))
         """Schema ids of Claims."""
         self._ranges = ranges
 

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
-from loomlog.connectors.storage.postgres import Reader
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections import audit, interrupts, run_queries, transcript, usage
 from loomlog.projections.audit import AuditRow
 from loomlog.projections.engine import cursors
@@ -77,7 +77,7 @@ def has_no_tables(declined: Declined) -> bool:
 class SqlProjection:
     """The read models in Postgres (protocol Projection)."""
 
-    def __init__(self, reader: Reader, *, wait_s: float = limits.PROJECTION_WAIT_S) -> None:
+    def __init__(self, reader: PostgresReader, *, wait_s: float = limits.PROJECTION_WAIT_S) -> None:
         self._reader = reader
         self._wait_s = wait_s
         self._open: set[asyncio.Future[Any]] = set()
@@ -153,7 +153,7 @@ class SqlProjection:
             raise away("projection", Transient(f"read {what}: no answer in {self._wait_s:g} s", kind="timeout"))
         try:
             return task.result()
-        except OutsideError as error:
+        except ConnectorError as error:
             raise away("projection", error) from error
 
     def _ended(self, task: "asyncio.Future[Any]") -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import LogRanges
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.runs import RunRow
@@ -172,7 +172,7 @@ class Histories:
             for ref in refs.values():
                 try:
                     data = await self._sources.blobs.get(ref)
-                except OutsideError as error:
+                except ConnectorError as error:
                     raise away("blobs", error) from error
                 for piece in writer.blob(ref, data):
                     if piece:
@@ -247,7 +247,7 @@ class Histories:
             yield
         except BrokenHistory as error:
             raise Declined("run_quarantined", f"the history is not whole: {error}") from error
-        except OutsideError as error:
+        except ConnectorError as error:
             raise away("log", error) from error
         finally:
             self._busy -= 1

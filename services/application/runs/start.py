@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.projections.runs import RunRow
@@ -242,13 +242,13 @@ class Runs:
             )
         try:
             await self._credentials.put(launch.who.tenant, launch.names.run_id, given)
-        except OutsideError as error:
+        except ConnectorError as error:
             raise away("credentials", error) from error
 
     async def _forget_credentials(self, launch: Launch) -> None:
         """Of a run that was refused. What stays when the store is away goes when its time is over."""
         if launch.request.credentials and self._credentials is not None:
-            with contextlib.suppress(OutsideError):
+            with contextlib.suppress(ConnectorError):
                 await self._credentials.delete([launch.names.run_id])
 
     async def _stored(self, request: RunRequest, seal: Seal | None) -> RunRequest:

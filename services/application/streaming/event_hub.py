@@ -87,11 +87,11 @@ class Hub:
         }
         self._subscriptions: dict[str, list[Subscription]] = {}
         self._touched: set[Subscription] = set()
-        self._start_ids = codec.ids_of(frozenset({RunStarted.SCHEMA}))
-        self._ending_ids = codec.ids_of(ENDINGS)
+        self._start_ids = codec.schema_ids_of(frozenset({RunStarted.SCHEMA}))
+        self._ending_ids = codec.schema_ids_of(ENDINGS)
         self._state_ids = self._start_ids | self._ending_ids
-        self._urgent_ids = codec.ids_of(URGENT)
-        self._preview_ids = codec.ids_of(frozenset({ModelDelta.SCHEMA}))
+        self._urgent_ids = codec.schema_ids_of(URGENT)
+        self._preview_ids = codec.schema_ids_of(frozenset({ModelDelta.SCHEMA}))
         self._stopping = False
         self._listened_to = asyncio.Event()
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import orjson
 
-from loomlog.connectors.crypto.content_encryption import MARK
+from loomlog.connectors.crypto.content_encryption import TOKEN_PREFIX
 from loomlog.projections.frames.frame import Frame, FrameMemory
 from loomlog.projections.frames.frames import build_frames
 from loomlog.projections.frames.output import stream_frame
@@ -152,7 +152,7 @@ def item_of(run_id: str, kept: Kept, codec: Codec | None) -> Item:
 
 def _tokens_in(value: bytes) -> str:
     # Tokens are ASCII, and Avro writes texts as they are.
-    return value.decode("latin-1") if MARK.encode() in value else ""
+    return value.decode("latin-1") if TOKEN_PREFIX.encode() in value else ""
 
 
 def piece_of(frame: Frame) -> Piece:

@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.projections.frames.frame import FrameMemory
 from loomlog.projections.frames.output import replay_frames, text_holder
@@ -223,7 +223,7 @@ class RunStream:
             text = (await self._sources.blobs.get(piece.blob)).decode()
             await self._sources.content.know(text)
             text_holder(event)["text"] = self._sources.content.text(text, self._tenant)[piece.skip :]
-        except OutsideError as error:
+        except ConnectorError as error:
             event["text_unavailable"] = error.kind
         else:
             event.pop("text_blob", None)

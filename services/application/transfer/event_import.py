@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.projections.runs import RunRow, import_source
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec, local_codec
@@ -85,7 +85,7 @@ class Telling:
         """A payload in the blob store. Raises Declined, and BrokenBundle when it is another one than was said."""
         try:
             kept = await self._sources.blobs.put(data, ref.media_type)
-        except OutsideError as error:
+        except ConnectorError as error:
             raise away("blobs", error) from error
         if kept.sha256 != ref.sha256:
             raise BrokenBundle(f"the payload {ref.sha256} hashes to {kept.sha256}")

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.run_events import ChildRequested, RunStarted
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import ImportOrigin
@@ -152,7 +152,7 @@ async def _unreadable(checked: CheckedState, content: Content, *, takes_sealed: 
     if keys is not None and checked.sealed:
         try:
             await keys.catch_up()
-        except OutsideError as error:
+        except ConnectorError as error:
             raise away("log", error) from error
     known = {key_id for run in checked.sealed.values() for key_id in run.key_ids}
     gone = {key_id for key_id in known if keys is None or not keys.can_open(key_id)}
@@ -287,7 +287,7 @@ class _Work:
             return
         value = written_here(reader.codec, item.event.value)
         if not self._requests:
-            self._requests = reader.codec.ids_of(frozenset({ChildRequested.SCHEMA}))
+            self._requests = reader.codec.schema_ids_of(frozenset({ChildRequested.SCHEMA}))
         run.has_children = run.has_children or item.event.schema_id in self._requests
         if item.event.seq == 1 and not await self._has_its_origin(reader.codec.decode(item.event.value).record):
             self._failed(run, Declined("run_id_taken", "what it goes on with is not here"))

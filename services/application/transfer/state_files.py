@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import IO, Any
 
-from loomlog.connectors.errors import OutsideError, Permanent
+from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.protocols import LogRanges
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.frames.frame_json import format_rfc3339
@@ -90,7 +90,7 @@ class Snapshots:
         self._busy = True
         try:
             return await self._created(caller, wanted)
-        except OutsideError as error:
+        except ConnectorError as error:
             raise away("blobs", error) from error
         finally:
             self._busy = False
@@ -99,13 +99,13 @@ class Snapshots:
         """The manifests, newest first."""
         demand(caller, ADMIN)
         async with self._reading() as files:
-            return await files.manifests()
+            return await files.list_manifests()
 
     async def manifest(self, caller: Caller, file_id: str) -> Mapping[str, Any]:
         """Of one. Raises snapshot_not_found."""
         demand(caller, ADMIN)
         async with self._reading() as files:
-            found = await files.manifest(file_id)
+            found = await files.read_manifest(file_id)
         if found is None:
             raise Declined("snapshot_not_found", f"there is no snapshot {file_id[:80]}")
         return found
@@ -134,7 +134,7 @@ class Snapshots:
         cut = await self._cut()
         try:
             await self._books.caught_up()
-        except OutsideError as error:
+        except ConnectorError as error:
             raise away("log", error) from error
         header = StateHeader(
             created_at=format_rfc3339(now_ms),
@@ -149,7 +149,7 @@ class Snapshots:
         with Gathering(self._codec, tenant=wanted.tenant) as gathered:
             await self._gather(gathered, cut)
             await asyncio.to_thread(gathered.choose, include_history=wanted.include_history, since_ms=wanted.since_ms)
-            async with self._files().writing(file_id) as file:
+            async with self._files().open_for_write(file_id) as file:
                 out = _Output(file, wanted.max_bytes)
                 await self._write(out, header, gathered)
                 if wanted.tenant and not out.runs:
@@ -174,7 +174,7 @@ class Snapshots:
                     "positions": [self._sources.barrier.token(number, end - 1) for number, end in cut.items() if end],
                     "warnings": warnings[: limits.WARNINGS_MAX],
                 }
-                await self._files().keep(file_id, file, manifest)
+                await self._files().commit(file_id, file, manifest)
         return manifest
 
     async def _cut(self) -> Mapping[int, int]:
@@ -184,14 +184,14 @@ class Snapshots:
                 partition: await self._ranges.end_offset(self._topic, partition)
                 for partition in sorted(self._sources.hub.partitions)
             }
-        except OutsideError as error:
+        except ConnectorError as error:
             raise away("log", error) from error
 
     async def _gather(self, gathered: Gathering, cut: Mapping[int, int]) -> None:
         try:
             for partition, end in cut.items():
                 await gathered.read(self._ranges, self._topic, partition, end)
-        except OutsideError as error:
+        except ConnectorError as error:
             raise away("log", error) from error
 
     async def _write(self, out: "_Output", header: StateHeader, gathered: Gathering) -> None:
@@ -231,7 +231,7 @@ class Snapshots:
     async def _reading(self) -> AsyncGenerator[StateFiles, None]:
         try:
             yield self._files()
-        except OutsideError as error:
+        except ConnectorError as error:
             raise away("blobs", error) from error
 
 

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from loomlog.connectors.configuration.driver_options import kafka_options
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, delete_records
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.connectors.storage import private_files
 from loomlog.schemas.codec import Codec
@@ -58,7 +58,7 @@ def begin_anew(
 
     async def done() -> tuple[BudgetBoard, int]:
         await _require_paused()
-        codec = await codec_for(cli.settings)
+        codec = await load_codec(cli.settings)
         board = await read_books(options, codec, topics_of())
         if not board.broken:
             raise Failure(
@@ -103,7 +103,7 @@ async def put_aside(options: KafkaOptions, topics: Topics, file: Path) -> int:
     ends: dict[str, int] = {}
     async with open_ranges(options) as ranges:
         try:
-            with private_files.create(file) as out:
+            with private_files.create_file(file) as out:
                 for topic in (topics.events, topics.commands):
                     ends[topic] = await ranges.end_offset(topic, PARTITION)
                     async for record in _records(ranges, topic, ends[topic]):

@@ -28,8 +28,8 @@ from loomlog.connectors.configuration import (
     usable_ids,
 )
 from loomlog.connectors.configuration.driver_options import kafka_options
-from loomlog.connectors.errors import OutsideError
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.services.cli.admin.budget_repair import read_books
 from loomlog.services.cli.doctor.status import status_of
 from loomlog.services.cli.failures import Failure
@@ -291,7 +291,7 @@ async def _signed(cli: CliSettings) -> Check:
     """Of the auditor, which listens nowhere: whether it signs what comes."""
     try:
         waits_s = await unsigned_for_s(cli)
-    except (Failure, OutsideError) as error:
+    except (Failure, ConnectorError) as error:
         return Check(name="audit", state=FAIL, found="nobody can say what is signed", remedy=str(error))
     if waits_s > UNSIGNED_PERIODS * cli.settings.audit_every_ms / 1000 + UNSIGNED_SLACK_S:
         remedy = (
@@ -308,8 +308,8 @@ async def _books(cli: CliSettings) -> Check:
     """Whether limits on spending can be told; every runtime and api reads the same."""
     options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
     try:
-        books = await read_books(options, await codec_for(cli.settings), topics_of())
-    except OutsideError as error:
+        books = await read_books(options, await load_codec(cli.settings), topics_of())
+    except ConnectorError as error:
         return Check(name="books", state=FAIL, found="cannot be read now", remedy=str(error))
     if books.broken:
         remedy = "Runs that a limit applies to do not begin. `loomlog limits begin-anew` puts the books aside."

@@ -22,7 +22,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.failures import UNREACHABLE, Failure
 from loomlog.services.cli.http.api import Api, NotNow
@@ -113,7 +113,7 @@ async def _insights(cli: CliSettings) -> dict[str, Any]:
 async def _or_error(asked: Awaitable[dict[str, Any]]) -> dict[str, Any]:
     try:
         return await asked
-    except (Failure, OutsideError) as error:
+    except (Failure, ConnectorError) as error:
         return {"error": str(error)}
 
 

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import orjson
 
-from loomlog.connectors.storage.private_files import create
+from loomlog.connectors.storage.private_files import create_file
 from loomlog.services.cli.failures import Failure, Unreachable, WrongUse
 
 POSITION_HEADER = "x-loomlog-position"
@@ -126,7 +126,7 @@ class Api:
         """
         try:
             async with self.stream("GET", path) as response:
-                with create(to) as file:
+                with create_file(to) as file:
                     async for piece in response.aiter_bytes():
                         file.write(piece)
                     file.flush()

@@ -25,11 +25,17 @@ from typing import Annotated
 import typer
 
 from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
-from loomlog.connectors.crypto.signatures import PublicKey, public_keys, signing_key, verifiers, write_new_key
-from loomlog.connectors.errors import OutsideError
-from loomlog.connectors.kafka import KafkaOptions, topic_partitions
+from loomlog.connectors.crypto.signatures import (
+    PublicKey,
+    load_public_keys,
+    load_signing_key,
+    verification_keys,
+    write_new_key,
+)
+from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.kafka import KafkaOptions, count_partitions
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.audit import ENDED, find_run
@@ -159,15 +165,15 @@ def since_ms(text: str, now_ms: int) -> int:
 def keys_of(cli: CliSettings, file: Path | None) -> dict[str, PublicKey]:
     """The keys to trust: the file's, or those of the settings and the public half of our own. Raises Permanent."""
     if file is not None:
-        return public_keys(file)
+        return load_public_keys(file)
     settings = cli.settings
-    listed = public_keys(settings.audit_public_keys)
-    return verifiers(listed, signing_key(file=settings.audit_key_file, text=settings.audit_key))
+    listed = load_public_keys(settings.audit_public_keys)
+    return verification_keys(listed, load_signing_key(file=settings.audit_key_file, text=settings.audit_key))
 
 
 async def _verified(cli: CliSettings, wanted: Wanted, keys: dict[str, PublicKey]) -> list[Report]:
     options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
-    codec = await codec_for(cli.settings)
+    codec = await load_codec(cli.settings)
     reports: list[Report] = []
     if not wanted.books_only:
         reports += await _verified_runs(cli, options, codec, wanted, keys)
@@ -222,7 +228,7 @@ async def _expect(options: KafkaOptions, task: Task, *, is_part: bool = False) -
     `is_part`: of one partition only, whatever became of the others.
     """
     topics = (task.records_topic, task.checkpoints_topic)
-    counts = [await topic_partitions(options, topic) for topic in topics]
+    counts = [await count_partitions(options, topic) for topic in topics]
     for topic, count in zip(topics, counts, strict=True):
         if not count:
             raise Failure(f"There is no topic {topic} at {options.bootstrap}. `loomlog topics apply` makes it.")
@@ -266,7 +272,7 @@ async def unsigned_for_s(cli: CliSettings) -> float:
     Transient when the broker does not answer.
     """
     options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
-    codec = await codec_for(cli.settings)
+    codec = await load_codec(cli.settings)
     oldest: list[int] = []
     for topic, checkpoints in ((EVENTS_TOPIC, CHECKPOINTS_TOPIC), (BOOKS_TOPIC, BOOKS_CHECKPOINTS_TOPIC)):
         task = Task(topic=topic, records_topic=topic, checkpoints_topic=checkpoints, keys={}, blobs=None)
@@ -287,11 +293,11 @@ async def _place(cli: CliSettings, run_id: str, partition: int) -> Place | None:
         reader = await open_reader(
             postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
         )
-    except (Unreachable, OutsideError):
+    except (Unreachable, ConnectorError):
         return None
     try:
         row = await find_run(reader, EVERY_TENANT, run_id)
-    except OutsideError:
+    except ConnectorError:
         return None
     finally:
         await reader.close()

@@ -27,10 +27,10 @@ from rich.text import Text
 
 from loomlog.connectors.configuration.driver_options import kafka_options
 from loomlog.connectors.errors import UnknownOutcome
-from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, topic_partitions
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, count_partitions
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.kafka.schema_registry import codec_for
-from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
+from loomlog.connectors.kafka.schema_registry import load_codec
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, ProducerRecord
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import DeadLetter, DeadLetterReplayed
@@ -114,7 +114,7 @@ def show(offset: Offset, as_json: Json = False) -> None:
     """Show a letter whole, with its original."""
     cli = cli_settings(os.environ, working_directory=Path.cwd())
     found = run(_letter(cli, offset))
-    shown = letter_json(found) | {"original": original_json(found, run(codec_for(cli.settings)))}
+    shown = letter_json(found) | {"original": original_json(found, run(load_codec(cli.settings)))}
     if as_json:
         print_json(shown)
         return
@@ -138,21 +138,21 @@ def replay(
 
 async def _letters(cli: CliSettings) -> list[Letter]:
     async with open_ranges(kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())) as ranges:
-        return await read_letters(ranges, await codec_for(cli.settings))
+        return await read_letters(ranges, await load_codec(cli.settings))
 
 
 async def _letter(cli: CliSettings, offset: int) -> Letter:
     async with open_ranges(kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())) as ranges:
-        return await letter_at(ranges, await codec_for(cli.settings), offset)
+        return await letter_at(ranges, await load_codec(cli.settings), offset)
 
 
 async def _replay(cli: CliSettings, offset: int, *, again: bool) -> str:
     options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
-    codec = await codec_for(cli.settings)
+    codec = await load_codec(cli.settings)
     async with _log(options) as (ranges, appender):
         found = await letter_at(ranges, codec, offset)
         original = to_put_back(found, again=again)
-        count = await topic_partitions(options, found.letter.topic)
+        count = await count_partitions(options, found.letter.topic)
         partition = partition_of(original.key or b"", count) if count else 0
         return await put_back(appender, codec, found, original, partition, at_ms=time.time_ns() // 1_000_000)
 
@@ -203,7 +203,7 @@ def letters_of(records: list[LogRecord], codec: Codec) -> list[Letter]:
     return [Letter(offset=at, letter=letter, replayed=replayed.get(at, ())) for at, letter in letters.items()]
 
 
-def to_put_back(found: Letter, *, again: bool) -> Outgoing:
+def to_put_back(found: Letter, *, again: bool) -> ProducerRecord:
     """The original as it was. Raises Failure when it must not or cannot be put back."""
     letter = found.letter
     if not letter.topic.endswith(".commands"):
@@ -217,11 +217,13 @@ def to_put_back(found: Letter, *, again: bool) -> Outgoing:
         raise Failure(
             f"Letter {found.offset} was put back already, at {', '.join(found.replayed)}. --again does it once more."
         )
-    return Outgoing(key=letter.key, value=letter.value, headers=tuple((one.key, one.value) for one in letter.headers))
+    return ProducerRecord(
+        key=letter.key, value=letter.value, headers=tuple((one.key, one.value) for one in letter.headers)
+    )
 
 
 async def put_back(
-    appender: LogAppender, codec: Codec, found: Letter, original: Outgoing, partition: int, *, at_ms: int
+    appender: LogAppender, codec: Codec, found: Letter, original: ProducerRecord, partition: int, *, at_ms: int
 ) -> str:
     """Appends the original and the note of it; the original's new position. Raises Failure."""
     topic = found.letter.topic
@@ -233,7 +235,7 @@ async def put_back(
             "tail`; putting it back once more does no harm."
         ) from error
     there = DeadLetterReplayed(letter_offset=found.offset, topic=topic, partition=partition, offset=offset, at_ms=at_ms)
-    note = Outgoing(key=found.origin.encode(), value=codec.encode(there))
+    note = ProducerRecord(key=found.origin.encode(), value=codec.encode(there))
     there_now = position(topic, partition, offset)
     try:
         await appender.append(TOPIC, PARTITION, [note])

@@ -20,10 +20,10 @@ import typer
 from rich.console import Console
 
 from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
-from loomlog.connectors.errors import OutsideError
-from loomlog.connectors.kafka import KafkaTail, topic_partitions
+from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.kafka import KafkaTail, count_partitions
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.audit import find_run
 from loomlog.projections.engine.builds import PREFIX as SCHEMA
@@ -151,10 +151,10 @@ def _show(views: list[RecordView], out: Console, *, as_json: bool) -> None:
 async def _records(cli: CliSettings, wanted: Wanted) -> AsyncGenerator[RecordView]:
     """The records from where it was asked for, judged."""
     options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
-    count = await topic_partitions(options, wanted.topic)
+    count = await count_partitions(options, wanted.topic)
     if not count:
         raise Failure(f"There is no topic {wanted.topic} at {options.bootstrap}. `loomlog topics apply` makes ours.")
-    codec = await codec_for(cli.settings)
+    codec = await load_codec(cli.settings)
     numbers = _partitions(wanted, count)
     async with open_ranges(options) as ranges:
         ends = {number: await ranges.end_offset(wanted.topic, number) for number in numbers}
@@ -229,7 +229,7 @@ async def _first_offset(cli: CliSettings, wanted: Wanted) -> int | None:
         return None
     try:
         row = await find_run(reader, EVERY_TENANT, wanted.run_id)
-    except OutsideError:
+    except ConnectorError:
         return None  # then the whole partition is read: slower, and as right
     finally:
         await reader.close()
@@ -255,11 +255,11 @@ async def _served(cli: CliSettings, topic: str, partition: int, offset: int) -> 
 
 async def _read(cli: CliSettings, topic: str, partition: int, offset: int) -> RecordView:
     options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
-    count = await topic_partitions(options, topic)
+    count = await count_partitions(options, topic)
     if partition >= count:
         has = f"it has partitions 0 to {count - 1}" if count else "there is no such topic"
         raise Failure(f"There is no partition {partition} of {topic}: {has}.")
-    codec = await codec_for(cli.settings)
+    codec = await load_codec(cli.settings)
     async with open_ranges(options) as ranges:
         return await read_one(ranges, topic, partition, offset, codec)
 

@@ -22,9 +22,9 @@ from rich.text import Text
 
 from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
 from loomlog.connectors.errors import Permanent
-from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, open_tail, topic_partitions
-from loomlog.connectors.kafka.schema_registry import codec_for
-from loomlog.connectors.storage.postgres import Reader, connect, open_reader
+from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, count_partitions, open_tail
+from loomlog.connectors.kafka.schema_registry import load_codec
+from loomlog.connectors.storage.postgres import PostgresReader, connect, open_reader
 from loomlog.projections.engine.builds import PREFIX as SCHEMA
 from loomlog.projections.engine.builds import StatusRow, read_status
 from loomlog.projections.engine.cursors import CursorRow, list_cursors
@@ -104,7 +104,7 @@ async def lag_of(cli: CliSettings) -> dict[str, Any]:
     finally:
         await reader.close()
     reached = {cursor.partition: cursor for cursor in cursors if cursor.topic == EVENTS_TOPIC}
-    count = await topic_partitions(kafka, EVENTS_TOPIC)
+    count = await count_partitions(kafka, EVENTS_TOPIC)
     partitions = []
     async with open_ranges(kafka) as ranges:
         for partition in range(count):
@@ -212,13 +212,13 @@ def print_problems(out: Console, found: Mapping[str, Any]) -> None:
     out.print(Text(f"{advice} --json has the bytes.", style=DIM))
 
 
-async def _open(cli: CliSettings) -> Reader:
+async def _open(cli: CliSettings) -> PostgresReader:
     return await open_reader(
         postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
     )
 
 
-async def _read(reader: Reader) -> tuple[list[CursorRow], list[StatusRow], int]:
+async def _read(reader: PostgresReader) -> tuple[list[CursorRow], list[StatusRow], int]:
     try:
         return await list_cursors(reader), await read_status(reader), await count_problems(reader)
     except Permanent as error:
@@ -243,7 +243,7 @@ async def _positions(cli: CliSettings) -> dict[int, int]:
 async def _rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is_quiet: bool) -> RebuildReport:
     kafka = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
     postgres = postgres_options(cli.settings, "loomlog-rebuild", dsn=cli.postgres())
-    partitions = await topic_partitions(kafka, EVENTS_TOPIC)
+    partitions = await count_partitions(kafka, EVENTS_TOPIC)
     if not partitions:
         raise Failure(f"There is no topic {EVENTS_TOPIC} at {kafka.bootstrap}. `loomlog topics apply` makes it.")
     told = _Told(out, is_quiet=is_quiet)
@@ -259,12 +259,12 @@ async def _rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is
         partitions,
         owner=owner,
         require_equal=False if allow_difference else None,
-        codec=await codec_for(cli.settings),
+        codec=await load_codec(cli.settings),
         on_progress=told.progress,
         fill=ParallelRebuild(
             connect=connecting,
             open_tail=opening,
-            make_codec=partial(codec_for, cli.settings),
+            make_codec=partial(load_codec, cli.settings),
             topic=EVENTS_TOPIC,
             owner=owner,
         ),

@@ -160,7 +160,7 @@ def plain(value: Any) -> Any:
 
 async def term_before(ranges: LogRanges, topic: str, partition: int, offset: int, codec: Codec | None = None) -> int:
     """The term in force for the record at that offset: the offset of the nearest Claim before it, -1 without one."""
-    claim_ids = (codec or local_codec()).ids_of(frozenset({Claim.SCHEMA}))
+    claim_ids = (codec or local_codec()).schema_ids_of(frozenset({Claim.SCHEMA}))
     end, beginning = offset, await ranges.beginning_offset(topic, partition)
     while end > beginning:
         start = max(beginning, end - CHUNK)

@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
-from loomlog.connectors.errors import OutsideError
-from loomlog.connectors.kafka import topic_partitions
+from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.kafka import count_partitions
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.protocols import LogRanges
-from loomlog.connectors.storage.postgres import Reader, open_reader
+from loomlog.connectors.storage.postgres import PostgresReader, open_reader
 from loomlog.projections.audit import ENDED, AuditRow, find_run
 from loomlog.projections.engine.builds import PREFIX as SCHEMA
 from loomlog.projections.frames.frame_json import format_rfc3339
@@ -113,11 +113,11 @@ def _from_file(path: Path, to_seq: int) -> Report:
 
 async def _report(cli: CliSettings, run_id: str, to_seq: int = 0) -> Report:
     options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
-    count = await topic_partitions(options, EVENTS_TOPIC)
+    count = await count_partitions(options, EVENTS_TOPIC)
     if not count:
         raise Failure(f"There is no topic {EVENTS_TOPIC} at {options.bootstrap}. `loomlog topics apply` makes it.")
     partition = partition_of(partition_key(run_id).encode(), count)
-    codec = await codec_for(cli.settings)
+    codec = await load_codec(cli.settings)
     reader, why_not = await _reader(cli)
     try:
         async with open_ranges(options) as ranges:
@@ -142,7 +142,7 @@ async def _report(cli: CliSettings, run_id: str, to_seq: int = 0) -> Report:
     )
 
 
-async def _reader(cli: CliSettings) -> tuple[Reader | None, str]:
+async def _reader(cli: CliSettings) -> tuple[PostgresReader | None, str]:
     """The read models, or why there are none."""
     try:
         options = postgres_options(cli.settings, CLIENT, dsn=cli.postgres())
@@ -151,10 +151,10 @@ async def _reader(cli: CliSettings) -> tuple[Reader | None, str]:
         return None, str(error)
 
 
-async def _place(reader: Reader | None, run_id: str) -> AuditRow | None:
+async def _place(reader: PostgresReader | None, run_id: str) -> AuditRow | None:
     try:
         return None if reader is None else await find_run(reader, EVERY_TENANT, run_id)
-    except OutsideError:
+    except ConnectorError:
         return None  # the partition is read whole then; the comparison will say what is away
 
 
@@ -195,14 +195,14 @@ def _check_reached(replayed: ReplayResult, to_seq: int) -> None:
         raise Failure(f"{replayed.run_id} has {counted(replayed.seq, 'event')}; there is no seq {to_seq} yet.")
 
 
-async def _compared(reader: Reader, replayed: ReplayResult) -> tuple[list[str], str]:
+async def _compared(reader: PostgresReader, replayed: ReplayResult) -> tuple[list[str], str]:
     """(what differs, why nothing was compared); waits shortly for read models that are behind."""
     deadline = asyncio.get_running_loop().time() + PROJECTION_WAIT_S
     while True:
         try:
             place = await find_run(reader, EVERY_TENANT, replayed.run_id)
             row: RunRow | None = await run_by_id(reader, EVERY_TENANT, replayed.run_id)
-        except OutsideError as error:
+        except ConnectorError as error:
             return [], str(error)
         reached = place.last_seq if place is not None else 0
         if reached > replayed.seq:

@@ -39,7 +39,7 @@ def start_detached(cli: CliSettings, runtimes: int, out: Console) -> None:
     log, errors = home.logs / "up.log", home.logs / "up-errors.log"
     for earlier in (log, errors):
         earlier.unlink(missing_ok=True)
-    with private_files.extend(log) as output, private_files.extend(errors) as error_output:
+    with private_files.open_for_append(log) as output, private_files.open_for_append(errors) as error_output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "loomlog.services.cli.main", "up", "--runtimes", str(runtimes)],
             stdin=subprocess.DEVNULL,

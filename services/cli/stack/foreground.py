@@ -122,7 +122,7 @@ def require_none_runs(cli: CliSettings) -> None:
 
 
 def _place(dsn: str) -> str:
-    return PostgresOptions(dsn=dsn).place
+    return PostgresOptions(dsn=dsn).address
 
 
 def _listed(names: list[str]) -> str:

@@ -25,7 +25,7 @@ TAIL_BYTES = 16 * 1024
 def open_log(path: Path) -> IO[bytes]:
     """The file to hand to a child as its output. O_APPEND is what makes `bound_log` safe."""
     private_files.make_folders(path.parent)
-    return private_files.extend(path)
+    return private_files.open_for_append(path)
 
 
 def bound_log(path: Path, *, bound_bytes: int = LOG_BOUND_BYTES) -> bool:
@@ -38,7 +38,7 @@ def bound_log(path: Path, *, bound_bytes: int = LOG_BOUND_BYTES) -> bool:
     try:
         older = path.with_name(path.name + ".1")
         older.unlink(missing_ok=True)
-        with open(path, "rb") as log, private_files.create(older) as aside:
+        with open(path, "rb") as log, private_files.create_file(older) as aside:
             shutil.copyfileobj(log, aside)
     finally:
         os.truncate(path, 0)  # also when the disk is too full for the copy: the bound matters more than the old lines

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import KafkaOptions, KafkaRanges
-from loomlog.connectors.storage.postgres import PostgresOptions, Reader, open_reader
+from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, open_reader
 from loomlog.projections.engine.builds import PREFIX, has_status, read_status
 
 Ready = Callable[[], Awaitable[str | None]]
@@ -63,7 +63,7 @@ class Claimed:
         self._asked_at = now
         try:
             open_ = [p for p in self._partitions if await self._end(p) == self._before[p]]
-        except OutsideError as error:
+        except ConnectorError as error:
             self._reason = str(error)
         else:
             named = ", ".join(map(str, open_))
@@ -86,7 +86,7 @@ class Projecting:
     def __init__(self, options: PostgresOptions, *, same_clock: bool) -> None:
         self._options = options
         self._since_s = time.time() - CLOCK_SLACK_S if same_clock else 0.0
-        self._reader: Reader | None = None
+        self._reader: PostgresReader | None = None
         self._was_ready = False
 
     async def begin(self) -> None:
@@ -98,7 +98,7 @@ class Projecting:
             return None
         try:
             rows = await read_status(self._reader) if await has_status(self._reader) else []
-        except OutsideError as error:
+        except ConnectorError as error:
             return f"its tables cannot be read: {error}"
         if any(row.state == "projecting" and row.at.timestamp() >= self._since_s for row in rows):
             self._was_ready = True

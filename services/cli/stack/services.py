@@ -21,7 +21,7 @@ import httpx
 
 import loomlog
 from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.redpanda.apply import apply
 from loomlog.redpanda.cluster import ClusterProblem
 from loomlog.redpanda.topics import Topic, TopicChange, TopicProblem, load_topics
@@ -117,7 +117,7 @@ async def services_of(plan: Plan, *, kafka: str, postgres: str, probes: AsyncExi
         await projecting.begin()
         if not plan.settings.kafka:
             claimed = await _claimed(plan, kafka, probes)
-    except OutsideError as error:
+    except ConnectorError as error:
         raise Unreachable(f"{error}.") from error
     make = _Maker(environ)
     reading = _Maker({**environ, **{name: plan.environ[name] for name in CONTENT_KEYS if name in plan.environ}})

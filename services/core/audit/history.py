@@ -75,8 +75,8 @@ class History:
         self._notebook = notebook
         self._begins_at = begins_at
         self._term = term
-        self._claim_ids = codec.ids_of(frozenset({Claim.SCHEMA}))
-        self._ending_ids = codec.ids_of(ENDINGS)
+        self._claim_ids = codec.schema_ids_of(frozenset({Claim.SCHEMA}))
+        self._ending_ids = codec.schema_ids_of(ENDINGS)
         self._live: dict[str, Tail] = {}
         self._ended: OrderedDict[str, Tail] = OrderedDict()
         self._knows_all = begins_at == 0

@@ -42,7 +42,7 @@ class Ledger:
         self.signed_offset = 0
         """Where the next checkpoint begins."""
         self._topic, self._partition = topic, partition
-        self._claim_ids = codec.ids_of(frozenset({Claim.SCHEMA}))
+        self._claim_ids = codec.schema_ids_of(frozenset({Claim.SCHEMA}))
         self._chain = START_CHAIN
         self._start_term = self._term = -1
         self._last: Signed | None = None

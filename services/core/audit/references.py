@@ -27,7 +27,7 @@ class References:
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self._ids = codec.ids_of(codec.names_holding("loom.values.BlobRef"))
+        self._ids = codec.schema_ids_of(codec.names_containing("loom.values.BlobRef"))
         self._found: list[Reference] = []
 
     def may_be_in(self, schema_id: int) -> bool:

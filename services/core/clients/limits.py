@@ -1,8 +1,8 @@
 """Bounds of tools that clients carry out, each with its reason."""
 
-from loomlog.schemas.client_names import PREFIX
+from loomlog.schemas.client_names import TOOL_NAME_PREFIX
 
-NAME_CHARACTERS_MAX = 64 - len(PREFIX)
+NAME_CHARACTERS_MAX = 64 - len(TOOL_NAME_PREFIX)
 """Providers take function names of 64 characters."""
 TOOLS_MAX = 64
 """Of one connection; a model that is shown more finds none of them."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loomlog.schemas.client_names import PREFIX
+from loomlog.schemas.client_names import TOOL_NAME_PREFIX
 from loomlog.schemas.generated.stream_records import ClientTool, RemoteToolRequest
 from loomlog.services.core.clients import limits
 
@@ -119,7 +119,7 @@ def asked(session: Session, request: RemoteToolRequest, now_ms: int) -> Step:
     session = _without_the_past(session, now_ms)
     if request.request_id in session.remembered:
         return session, ()
-    name = request.tool.removeprefix(PREFIX)
+    name = request.tool.removeprefix(TOOL_NAME_PREFIX)
     if request.deadline_ms <= now_ms:
         return session, (_not_begun(request, "its time was over before it could be handed to the client"),)
     if name not in session.names:

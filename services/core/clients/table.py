@@ -7,7 +7,7 @@ by it but which tools a model is shown and whom a call is sent to; what became o
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from loomlog.schemas.client_names import PREFIX
+from loomlog.schemas.client_names import TOOL_NAME_PREFIX
 from loomlog.schemas.generated.stream_records import ClientHostAlive, ClientLeft, ClientRegistered, ClientTool
 from loomlog.services.core.clients import limits
 
@@ -59,7 +59,7 @@ class ClientTable:
         for entry in sorted(connections.values(), key=lambda entry: entry.registered_at_ms):
             if self._is_alive(entry.host, now_ms):
                 for tool in entry.tools:
-                    found[PREFIX + tool.name] = Offered(tool=tool, connection_id=entry.connection_id)
+                    found[TOOL_NAME_PREFIX + tool.name] = Offered(tool=tool, connection_id=entry.connection_id)
         return {name: found[name] for name in sorted(found)}
 
     def has(self, tenant: str, subject: str, connection_id: str, now_ms: int) -> bool:

@@ -113,7 +113,11 @@ from loomlog.services.core.run.turns.evolve_model_calls import (
 REDUCER_VERSION = 11
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
-_facts, _awaiting_model, _over = maker(RunFacts), maker(AwaitingModel), maker(Ended)  # see schemas/making.py
+_facts, _awaiting_model, _over = (
+    maker(RunFacts),
+    maker(AwaitingModel),
+    maker(Ended),
+)  # see schemas/making.py
 _gauge = maker(ContextGauge)
 
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from loomlog.connectors.errors import UnknownOutcome
-from loomlog.connectors.protocols import LogAppender, Outgoing
+from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.budget_commands import Command
 from loomlog.schemas.generated.budget_events import Event
@@ -57,7 +57,7 @@ class BudgetClerk:
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
         self._name = name
-        self._queue: list[tuple[Outgoing, asyncio.Future[None] | None]] = []
+        self._queue: list[tuple[ProducerRecord, asyncio.Future[None] | None]] = []
         self._ready = asyncio.Event()
 
     def envelope(self, tenant: str, subject: str = "") -> CommandEnvelope:
@@ -81,7 +81,7 @@ class BudgetClerk:
                     if durable is not None and not durable.done():
                         durable.set_result(None)
 
-    async def _append(self, records: Sequence[Outgoing]) -> None:
+    async def _append(self, records: Sequence[ProducerRecord]) -> None:
         while True:
             try:
                 await self._appender.append(self._topic, PARTITION, records)
@@ -120,5 +120,5 @@ class BudgetClerk:
             self.board.forget(command_id)
 
     def _put(self, command: Command, durable: "asyncio.Future[None] | None") -> None:
-        self._queue.append((Outgoing(key=KEY, value=self._codec.encode(command)), durable))
+        self._queue.append((ProducerRecord(key=KEY, value=self._codec.encode(command)), durable))
         self._ready.set()

@@ -21,7 +21,8 @@ INLINE_TEXT_BYTES = 64 * 1024
 
 
 async def inline_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
-    """The text for the event: itself when it is short, otherwise a reference to where it lies. Raises OutsideError."""
+    """The text for the event: itself when it is short, otherwise a reference to where it lies. Raises ConnectorError.
+    """
     text = storable(text)
     if len(text) * 4 <= INLINE_TEXT_BYTES:
         return text, None
@@ -45,7 +46,7 @@ def storable(text: str) -> str:
 async def loaded(
     messages: tuple[Message, ...], blobs: Blobs, secrecy: Secrecy = IN_CLEAR, tenant: str = ""
 ) -> tuple[Message, ...]:
-    """The messages in clear, with every blob's text in place. Raises OutsideError."""
+    """The messages in clear, with every blob's text in place. Raises ConnectorError."""
     if secrecy.is_on:
         messages = await secrecy.messages(messages, tenant)
     if not any(getattr(block, "blob", None) for message in messages for block in message.blocks):

@@ -15,7 +15,7 @@ them as they are (projections/frames/masking.py).
 import re
 from collections.abc import Iterable, Mapping
 
-from loomlog.connectors.crypto.secret_patterns import without_lookalikes
+from loomlog.connectors.crypto.secret_patterns import redact_secrets
 
 CREDENTIAL_CHARACTERS_MIN = 4
 """Shorter ones are not masked: they would also hide innocent text (runtime parity 5.9)."""
@@ -66,7 +66,7 @@ class Redaction:
 
     def result(self, text: str) -> str:
         """What a tool gave, without known secrets and without what looks like one."""
-        return without_lookalikes(self.text(text))
+        return redact_secrets(self.text(text))
 
 
 NO_REDACTION = Redaction({})

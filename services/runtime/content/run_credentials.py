@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.children import root_of
 
@@ -31,7 +31,7 @@ NOTHING: Mapping[str, str] = {}
 
 
 class CredentialStore(Protocol):
-    """loomlog.connectors.storage.run_credentials.RunCredentials. Raises OutsideError."""
+    """loomlog.connectors.storage.run_credentials.RunCredentials. Raises ConnectorError."""
 
     async def get(self, tenant: str, run_id: str) -> Mapping[str, str]: ...
     async def delete(self, run_ids: Sequence[str]) -> None: ...
@@ -48,7 +48,7 @@ class Credentials:
         self._woken = asyncio.Event()
 
     async def of(self, facts: RunFacts, tenant: str) -> Mapping[str, str]:
-        """By name; empty when they are gone. Raises OutsideError."""
+        """By name; empty when they are gone. Raises ConnectorError."""
         if not facts.credentials or self._store is None:
             return NOTHING
         run_id = root_of(facts)
@@ -93,7 +93,7 @@ class Credentials:
         over = list(self._ended)
         try:
             await store.delete(over)
-        except OutsideError as error:
+        except ConnectorError as error:
             log.warning("credentials of %d ended runs could not be deleted yet: %s", len(over), error)
             return False
         self._ended.difference_update(over)
@@ -102,7 +102,7 @@ class Credentials:
     async def _try_to_sweep(self, store: CredentialStore) -> None:
         try:
             count = await store.sweep()
-        except OutsideError as error:
+        except ConnectorError as error:
             log.warning("could not look for credentials whose time is over: %s", error)
             return
         if count:

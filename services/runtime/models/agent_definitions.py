@@ -184,7 +184,7 @@ class ConfiguredDefinitions:
 
 
 async def stored_scripts(configuration: Configuration, blobs: Blobs) -> dict[str, BlobRef]:
-    """Scripts too long for an event, by their text, in the blob store. Raises OutsideError."""
+    """Scripts too long for an event, by their text, in the blob store. Raises ConnectorError."""
     found: dict[str, BlobRef] = {}
     for agent in configuration.agents.values():
         _, blob = await inline_or_blob(agent.code_body, blobs)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from loomlog.connectors.errors import UnknownOutcome
-from loomlog.connectors.protocols import LogAppender, Outgoing
+from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ModelMarked
 from loomlog.services.core.availability import RATE_LIMITED, mark_of_failure, mark_of_success
@@ -135,7 +135,7 @@ class Availability:
             await self._grown.wait()
             self._grown.clear()
             marks, self._unwritten = self._unwritten, {}
-            records = [Outgoing(key=None, value=self._codec.encode(mark)) for mark in marks.values()]
+            records = [ProducerRecord(key=None, value=self._codec.encode(mark)) for mark in marks.values()]
             try:
                 await self._appender.append(self._board.topic, PARTITION, records)
             except UnknownOutcome as error:

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models.pricing import Price, cost_micros
 from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, ReserveBudget, SettleBudget
@@ -309,6 +309,6 @@ class Hold:
         )
 
 
-def may_be_billed(error: OutsideError) -> bool:
+def may_be_billed(error: ConnectorError) -> bool:
     """Whether the provider may have computed something although it did not answer. One that gave a status did not."""
     return error.status == 0 and error.kind in MAY_BE_BILLED

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from loomlog.connectors.crypto.secret_patterns import cleaned_json, without_lookalikes
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.crypto.secret_patterns import clean_json, redact_secrets
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.runtime.content.redaction import Redaction, without
@@ -42,7 +42,7 @@ class Outbound:
 
 
 class Transform(Protocol):
-    """One plugin. Raises OutsideError."""
+    """One plugin. Raises ConnectorError."""
 
     name: str
 
@@ -62,7 +62,7 @@ class ContextPlugins:
                 outbound = await plugin.apply(outbound, facts, tenant)
             except Transient as error:
                 raise Transient(f"context transform: {plugin.name}: {error}", kind=error.kind) from error
-            except OutsideError as error:
+            except ConnectorError as error:
                 raise Permanent(f"context transform: {plugin.name}: {error}", kind=error.kind) from error
         return outbound
 
@@ -95,7 +95,7 @@ class Redact:
     def _clean(self, text: str, credentials: tuple[str, ...]) -> str:
         if credentials:
             text = without(credentials, text)
-        return without_lookalikes(self._known.text(text))
+        return redact_secrets(self._known.text(text))
 
     def _message(self, message: Message, clean: Callable[[str], str]) -> Message:
         blocks = tuple(self._block(block, clean) for block in message.blocks)
@@ -110,7 +110,7 @@ class Redact:
                 text = clean(block.text)
                 return block if text == block.text else replace(block, text=text)
             case ToolUseBlock() if self._tool_input:
-                given = cleaned_json(block.input, clean)
+                given = clean_json(block.input, clean)
                 return block if given == block.input else replace(block, input=given)
             case ToolUseBlock() | ImageBlock():
                 return block

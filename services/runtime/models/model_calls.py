@@ -27,7 +27,7 @@ from loomlog.connectors.protocols import (
     Tool,
     ToolSpec,
 )
-from loomlog.schemas.client_names import PREFIX as CLIENT_PREFIX
+from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.conversation import ToolUseBlock
 from loomlog.schemas.generated.values import AgentDefinition, InterruptionWish, ToolCall, Usage
 from loomlog.schemas.making import maker
@@ -270,7 +270,7 @@ class ModelCalls:
         raise Transient(f"{effect.provider}: the stream ended without a reply", kind="broken_off")
 
     async def _key(self, name: str, provider: Provider, facts: RunFacts, tenant: str) -> ProviderKey:
-        """What a call of the run is made with. Raises OutsideError: no key, or its store is away."""
+        """What a call of the run is made with. Raises ConnectorError: no key, or its store is away."""
         values = NOTHING
         if provider.api_key_env in facts.credentials:
             values = await self._credentials.of(facts, tenant)
@@ -375,7 +375,7 @@ class ModelCalls:
         return reply
 
     async def _script(self, effect: CallModel, facts: RunFacts, tenant: str) -> ScriptRun:
-        """The run as values, in clear. Raises OutsideError."""
+        """The run as values, in clear. Raises ConnectorError."""
         definition = facts.definition
         body = definition.code_body
         if definition.code_blob is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.core.run.react import CallModel
@@ -45,7 +45,7 @@ class SoFar:
         text = storable(self._mask("".join(saying.pieces)))
         try:
             return await inline_or_blob(saying.sealer.text(text), self._blobs)
-        except OutsideError as error:
+        except ConnectorError as error:
             log.warning("%s: only the beginning of a stopped turn is kept: %s", run_id, error)
             return saying.sealer.text(text[:CUT_CHARACTERS]), None
 

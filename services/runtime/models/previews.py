@@ -13,7 +13,7 @@ from types import TracebackType
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import LogAppender, Outgoing
+from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.ids import partition_key
@@ -52,7 +52,7 @@ class Previews:
         self._going_on: set[Preview] = set()
         """Calls of which further characters wait."""
         self._woken = asyncio.Event()
-        self._waiting: dict[int, list[Outgoing]] = {}
+        self._waiting: dict[int, list[ProducerRecord]] = {}
         self._count = 0
 
     def of(
@@ -110,7 +110,7 @@ class Previews:
             for partition, records in waiting.items():
                 group.create_task(self._append(partition, records))
 
-    async def _append(self, partition: int, records: list[Outgoing]) -> None:
+    async def _append(self, partition: int, records: list[ProducerRecord]) -> None:
         try:
             for batch in batches(records):
                 await self._appender.append(self._topic, partition, batch)
@@ -138,7 +138,7 @@ class Previews:
                     text=preview.seal(storable(text[at : at + MAX_CHARACTERS])),
                     thinking=thinking,
                 )
-                self._waiting.setdefault(partition, []).append(Outgoing(key=key, value=self._codec.encode(delta)))
+                self._waiting.setdefault(partition, []).append(ProducerRecord(key=key, value=self._codec.encode(delta)))
                 self._count += 1
 
 

@@ -11,8 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from loomlog.connectors.errors import OutsideError, UnknownOutcome
-from loomlog.connectors.protocols import LogAppender, Model, Outgoing
+from loomlog.connectors.errors import ConnectorError, UnknownOutcome
+from loomlog.connectors.protocols import LogAppender, Model, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ProviderProbed
 from loomlog.services.core.availability import ERROR_MAX
@@ -89,7 +89,7 @@ class Prober:
         try:
             self._board.note(found)
             await self._appender.append(
-                self._board.topic, PARTITION, [Outgoing(key=None, value=self._codec.encode(found))]
+                self._board.topic, PARTITION, [ProducerRecord(key=None, value=self._codec.encode(found))]
             )
         except (UnknownOutcome, NotUnderstood) as error:
             log.warning("the probe of %s was not told to the others: %s", name, error)
@@ -125,9 +125,9 @@ async def asked(
             listed = tuple(
                 sorted({found for found in await model.list_models() if len(found) <= NAME_MAX})[:MODELS_MAX]
             )
-    except (OutsideError, TimeoutError) as failure:
+    except (ConnectorError, TimeoutError) as failure:
         error = f"no answer within {PROBE_WAIT_S:g} s" if isinstance(failure, TimeoutError) else str(failure)
-        key_refused = not reachable and isinstance(failure, OutsideError) and failure.kind in OF_KEYS
+        key_refused = not reachable and isinstance(failure, ConnectorError) and failure.kind in OF_KEYS
     return ProviderProbed(
         provider=name,
         reachable=reachable,

@@ -116,7 +116,9 @@ def checked_tiers(loaded: Loaded, environ: Mapping[str, str]) -> list[str]:
 def traits_of(provider: Provider) -> Traits:
     """What a fallback has to know of a provider's models."""
     return Traits(
-        sees=lambda model: traits.sees(provider.driver, model, provider.options, provider.capabilities),
+        sees=lambda model: traits.provider_supports_vision(
+            provider.driver, model, provider.options, provider.capabilities
+        ),
         sibling=lambda model: traits.non_thinking_sibling(provider.driver, model),
         api_key_env=provider.api_key_env,
         has_key=bool(provider.api_key),

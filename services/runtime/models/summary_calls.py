@@ -81,7 +81,7 @@ class SummaryCalls:
         )
 
     async def _request(self, effect: Summarise, state: Compacting, tenant: str) -> ModelRequest:
-        """Raises OutsideError when the conversation cannot be read."""
+        """Raises ConnectorError when the conversation cannot be read."""
         facts, tokens = state.facts, summary_tokens(state.facts, state.split)
         older = facts.messages[: len(facts.messages) - state.keep_n]
         messages = await loaded(older, self._blobs, self._secrecy, tenant)

@@ -5,7 +5,7 @@ Before: desk.py has resolved the agent. After: the run is pinned to the result.
 
 from dataclasses import replace
 
-from loomlog.schemas.client_names import as_seen
+from loomlog.schemas.client_names import visible_name
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.services.core.run.conversation import compaction
@@ -27,7 +27,7 @@ def narrowed(definition: AgentDefinition, command: StartRun) -> AgentDefinition:
 
 def granted_by_both(granted: tuple[str, ...], wished: tuple[str, ...]) -> tuple[str, ...]:
     """What both lists of names and trailing-star patterns grant; of two patterns the narrower."""
-    wished = tuple(map(as_seen, wished))
+    wished = tuple(map(visible_name, wished))
     both = [entry for entry in granted if any(_covers(wish, entry) for wish in wished)]
     both += [wish for wish in wished if any(_covers(entry, wish) for entry in granted)]
     return tuple(dict.fromkeys(both))

@@ -15,7 +15,7 @@ from typing import Any
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import LogAppender, Outgoing
+from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.run_commands import HandOverModelReply, HandOverToolResult
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -61,7 +61,7 @@ class HandOver:
         if command is None:
             return
         key = partition_key(run_id).encode()
-        record = Outgoing(key=key, value=self._codec.encode(command))
+        record = ProducerRecord(key=key, value=self._codec.encode(command))
         while True:
             try:
                 await self._appender.append(self._topic, partition_of(key, self._partitions), [record])

@@ -1,7 +1,7 @@
 """The audit index as the owner of a run partition asks it."""
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.storage.postgres import Reader
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.audit import AuditRow, find_run, last_run_of_session
 from loomlog.projections.engine.cursors import list_cursors
 from loomlog.projections.tables import EVERY_TENANT
@@ -13,7 +13,7 @@ class ProjectedIndex:
     or Permanent.
     """
 
-    def __init__(self, reader: Reader, events_topic: str) -> None:
+    def __init__(self, reader: PostgresReader, events_topic: str) -> None:
         self._reader = reader
         self._topic = events_topic
 

@@ -9,7 +9,7 @@ Before: main.py. After: services/stream/global_tables/pauses.py.
 
 import logging
 
-from loomlog.connectors.protocols import LogAppender, LogRanges, Outgoing
+from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.core.pauses import ALL
@@ -34,6 +34,6 @@ async def pause_once(
         return
     reason = REASON if switch == "1" else f"{REASON} {switch}"
     record = PauseSet(scope=ALL, tenant="", agent="", paused=True, reason=reason, by=by, at_ms=at_ms, switch=switch)
-    await appender.append(board.topic, PARTITION, [Outgoing(key=None, value=codec.encode(record))])
+    await appender.append(board.topic, PARTITION, [ProducerRecord(key=None, value=codec.encode(record))])
     await board.catch_up(ranges)
     log.warning("everything is paused because LOOMLOG_START_PAUSED is set; `loomlog resume` lifts it")

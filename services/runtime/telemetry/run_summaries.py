@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from loomlog.connectors.errors import UnknownOutcome
-from loomlog.connectors.protocols import LogAppender, Outgoing
+from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
@@ -199,7 +199,7 @@ class Tallies:
     async def _send(self, partition: int, waiting: list[_Sums]) -> None:
         unsent = sum(len(sums.durations_ms) for sums in waiting)
         records = [
-            Outgoing(key=str(sums.partition).encode(), value=self._codec.encode(sums.tally())) for sums in waiting
+            ProducerRecord(key=str(sums.partition).encode(), value=self._codec.encode(sums.tally())) for sums in waiting
         ]
         try:
             for batch in batches(records):

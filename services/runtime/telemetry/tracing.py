@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Reply
 from loomlog.services.core.run.react import CallModel, CallTool, Summarise
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting
@@ -103,7 +103,7 @@ def tool_name(effect: CallTool, state: AwaitingTools) -> str:
 
 def error_type(error: BaseException) -> str:
     """A word of a bounded set for what went wrong."""
-    if isinstance(error, OutsideError):
+    if isinstance(error, ConnectorError):
         return error.kind
     return "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
 

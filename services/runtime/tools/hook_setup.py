@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from loomlog.connectors.configuration import Loaded
-from loomlog.connectors.http.signed_callbacks import Callbacks
+from loomlog.connectors.http.signed_callbacks import CallbackClient
 from loomlog.connectors.kafka import KafkaOptions, KafkaTail, open_tail
 from loomlog.connectors.protocols import LogRanges
-from loomlog.connectors.storage.run_credentials import PostgresRows, RunCredentials
+from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.schemas.codec import Codec
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.settings import RuntimeSettings
@@ -26,7 +26,7 @@ class RegisteredHooks:
         self, loaded: Loaded, settings: RuntimeSettings, *, codec: Codec, clock_ms: Callable[[], int], topic: str
     ) -> None:
         self.board = HookBoard(codec, topic)
-        self.callbacks = Callbacks(private_hosts=loaded.settings.http_private_host_allowlist)
+        self.callbacks = CallbackClient(private_hosts=loaded.settings.http_private_host_allowlist)
         self.hooks = Hooks(
             lambda: self.board.table,
             self.callbacks,
@@ -48,6 +48,6 @@ def opened_credentials(stack: AsyncExitStack, settings: RuntimeSettings) -> Cred
     """The credentials of runs; without a key there are none. Connects when the first one is needed."""
     if settings.secret is None:
         return Credentials()
-    rows = PostgresRows(settings.postgres)
+    rows = PostgresCredentialRows(settings.postgres)
     stack.push_async_callback(rows.close)
     return Credentials(RunCredentials(rows, settings.secret))

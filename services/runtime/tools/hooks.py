@@ -23,8 +23,8 @@ from typing import Any, Protocol
 import orjson
 
 from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.connectors.errors import OutsideError
-from loomlog.connectors.http.signed_callbacks import callback_secrets, signed
+from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.http.signed_callbacks import callback_secrets, signature_headers
 from loomlog.connectors.tools.hosts import EXACTLY, canonical_host
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import HookAct
@@ -141,7 +141,7 @@ class Hooks:
                 answer = pre_answer(await self._ask(hook, call, _shown(call, found.input)))
                 rewritten = None if answer.input is None else _checked_input(answer.input)
                 hosts = [_host_entry(host) for host in answer.allow_hosts]
-            except (OutsideError, WrongAnswer) as error:
+            except (ConnectorError, WrongAnswer) as error:
                 found.acts.append(_unavailable(hook, error))
                 if hook.fail_mode == CLOSED:
                     return _ended(found, unavailable(hook))
@@ -176,7 +176,7 @@ class Hooks:
             body = {**_shown(call, given), "tool_result": {"text": result.text, "is_error": result.is_error}}
             try:
                 changed = post_answer(await self._ask(hook, call, body), result)
-            except (OutsideError, WrongAnswer) as error:
+            except (ConnectorError, WrongAnswer) as error:
                 acts.append(_unavailable(hook, error))
                 if hook.fail_mode == CLOSED:
                     result = HookedResult(text=unavailable(hook), is_error=True)
@@ -187,7 +187,7 @@ class Hooks:
         return result, acts
 
     async def _ask(self, hook: HookRegistered, call: HookedCall, told: Mapping[str, Any]) -> Any:
-        """The answer as JSON, None when there is none. Raises OutsideError, WrongAnswer."""
+        """The answer as JSON, None when there is none. Raises ConnectorError, WrongAnswer."""
         body = _written(
             {"phase": hook.phase, "owner": hook.owner, "hook_name": hook.name, "hook_id": hook.hook_id, **told}
         )
@@ -195,7 +195,7 @@ class Hooks:
         headers = {
             "X-Loomlog-Hook": hook.hook_id,
             "X-Loomlog-Delivery": f"{call.run_id}:{call.turn}.{call.index}:{call.attempt}:{hook.hook_id}",
-            **signed(body, secrets, self._clock_ms() // 1000),
+            **signature_headers(body, secrets, self._clock_ms() // 1000),
         }
         answer = await self._asks.post(hook.callback_url, body, headers, timeout_s=timeout_s(hook))
         if not answer.strip():

@@ -16,16 +16,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import (
     Blobs,
-    CannotTell,
-    ChildrenWanted,
-    DidNotHappen,
+    ChildrenPlan,
+    NoEffect,
     Reconciler,
     Tool,
     ToolContext,
     ToolResult,
+    UnknownEffect,
     VolumeBinding,
 )
 from loomlog.schemas.generated.values import HookAct
@@ -153,7 +153,7 @@ class ToolCalls:
                 denied = Returned(result=as_result(before.denied), outcome=DENIED, acts=acts)
                 return await self._results.done(effect, await self._after(chain, call, arguments, denied), sealer)
         wanted = tool.plan(arguments)
-        if not isinstance(wanted, ChildrenWanted):
+        if not isinstance(wanted, ChildrenPlan):
             return await self._results.done(effect, Returned(result=wanted, outcome="error", acts=acts), sealer)
         return ChildrenRequested(
             at_ms=self._clock_ms(),
@@ -185,7 +185,7 @@ class ToolCalls:
                 )
                 for child in wanted.children
             ]
-        except OutsideError as error:
+        except ConnectorError as error:
             failed = error_result(f"the sub-agents returned, but their results cannot be read: {error}")
             return await self._results.done(effect, failed, sealer)
         text, is_error = compose_result(wanted, texts)
@@ -217,13 +217,13 @@ class ToolCalls:
                     told, acts = await self._looked_at(effect, state, tenant, told)
                     verdict, is_error = HAPPENED, told.is_error
                     text, blob = await inline_or_blob(sealer.text(storable(self._results.kept(told.text))), self._blobs)
-                case DidNotHappen(reason=reason):
+                case NoEffect(reason=reason):
                     verdict, text = DID_NOT_HAPPEN, sealer.short(storable(self._results.kept(reason, values)))
-                case CannotTell(reason=reason):
+                case UnknownEffect(reason=reason):
                     verdict, text = CANNOT_TELL, sealer.short(storable(self._results.kept(reason, values)))
         except TimeoutError:
             verdict, text = FAILED, f"{effect.name} did not say in time what became of the call"
-        except OutsideError as error:
+        except ConnectorError as error:
             verdict, text = FAILED, sealer.short(storable(self._results.kept(str(error), values)))
         return ToolReconciled(
             at_ms=self._clock_ms(),
@@ -240,7 +240,7 @@ class ToolCalls:
         )
 
     async def _opened(self, effect: Called, state: AwaitingTools, tenant: str) -> tuple[Called, AwaitingTools]:
-        """The call with its arguments, and the run with its metadata, in clear. Raises OutsideError."""
+        """The call with its arguments, and the run with its metadata, in clear. Raises ConnectorError."""
         if not self._secrecy.is_on:
             return effect, state
         names, values = zip(*state.facts.metadata, strict=True) if state.facts.metadata else ((), ())
@@ -250,10 +250,10 @@ class ToolCalls:
 
     async def _asked(
         self, effect: ReconcileTool, facts: RunFacts, tenant: str, credentials: Mapping[str, str]
-    ) -> ToolResult | DidNotHappen | CannotTell:
+    ) -> ToolResult | NoEffect | UnknownEffect:
         tool: Tool | None = self._contexts.shelf(facts, tenant).find(effect.name)
         if tool is None or not isinstance(tool, Reconciler):
-            return CannotTell(reason=f"this process has no tool {effect.name} that could be asked")
+            return UnknownEffect(reason=f"this process has no tool {effect.name} that could be asked")
         granted = self._contexts.granted(facts, tenant)
         context = replace(self._contexts.context(effect, facts, tenant, granted), credentials=credentials)
         async with asyncio.timeout(tool.timeout_s + ASK_SLACK_S):
@@ -339,7 +339,7 @@ class ToolCalls:
         except TimeoutError:
             text = f"{tool.name} did not return within {tool.timeout_s:g} s and was stopped"
             return Returned(result=ToolResult(text=text, is_error=True), outcome="timeout")
-        except OutsideError as error:
+        except ConnectorError as error:
             result = ToolResult(text=str(error), is_error=True)
         if context.credentials:
             result = replace(result, text=without(context.credentials.values(), result.text))

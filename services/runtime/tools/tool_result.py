@@ -6,7 +6,7 @@ Before: tool_calls.py. After: decide with ToolCompleted.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs, ToolResult
 from loomlog.schemas.generated.values import HookAct
 from loomlog.schemas.making import maker
@@ -59,7 +59,7 @@ class ToolResults:
         is_error = found.is_error
         try:
             inline, blob = await inline_or_blob(sealer.text(storable(self.kept(found.text))), self._blobs)
-        except OutsideError as error:
+        except ConnectorError as error:
             inline, blob = sealer.text(f"{effect.name} returned, but its result could not be stored: {error}"), None
             is_error, outcome = True, "error"
         return _tool_done(

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from loomlog.connectors.protocols import EffectClass, Reconciler, Tool, ToolSpec
 from loomlog.connectors.tools.registry import granted, specs_for
-from loomlog.schemas.client_names import PREFIX as CLIENT_PREFIX
+from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.services.runtime.models.model_calls import ToolShelf
 from loomlog.services.runtime.tools.tool_calls import parsed
 

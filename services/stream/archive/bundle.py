@@ -29,7 +29,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import IO, Any
 
 from loomlog.connectors.protocols import LogRecord
-from loomlog.schemas.codec import Codec, Undecodable, peek, schema_text
+from loomlog.schemas.codec import Codec, Undecodable, peek, released_schema
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
 from loomlog.services.stream.archive.file_formats import RUN_BUNDLE, other_file
@@ -146,11 +146,11 @@ class BundleWriter:
     def event(self, run_id: str, record: LogRecord) -> bytes:
         """A record of a run, in order."""
         value = record.value or b""
-        schema_id, version = self._codec.written_as(value)
+        schema_id, version = self._codec.schema_version_of(value)
         out = b""
         if schema_id not in self._schemas:
             self._schemas.add(schema_id)
-            schema = schema_text(version.name, version.version)
+            schema = released_schema(version.name, version.version)
             out = self._line(
                 {"kind": "schema", "id": schema_id, "name": version.name, "version": version.version, "schema": schema}
             )
@@ -201,7 +201,7 @@ class BundleReader:
 
     def __init__(self, file: IO[bytes], *, bytes_max: int = 0) -> None:
         """`bytes_max`: most bytes of all lines together, for files of strangers; 0 for no bound."""
-        self.codec = Codec.of_others()
+        self.codec = Codec.for_foreign_records()
         self.sha256 = ""
         """Of the content, once it was read to its end."""
         self._lines = gzip.GzipFile(fileobj=file, mode="rb")
@@ -224,7 +224,7 @@ class BundleReader:
     def _item(self, line: Mapping[str, Any]) -> Item | None:
         match line["kind"]:
             case "schema":
-                self.codec.learn(line["id"], line["name"], line["version"], line["schema"])
+                self.codec.add_schema(line["id"], line["name"], line["version"], line["schema"])
                 return None
             case "event":
                 self._seen["event"] += 1

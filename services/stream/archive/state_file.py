@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from loomlog.schemas.codec import Codec, schema_text
+from loomlog.schemas.codec import Codec, released_schema
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
@@ -150,8 +150,8 @@ class StateWriter:
 
     def schema(self, codec: Codec, schema_id: int, value: bytes) -> bytes:
         """The schema that a record was written with."""
-        _, version = codec.written_as(value)
-        schema = schema_text(version.name, version.version)
+        _, version = codec.schema_version_of(value)
+        schema = released_schema(version.name, version.version)
         named = {"id": schema_id, "name": version.name, "version": version.version, "schema": schema}
         return self._entry(SCHEMAS, named)
 

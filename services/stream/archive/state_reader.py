@@ -79,7 +79,7 @@ class StateReader:
 
     def __init__(self, file: IO[bytes], *, bytes_max: int = 0) -> None:
         """`bytes_max`: most bytes of all lines together, for files of strangers; 0 for no bound."""
-        self.codec = Codec.of_others()
+        self.codec = Codec.for_foreign_records()
         self.sha256 = ""
         """Of the content, once it was read to its end."""
         self._lines: IO[bytes] = plain(file)
@@ -122,7 +122,7 @@ class StateReader:
         if section == LIMITS:
             return StatedLimit(**{name: _typed(entry, name, kind) for name, kind in LIMIT_FIELDS.items()})
         if section == SCHEMAS:
-            self.codec.learn(entry["id"], entry["name"], entry["version"], entry["schema"])
+            self.codec.add_schema(entry["id"], entry["name"], entry["version"], entry["schema"])
             return None
         if section == BLOBS:
             data = b64decode(entry["data"], validate=True)

@@ -18,17 +18,17 @@ from dataclasses import dataclass
 
 from loomlog.connectors.crypto.content_encryption import (
     TOKEN,
+    ContentDecryptionError,
     DataKey,
     KeyEncryptionKeys,
-    Random,
-    Unsealable,
+    RandomBytes,
+    generate_data_key,
     has_tokens,
     is_token,
     key_ids_in,
-    new_data_key,
 )
 from loomlog.connectors.errors import Permanent, Transient, UnknownOutcome
-from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Outgoing
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, ProducerRecord
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import SubjectErased, SubjectKeyMade
 from loomlog.services.core.subjects import Erasure, SubjectTable
@@ -65,15 +65,15 @@ class Sealer:
     """Seals texts for one subject. Not to be kept: the key may be erased in the next moment."""
 
     key: DataKey
-    random: Random
+    random: RandomBytes
 
     def text(self, text: str) -> str:
         """Empty stays empty: that there is nothing is no secret."""
-        return self.key.seal(text, self.random) if text else ""
+        return self.key.encrypt(text, self.random) if text else ""
 
     def untrusted(self, text: str) -> str:
         """For text that a model is shown fenced."""
-        return self.key.seal(text, self.random, untrusted=True) if text else ""
+        return self.key.encrypt(text, self.random, untrusted=True) if text else ""
 
     def short(self, text: str) -> str:
         """For reasons and errors, of which the core keeps a beginning only."""
@@ -119,7 +119,7 @@ class SubjectKeys:
         *,
         topic: str,
         clock_ms: Callable[[], int],
-        random: Random = os.urandom,
+        random: RandomBytes = os.urandom,
     ) -> None:
         self.table = SubjectTable()
         self.topic = topic
@@ -238,14 +238,14 @@ class SubjectKeys:
         return self.table.is_erased(key_id, tenant) if key is None else (key.tenant, key.subject) == (tenant, subject)
 
     async def _make(self, tenant: str, subject: str) -> None:
-        key = new_data_key(tenant, subject, self._random)
+        key = generate_data_key(tenant, subject, self._random)
         try:
             await self._appender.append(self.topic, PARTITION, [self._record_of(key, self._clock_ms())])
         except UnknownOutcome as error:
             log.warning("the outcome of a new key is unknown, the log tells: %s", error)
         await self.catch_up()
 
-    def _record_of(self, key: DataKey, at_ms: int) -> Outgoing:
+    def _record_of(self, key: DataKey, at_ms: int) -> ProducerRecord:
         record = SubjectKeyMade(
             tenant=key.tenant,
             subject=key.subject,
@@ -254,7 +254,7 @@ class SubjectKeys:
             wrapped_by=self._wrapping.current,
             at_ms=at_ms,
         )
-        return Outgoing(key=key.key_id.encode(), value=self._codec.encode(record))
+        return ProducerRecord(key=key.key_id.encode(), value=self._codec.encode(record))
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -311,8 +311,8 @@ class SubjectKeys:
         if key is None or key.tenant != tenant:
             return UNREADABLE
         try:
-            return self._data_key(key).open(token)
-        except Unsealable:
+            return self._data_key(key).decrypt(token)
+        except ContentDecryptionError:
             return UNREADABLE
 
     def _data_key(self, key: SubjectKeyMade) -> DataKey:
@@ -349,8 +349,8 @@ class SubjectKeys:
             self.topic,
             PARTITION,
             [
-                Outgoing(key=erasure_id.encode(), value=self._codec.encode(record)),
-                *(Outgoing(key=key_id.encode(), value=None) for key_id in emptied),
+                ProducerRecord(key=erasure_id.encode(), value=self._codec.encode(record)),
+                *(ProducerRecord(key=key_id.encode(), value=None) for key_id in emptied),
             ],
         )
         await self.catch_up()

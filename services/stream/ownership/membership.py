@@ -7,14 +7,14 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
-from loomlog.connectors.protocols import Share
+from loomlog.connectors.protocols import MemberAssignment
 
 
 class Membership(Protocol):
     """Tells which partitions to own; loomlog.connectors.kafka.KafkaGroup, or a fixed set."""
 
     assigned: frozenset[int]
-    members: Mapping[str, Share]
+    members: Mapping[str, MemberAssignment]
     """What everybody is to own, by life; empty when that is not known."""
     changed: asyncio.Event
 
@@ -26,7 +26,7 @@ class FixedMembership:
 
     def __init__(self, partitions: frozenset[int]) -> None:
         self.assigned = partitions
-        self.members: Mapping[str, Share] = {}
+        self.members: Mapping[str, MemberAssignment] = {}
         self.changed = asyncio.Event()
         self.changed.set()
 

@@ -25,7 +25,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail, Share
+from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail, MemberAssignment
 from loomlog.services.stream.context import Workplace
 from loomlog.services.stream.partition.recovered_state import PartitionFold
 from loomlog.services.stream.snapshots.snapshots import Snapshots, Start
@@ -66,9 +66,9 @@ def standby_of(partition: int, lives: Iterable[str]) -> str | None:
     return max(lives, key=lambda life: blake2b(f"{partition}/{life}".encode(), digest_size=8).digest(), default=None)
 
 
-def followed_by(life: str, members: Mapping[str, Share]) -> frozenset[int]:
+def followed_by(life: str, members: Mapping[str, MemberAssignment]) -> frozenset[int]:
     """The partitions for which that member stands by: of those to be owned by others."""
-    willing = [name for name, share in members.items() if share.stands_by]
+    willing = [name for name, share in members.items() if share.is_standby]
     return frozenset(
         partition
         for owner, share in members.items()

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import DecisionEnvelope
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.services.stream.context import Workplace
@@ -93,7 +93,7 @@ class TakeOver:
         log.warning("%s partition %d: folding from offset %d because %s", work.family.name, self.number, first, because)
         return PartitionFold(work.family, work.codec, Start(first))
 
-    def _claim_record(self, term: int, reason: str) -> Outgoing:
+    def _claim_record(self, term: int, reason: str) -> ProducerRecord:
         common = DecisionEnvelope(term=term, aggregate="", tenant="", at_ms=self._work.clock_ms())
         claim = Claim(owner=self._work.name, reason=reason, lifeline=self._work.lifeline)
-        return Outgoing(key=CLAIM_KEY, value=self._work.codec.encode_event_of(common, 0, NO_DIGEST, claim))
+        return ProducerRecord(key=CLAIM_KEY, value=self._work.codec.encode_decision_event(common, 0, NO_DIGEST, claim))

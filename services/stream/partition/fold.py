@@ -14,7 +14,7 @@ from typing import Any
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRecord
-from loomlog.schemas.codec import Codec, Decoded, Undecodable, digest, read_envelope
+from loomlog.schemas.codec import Codec, DecodedRecord, Undecodable, digest, read_envelope
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.partition import NO_DIGEST, Aggregate
@@ -79,7 +79,7 @@ class Fold:
         self._family = family
         self._codec = codec
         self._bases = dict(bases or {})
-        self._endings = codec.ids_of(family.endings)
+        self._endings = codec.schema_ids_of(family.endings)
         self._live: dict[str, list[RawEvent]] = {}
         self._keys: dict[str, bytes] = {}
 
@@ -194,7 +194,7 @@ async def fold_event(
     family: Family,
     codec: Codec,
     history: Callable[[Any], Awaitable[Any]],
-) -> Decoded:
+) -> DecodedRecord:
     """Apply one accepted event, checked, and give it. Raises BrokenHistory, Undecodable or what the fold raises."""
     decoded = codec.decode(event.value)
     envelope = decoded.envelope

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.errors import ConnectorError
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Tasks:
         while True:
             try:
                 return await asked
-            except OutsideError as error:
+            except ConnectorError as error:
                 log.warning("%s waits: %s", waits(), error)
                 await asyncio.sleep(LOOKUP_RETRY_S)
             finally:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
 
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import Codec, DecisionEnvelope, digest
 from loomlog.schemas.ids import event_id
 from loomlog.schemas.making import maker
@@ -94,7 +94,7 @@ class Decision:
     """Events that go to the log together. A mark has none: it only tells where the log stands when its turn comes."""
 
     aggregate: Aggregate | None
-    records: list[Outgoing] = field(default_factory=list)
+    records: list[ProducerRecord] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
     dues: list[Due] = field(default_factory=list)
     size: int = 0
@@ -111,10 +111,10 @@ class Flight:
     """A batch on the wire."""
 
     decisions: tuple[Decision, ...]
-    records: tuple[Outgoing, ...]
+    records: tuple[ProducerRecord, ...]
 
 
-_due, _outgoing = maker(Due), maker(Outgoing)  # at each event; see schemas/making.py
+_due, _outgoing = maker(Due), maker(ProducerRecord)  # at each event; see schemas/making.py
 
 
 class Watcher(Protocol):
@@ -230,7 +230,7 @@ class Partition:
 
         `times` are those of the first events when they were decided earlier than `at_ms`: a history that is told again.
         """
-        family, encode = self._family, self._codec.encode_event_of
+        family, encode = self._family, self._codec.encode_decision_event
         state, first, tail = aggregate.state, aggregate.seq + 1, aggregate.digest
 
         def common_at(decided_ms: int) -> DecisionEnvelope:
@@ -290,11 +290,11 @@ class Partition:
 
     # --- the wire ----------------------------------------------------------------------------------------------------
 
-    def take(self, max_bytes: int) -> tuple[Outgoing, ...]:
+    def take(self, max_bytes: int) -> tuple[ProducerRecord, ...]:
         """The next batch; empty when nothing is pending. One batch is on the wire at a time."""
         assert self._flight is None, "the last batch is still on the wire"
         decisions: list[Decision] = []
-        records: list[Outgoing] = []
+        records: list[ProducerRecord] = []
         size = marks = 0
         while self._pending and len(decisions) - marks < MAX_DECISIONS_PER_BATCH:
             if decisions and size + self._pending[0].size > max_bytes:
@@ -355,7 +355,7 @@ class Partition:
 
     def _records(
         self, aggregate: Aggregate, first: int, events: Sequence[Any], values: Sequence[bytes], trace: str
-    ) -> list[Outgoing]:
+    ) -> list[ProducerRecord]:
         """The events as records, with the headers of CloudEvents and the trace of the aggregate."""
         name, key = aggregate.id, aggregate.key
         rest = (self._source_header, ("traceparent", trace.encode())) if trace else (self._source_header,)

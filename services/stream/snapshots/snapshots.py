@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Any
 
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
-from loomlog.connectors.protocols import LogAppender, LogRanges, Outgoing
+from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import PartitionCheckpoint, RunSnapshot, SnapshotRef
 from loomlog.services.core.canonical import Unreadable
@@ -176,7 +176,7 @@ class Snapshots:
         `progress` is the commands handled when the log stood at `next_offset`, not earlier: a command handled in
         between would be read again and its run, perhaps over already, started twice.
         """
-        outgoing: list[Outgoing] = []
+        outgoing: list[ProducerRecord] = []
         refs: list[SnapshotRef] = []
         for aggregate, state, seq, tail in cut.aggregates:
             if aggregate.unfolded or (aggregate.quarantined and not self._family.quarantined(state)):
@@ -202,7 +202,7 @@ class Snapshots:
                 state_sha256=mark,
                 state=data,
             )
-            outgoing.append(Outgoing(key=aggregate.id.encode(), value=self._codec.encode(snapshot)))
+            outgoing.append(ProducerRecord(key=aggregate.id.encode(), value=self._codec.encode(snapshot)))
         checkpoint = PartitionCheckpoint(
             partition=partition,
             term=term,
@@ -214,14 +214,14 @@ class Snapshots:
             reducer_version=self._family.reducer_version,
             issued_until_ms=issued_until_ms,
         )
-        outgoing.append(Outgoing(key=CHECKPOINT_KEY, value=self._codec.encode(checkpoint)))
+        outgoing.append(ProducerRecord(key=CHECKPOINT_KEY, value=self._codec.encode(checkpoint)))
         if len(outgoing[-1].value or b"") > MAX_SNAPSHOT_BYTES:
             return False
         live = {aggregate.id for aggregate, *_ in cut.aggregates}
         if partition not in self._written:
             self._written[partition] = await self._names(partition)
         known = self._written[partition]
-        outgoing += [Outgoing(key=name.encode(), value=None) for name in sorted(known - live)]
+        outgoing += [ProducerRecord(key=name.encode(), value=None) for name in sorted(known - live)]
         known |= live  # also when an append fails: what may be there must be buried one day
         for batch in batches(outgoing):
             await self._appender.append(self._topic, partition, batch)
@@ -246,9 +246,9 @@ def _why_not(ref: SnapshotRef, snapshot: RunSnapshot | None, reducer_version: in
     return ""
 
 
-def batches(records: Sequence[Outgoing]) -> list[list[Outgoing]]:
+def batches(records: Sequence[ProducerRecord]) -> list[list[ProducerRecord]]:
     """The records in order, in pieces that fit an append."""
-    found: list[list[Outgoing]] = [[]]
+    found: list[list[ProducerRecord]] = [[]]
     size = 0
     for record in records:
         weight = len(record.value or b"") + len(record.key or b"") + 100

@@ -11,18 +11,18 @@ from hypothesis import strategies as some
 
 from loomlog.connectors.crypto.content_encryption import (
     TOKEN,
+    ContentDecryptionError,
     DataKey,
     KeyEncryptionKeys,
-    Unsealable,
+    generate_data_key,
     has_tokens,
     is_token,
-    key_encryption_keys,
-    name_of,
-    new_data_key,
+    key_encryption_key_id,
+    load_key_encryption_keys,
 )
 from loomlog.connectors.errors import Permanent
 
-KEY = new_data_key("acme", "ivy", os.urandom)
+KEY = generate_data_key("acme", "ivy", os.urandom)
 TEXTS = some.text(some.characters(exclude_categories=["Cs"]))
 
 
@@ -32,27 +32,27 @@ def written() -> str:
 
 @given(TEXTS, some.booleans())
 def test_a_token_gives_back_what_was_sealed_and_hides_it(text: str, untrusted: bool) -> None:
-    token = KEY.seal(text, os.urandom, untrusted=untrusted)
-    assert KEY.open(token) == text
+    token = KEY.encrypt(text, os.urandom, untrusted=untrusted)
+    assert KEY.decrypt(token) == text
     assert is_token(token, untrusted=untrusted)
     assert not is_token(token, untrusted=not untrusted)
     assert len(text) < 8 or text not in token
-    assert KEY.seal(text, os.urandom, untrusted=untrusted) != token
+    assert KEY.encrypt(text, os.urandom, untrusted=untrusted) != token
 
 
 @given(TEXTS, some.integers(min_value=0), some.integers(1, 255))
 def test_no_byte_of_a_token_can_be_altered(text: str, place: int, flip: int) -> None:
-    head, _, body = KEY.seal(text, os.urandom).rpartition(".")
+    head, _, body = KEY.encrypt(text, os.urandom).rpartition(".")
     sealed = bytearray(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
     sealed[place % len(sealed)] ^= flip
     altered = f"{head}.{base64.urlsafe_b64encode(bytes(sealed)).rstrip(b'=').decode()}"
-    with pytest.raises(Unsealable):
-        KEY.open(altered)
+    with pytest.raises(ContentDecryptionError):
+        KEY.decrypt(altered)
 
 
 @given(TEXTS, TEXTS, TEXTS)
 def test_a_token_is_found_in_the_middle_of_any_text(before: str, text: str, after: str) -> None:
-    token = KEY.seal(text, os.urandom)
+    token = KEY.encrypt(text, os.urandom)
     found = TOKEN.search(f"{before.replace('lenc', '')} {token} {after}")
     assert found is not None
     assert found[0] == token
@@ -60,14 +60,14 @@ def test_a_token_is_found_in_the_middle_of_any_text(before: str, text: str, afte
 
 
 def test_a_token_cannot_be_passed_off_as_another_subjects_or_as_trusted() -> None:
-    token = KEY.seal("hello", os.urandom, untrusted=True)
+    token = KEY.encrypt("hello", os.urandom, untrusted=True)
     for other in (replace(KEY, tenant="globex"), replace(KEY, subject="rob"), replace(KEY, secret=os.urandom(32))):
-        with pytest.raises(Unsealable):
-            other.open(token)
-    with pytest.raises(Unsealable):
-        KEY.open(token.replace("lenc1u.", "lenc1."))
-    with pytest.raises(Unsealable):
-        KEY.open("hello")
+        with pytest.raises(ContentDecryptionError):
+            other.decrypt(token)
+    with pytest.raises(ContentDecryptionError):
+        KEY.decrypt(token.replace("lenc1u.", "lenc1."))
+    with pytest.raises(ContentDecryptionError):
+        KEY.decrypt("hello")
 
 
 def test_a_digest_cannot_be_compared_without_the_key() -> None:
@@ -77,18 +77,26 @@ def test_a_digest_cannot_be_compared_without_the_key() -> None:
 
 def test_a_data_key_is_unwrapped_by_the_key_that_wrapped_it_and_by_no_other() -> None:
     old, new = os.urandom(32), os.urandom(32)
-    first = KeyEncryptionKeys(current=name_of(old), keys={name_of(old): old})
+    first = KeyEncryptionKeys(current=key_encryption_key_id(old), keys={key_encryption_key_id(old): old})
     wrapped = first.wrap(KEY, os.urandom)
 
     def opened_by(keys: KeyEncryptionKeys, **change: str) -> DataKey:
-        named = {"wrapped_by": name_of(old), "key_id": KEY.key_id, "tenant": "acme", "subject": "ivy", **change}
+        named = {
+            "wrapped_by": key_encryption_key_id(old),
+            "key_id": KEY.key_id,
+            "tenant": "acme",
+            "subject": "ivy",
+            **change,
+        }
         return keys.unwrap(wrapped, **named)
 
-    rotated = KeyEncryptionKeys(current=name_of(new), keys={name_of(new): new, name_of(old): old})
+    rotated = KeyEncryptionKeys(
+        current=key_encryption_key_id(new), keys={key_encryption_key_id(new): new, key_encryption_key_id(old): old}
+    )
     assert opened_by(first) == opened_by(rotated) == KEY
-    with pytest.raises(Unsealable, match="is not given here"):
-        opened_by(KeyEncryptionKeys(current=name_of(new), keys={name_of(new): new}))
-    with pytest.raises(Unsealable, match="altered"):
+    with pytest.raises(ContentDecryptionError, match="is not given here"):
+        opened_by(KeyEncryptionKeys(current=key_encryption_key_id(new), keys={key_encryption_key_id(new): new}))
+    with pytest.raises(ContentDecryptionError, match="altered"):
         opened_by(first, subject="rob")
 
 
@@ -96,23 +104,23 @@ def test_keys_of_the_settings_are_read_from_a_text_or_a_file(tmp_path: Path) -> 
     one, two = written(), written()
     file = tmp_path / "key"
     file.write_text(f"{one}\n")
-    from_file = key_encryption_keys(text="", file=file, previous=two)
+    from_file = load_key_encryption_keys(text="", file=file, previous=two)
     assert from_file is not None
-    assert from_file.current == name_of(base64.b64decode(one))
+    assert from_file.current == key_encryption_key_id(base64.b64decode(one))
     assert len(from_file.keys) == 2
-    assert key_encryption_keys(text=one, file=None, previous="") is not None
-    assert key_encryption_keys(text="", file=None, previous="") is None
+    assert load_key_encryption_keys(text=one, file=None, previous="") is not None
+    assert load_key_encryption_keys(text="", file=None, previous="") is None
 
 
 @pytest.mark.parametrize("text", ["short", base64.b64encode(b"x" * 31).decode(), "?" * 44])
 def test_what_is_no_key_is_refused_without_showing_it(text: str) -> None:
     with pytest.raises(Permanent, match="openssl rand") as refused:
-        key_encryption_keys(text=text, file=None, previous="")
+        load_key_encryption_keys(text=text, file=None, previous="")
     assert text not in str(refused.value)
 
 
 def test_a_previous_key_alone_and_an_unreadable_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Permanent, match="without LOOMLOG_ENCRYPTION_KEY"):
-        key_encryption_keys(text="", file=None, previous=written())
+        load_key_encryption_keys(text="", file=None, previous=written())
     with pytest.raises(Permanent, match="cannot be read"):
-        key_encryption_keys(text="", file=tmp_path / "none", previous="")
+        load_key_encryption_keys(text="", file=tmp_path / "none", previous="")

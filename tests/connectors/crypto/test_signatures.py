@@ -5,11 +5,11 @@ import pytest
 
 from loomlog.connectors.crypto.signatures import (
     generate_key,
+    load_public_keys,
+    load_signing_key,
     parse_public_keys,
     parse_signing_key,
-    public_keys,
-    signing_key,
-    verifiers,
+    verification_keys,
     write_new_key,
 )
 from loomlog.connectors.errors import Permanent
@@ -31,11 +31,11 @@ def test_a_signature_is_of_its_message_and_its_key_alone():
 def test_a_new_key_is_read_back_from_its_file_and_its_environment(tmp_path):
     key, public_file = write_new_key(tmp_path / "audit.key")
     text = (tmp_path / "audit.key").read_text()
-    from_file = signing_key(file=tmp_path / "audit.key", text="")
+    from_file = load_signing_key(file=tmp_path / "audit.key", text="")
     assert from_file is not None
     assert from_file.key_id == key.key_id
     assert parse_signing_key(text.replace("\n", "\\n"), "x").key_id == key.key_id
-    assert list(public_keys(public_file)) == [key.key_id]
+    assert list(load_public_keys(public_file)) == [key.key_id]
     assert stat.S_IMODE((tmp_path / "audit.key").stat().st_mode) == 0o600
 
 
@@ -52,8 +52,8 @@ def test_a_key_is_never_written_over(tmp_path):
 def test_raw_base64_is_a_key_too():
     key = parse_signing_key(f" {SECRET}\n", "x")
     assert key.key_id == "56475aa75463474c"
-    assert signing_key(file=None, text=SECRET) is not None
-    assert signing_key(file=None, text="") is None
+    assert load_signing_key(file=None, text=SECRET) is not None
+    assert load_signing_key(file=None, text="") is None
 
 
 @pytest.mark.parametrize(
@@ -92,16 +92,16 @@ def test_a_wrong_line_of_public_keys_is_named():
 def test_a_private_key_among_public_ones_is_refused(tmp_path):
     write_new_key(tmp_path / "k")
     with pytest.raises(Permanent, match="line 1"):
-        public_keys(tmp_path / "k")
+        load_public_keys(tmp_path / "k")
     with pytest.raises(Permanent, match="cannot be read"):
-        public_keys(tmp_path / "none")
+        load_public_keys(tmp_path / "none")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(Permanent, match="no text"):
-        public_keys(tmp_path / "binary")
+        load_public_keys(tmp_path / "binary")
 
 
 def test_our_own_key_needs_no_listing():
     own, other = generate_key(), generate_key().public
-    assert set(verifiers({other.key_id: other}, own)) == {own.key_id, other.key_id}
-    assert set(verifiers({other.key_id: other}, None)) == {other.key_id}
-    assert public_keys(None) == {}
+    assert set(verification_keys({other.key_id: other}, own)) == {own.key_id, other.key_id}
+    assert set(verification_keys({other.key_id: other}, None)) == {other.key_id}
+    assert load_public_keys(None) == {}

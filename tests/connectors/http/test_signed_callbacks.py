@@ -7,25 +7,25 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.http import signed_callbacks as module
-from loomlog.connectors.http.signed_callbacks import Callbacks, callback_secrets, signed
+from loomlog.connectors.http.signed_callbacks import CallbackClient, callback_secrets, signature_headers
 from tests.connectors.tools.web_server import Names, Server, page, redirect, running
 
 BODY = b'{"phase":"pre"}'
 
 
 @asynccontextmanager
-async def calling(server: Server, names: Names | None = None, *private: str) -> AsyncIterator[Callbacks]:
+async def calling(server: Server, names: Names | None = None, *private: str) -> AsyncIterator[CallbackClient]:
     names = names or Names()
-    made = Callbacks(private_hosts=private, resolve=names.resolve, network=names)
+    made = CallbackClient(private_hosts=private, resolve=names.resolve, network=names)
     try:
         yield made
     finally:
         await made.close()
 
 
-async def failure(callbacks: Callbacks, url: str, *, timeout_s: float = 5.0, body: bytes = BODY) -> OutsideError:
+async def failure(callbacks: CallbackClient, url: str, *, timeout_s: float = 5.0, body: bytes = BODY) -> ConnectorError:
     with pytest.raises((Transient, Permanent)) as caught:
         await callbacks.post(url, body, {}, timeout_s=timeout_s)
     return caught.value
@@ -61,7 +61,7 @@ async def test_connections_are_kept_for_the_next_call() -> None:
 
     listener = await asyncio.start_server(serve, "127.0.0.1", 0)
     names = Names()
-    callbacks = Callbacks(resolve=names.resolve, network=names)
+    callbacks = CallbackClient(resolve=names.resolve, network=names)
     try:
         for _ in range(3):
             url = f"http://hooks.example:{listener.sockets[0].getsockname()[1]}/"
@@ -84,7 +84,7 @@ async def test_who_is_cancelled_costs_nobody_a_connection(monkeypatch: pytest.Mo
 
     listener = await asyncio.start_server(serve, "127.0.0.1", 0)
     names = Names()
-    callbacks = Callbacks(resolve=names.resolve, network=names)
+    callbacks = CallbackClient(resolve=names.resolve, network=names)
     url = f"http://hooks.example:{listener.sockets[0].getsockname()[1]}/"
     try:
         for turns in range(60):
@@ -202,21 +202,21 @@ async def test_a_connection_that_breaks_off_is_transient_and_names_no_address() 
 
 def test_a_signature_is_the_one_that_openssl_computes() -> None:
     # printf '1700000000.{"phase":"pre"}' | openssl dgst -sha256 -hmac topsecret, and the body alone.
-    assert signed(BODY, ["topsecret"], 1_700_000_000) == {
+    assert signature_headers(BODY, ["topsecret"], 1_700_000_000) == {
         "X-Loomlog-Signature": "t=1700000000,v1=19601f0445bee5c9ab298bfeccc8bea66cf229ae19040be3902c40c21240f50a",
         "X-Loomcycle-Signature": "75b3752fd08de529e788c91d7d3a04ab7392f67897363d43d322a042f32318b0",
     }
 
 
 def test_while_a_key_is_rotated_both_sign() -> None:
-    timed = signed(BODY, ["new", "old"], 5)["X-Loomlog-Signature"]
+    timed = signature_headers(BODY, ["new", "old"], 5)["X-Loomlog-Signature"]
     assert timed.split(",")[1:] == [
-        signed(BODY, [secret], 5)["X-Loomlog-Signature"].split(",")[1] for secret in ("new", "old")
+        signature_headers(BODY, [secret], 5)["X-Loomlog-Signature"].split(",")[1] for secret in ("new", "old")
     ]
 
 
 def test_without_a_secret_nothing_is_signed() -> None:
-    assert signed(BODY, [], 5) == {}
+    assert signature_headers(BODY, [], 5) == {}
 
 
 def test_every_name_has_a_secret_of_its_own_that_never_changes() -> None:

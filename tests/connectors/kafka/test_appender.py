@@ -8,14 +8,14 @@ import pytest
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
 from loomlog.connectors.kafka import appender as module
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from tests.connectors.kafka.cluster import DUPLICATE, LOST, MESSAGE_TOO_LARGE, NOT_LEADER, OUT_OF_ORDER, Cluster
 
 OPTIONS = KafkaOptions(bootstrap="broker:9092", compression="none")
 
 
-def records(*values: bytes) -> list[Outgoing]:
-    return [Outgoing(key=b"k", value=value, headers=(("h", b"1"),)) for value in values]
+def records(*values: bytes) -> list[ProducerRecord]:
+    return [ProducerRecord(key=b"k", value=value, headers=(("h", b"1"),)) for value in values]
 
 
 @asynccontextmanager

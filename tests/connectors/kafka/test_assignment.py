@@ -7,19 +7,19 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.kafka.assignment import SharingAssignor, shared_out
-from loomlog.connectors.protocols import Share
+from loomlog.connectors.kafka.assignment import BalancedAssignor, balance
+from loomlog.connectors.protocols import MemberAssignment
 
 CLUSTER: Any = SimpleNamespace(partitions_for_topic=lambda topic: {0, 1, 2, 3})
 
 
-def member(life: str, held: tuple[int, ...] = (), *, stands_by: bool = True) -> SharingAssignor:
-    made = SharingAssignor(life, stands_by=stands_by)
-    made.held = lambda: held
+def member(life: str, held: tuple[int, ...] = (), *, stands_by: bool = True) -> BalancedAssignor:
+    made = BalancedAssignor(life, is_standby=stands_by)
+    made.get_held_partitions = lambda: held
     return made
 
 
-def rebalanced(members: dict[str, SharingAssignor]) -> dict[str, list[int]]:
+def rebalanced(members: dict[str, BalancedAssignor]) -> dict[str, list[int]]:
     """A whole rebalance led by the first; the partitions of each by its id in the group."""
     leader = next(iter(members.values()))
     found = leader.assign(CLUSTER, {name: one.metadata(["commands"]) for name, one in members.items()})
@@ -37,7 +37,7 @@ def rebalanced(members: dict[str, SharingAssignor]) -> dict[str, list[int]]:
 def test_every_partition_has_one_owner_and_nobody_has_two_more_than_another(
     count: int, held: dict[str, frozenset[int]]
 ) -> None:
-    found = shared_out(range(count), held)
+    found = balance(range(count), held)
     assert sorted(number for part in found.values() for number in part) == list(range(count))
     sizes = [len(part) for part in found.values()]
     assert set(found) == set(held)
@@ -46,29 +46,29 @@ def test_every_partition_has_one_owner_and_nobody_has_two_more_than_another(
 
 def test_nothing_moves_when_nobody_comes_or_goes() -> None:
     held = {"x": frozenset({0, 3, 5}), "y": frozenset({1, 2, 4})}
-    assert shared_out(range(6), held) == {"x": [0, 3, 5], "y": [1, 2, 4]}
+    assert balance(range(6), held) == {"x": [0, 3, 5], "y": [1, 2, 4]}
 
 
 def test_what_a_standby_has_claimed_stays_with_it_as_far_as_its_share_goes() -> None:
     held = {"standby": frozenset({0, 1, 4}), "other": frozenset({2, 5}), "new": frozenset({3})}
-    assert shared_out(range(6), held) == {"standby": [0, 1], "other": [2, 5], "new": [3, 4]}
-    assert shared_out(range(5), {"a": frozenset({3, 4}), "b": frozenset({0, 1, 2})}) == {"a": [3, 4], "b": [0, 1, 2]}
+    assert balance(range(6), held) == {"standby": [0, 1], "other": [2, 5], "new": [3, 4]}
+    assert balance(range(5), {"a": frozenset({3, 4}), "b": frozenset({0, 1, 2})}) == {"a": [3, 4], "b": [0, 1, 2]}
 
 
 def test_everybody_is_told_the_share_of_everybody() -> None:
     members = {"m1": member("one", (2, 3)), "m2": member("two", (0, 1), stands_by=False)}
     assert rebalanced(members) == {"m1": [2, 3], "m2": [0, 1]}
     shares = {
-        "one": Share(partitions=frozenset({2, 3}), stands_by=True),
-        "two": Share(partitions=frozenset({0, 1}), stands_by=False),
+        "one": MemberAssignment(partitions=frozenset({2, 3}), is_standby=True),
+        "two": MemberAssignment(partitions=frozenset({0, 1}), is_standby=False),
     }
     for one in members.values():
-        assert one.latest() == shares
+        assert one.latest_assignments() == shares
 
 
 def test_a_member_says_what_it_holds_at_the_time_of_the_rebalance() -> None:
     held: list[int] = []
-    one = SharingAssignor("one", stands_by=True)
-    one.held = lambda: held
+    one = BalancedAssignor("one", is_standby=True)
+    one.get_held_partitions = lambda: held
     held.append(7)
     assert json.loads(one.metadata(["commands"]).user_data)["held"] == [7]

@@ -4,7 +4,7 @@ from collections.abc import Collection
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from loomlog.connectors.kafka.clients import rebootstrap, stop
+from loomlog.connectors.kafka.clients import enable_rebootstrap, stop
 
 
 class Client:
@@ -26,21 +26,21 @@ class Client:
 
 async def test_a_client_that_knows_only_brokers_that_are_gone_asks_where_it_began() -> None:
     client = Client(given={"1", "2", "3"}, known={"2"}, up={"1", "3"})
-    rebootstrap(client)
+    enable_rebootstrap(client)
     assert await client._metadata_update(object(), ())
     assert client.known == {"1", "3"}
 
 
 async def test_a_client_that_knows_a_broker_that_is_up_asks_nobody_else() -> None:
     client = Client(given={"1", "2", "3"}, known={"2"}, up={"2"})
-    rebootstrap(client)
+    enable_rebootstrap(client)
     assert await client._metadata_update(object(), ())
     assert (client.known, client.asked) == ({"2"}, 1)
 
 
 async def test_while_all_brokers_are_away_an_update_fails_and_may_be_tried_again() -> None:
     client = Client(given={"1", "2", "3"}, known={"2"}, up=set())
-    rebootstrap(client)
+    enable_rebootstrap(client)
     assert not await client._metadata_update(object(), ())
     client.up = {"3"}
     assert await client._metadata_update(object(), ())

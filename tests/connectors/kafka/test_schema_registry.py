@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.configuration import Settings
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.kafka import schema_registry
 from loomlog.connectors.kafka.schema_registry import (
     COMPATIBILITY,
-    MAX_ANSWER_BYTES,
+    MAX_RESPONSE_BYTES,
     ReleasedSchema,
-    codec_for,
-    registered_ids,
-    released_schemas,
+    load_codec,
+    load_released_schemas,
+    register_schemas,
 )
 from loomlog.schemas.codec import HERE, UnknownSchema, local_codec
 from loomlog.schemas.generated.run_commands import CancelRun, StartRun
@@ -99,42 +99,42 @@ def instead(status: int, said: Any = "no", *, of: str = "") -> Callable[[str, st
 
 
 async def test_without_a_registry_the_committed_lock_is_used() -> None:
-    assert await codec_for(Settings()) is local_codec()
+    assert await load_codec(Settings()) is local_codec()
 
 
 async def test_every_schema_is_registered_and_the_codec_writes_its_ids(registry: FakeRegistry) -> None:
-    codec = await codec_for(Settings(schema_registry=registry.url))
+    codec = await load_codec(Settings(schema_registry=registry.url))
     names = set(json.loads((HERE / "ids.json").read_text()))
     assert set(registry.subjects) == names
     assert registry.compatibility == dict.fromkeys(names, COMPATIBILITY)
     value = codec.encode(COMMAND)
-    assert int.from_bytes(value[1:5], "big") == codec.id_of(CancelRun.SCHEMA) >= 1000
+    assert int.from_bytes(value[1:5], "big") == codec.schema_id_of(CancelRun.SCHEMA) >= 1000
     assert codec.decode(value).record == COMMAND
     with pytest.raises(UnknownSchema):
         local_codec().decode(value)
 
 
 async def test_the_second_start_asks_and_writes_nothing(registry: FakeRegistry) -> None:
-    first = await registered_ids(registry.url, released_schemas())
+    first = await register_schemas(registry.url, load_released_schemas())
     registry.asked.clear()
-    assert await registered_ids(registry.url, released_schemas()) == first
+    assert await register_schemas(registry.url, load_released_schemas()) == first
     assert not [line for line in registry.asked if line.startswith("PUT") or line.endswith("/versions")]
 
 
 async def test_all_versions_of_a_record_get_their_ids_oldest_first(registry: FakeRegistry) -> None:
     versions = (ReleasedSchema("loom.X", 1, '"string"'), ReleasedSchema("loom.X", 2, '"bytes"'))
-    ids = await registered_ids(registry.url, versions)
+    ids = await register_schemas(registry.url, versions)
     assert registry.subjects["loom.X"] == ['"string"', '"bytes"']
     assert sorted(ids.values()) == [("loom.X", 1), ("loom.X", 2)]
     third = (*versions, ReleasedSchema("loom.X", 3, '"long"'))
     registry.asked.clear()
-    assert len(await registered_ids(registry.url, third)) == 3
+    assert len(await register_schemas(registry.url, third)) == 3
     assert sum(line.endswith("/versions") for line in registry.asked) == 1
 
 
 def test_the_released_schemas_are_those_of_the_lock_and_stand_alone() -> None:
     lock = json.loads((HERE / "ids.json").read_text())
-    found = released_schemas()
+    found = load_released_schemas()
     assert {(s.name, s.version) for s in found} == {(name, v["version"]) for name, vs in lock.items() for v in vs}
     for schema in found:
         plain = json.loads(schema.text)
@@ -144,11 +144,11 @@ def test_the_released_schemas_are_those_of_the_lock_and_stand_alone() -> None:
 
 async def test_user_and_password_of_the_address_are_sent_and_never_shown(registry: FakeRegistry) -> None:
     url = registry.url.replace("http://", "http://us%40er:s%2Fecret@")
-    await registered_ids(url, released_schemas()[:1])
+    await register_schemas(url, load_released_schemas()[:1])
     assert registry.credentials == {"Basic " + base64.b64encode(b"us@er:s/ecret").decode()}
     registry.instead = instead(403)
     with pytest.raises(Permanent) as failure:
-        await registered_ids(url, released_schemas()[:1])
+        await register_schemas(url, load_released_schemas()[:1])
     assert "ecret" not in str(failure.value)
     assert registry.url in str(failure.value)
 
@@ -169,7 +169,7 @@ async def test_a_refusal_is_permanent_and_says_what_to_do(
 ) -> None:
     registry.instead = instead(status, {"message": "the registry's own words"}, of="POST /subjects/loom.X/versions")
     with pytest.raises(Permanent, match=hint) as failure:
-        await registered_ids(registry.url, (ReleasedSchema("loom.X", 1, '"string"'),))
+        await register_schemas(registry.url, (ReleasedSchema("loom.X", 1, '"string"'),))
     assert (failure.value.kind, failure.value.status) == (kind, status)
     assert "registering loom.X version 1" in str(failure.value)
     assert "the registry's own words" in str(failure.value)
@@ -179,7 +179,7 @@ async def test_a_refusal_is_permanent_and_says_what_to_do(
 async def test_a_registry_in_trouble_is_transient(registry: FakeRegistry, status: int, kind: str) -> None:
     registry.instead = instead(status)
     with pytest.raises(Transient) as failure:
-        await registered_ids(registry.url, released_schemas())
+        await register_schemas(registry.url, load_released_schemas())
     assert (failure.value.kind, failure.value.status) == (kind, status)
 
 
@@ -190,37 +190,37 @@ async def test_a_registry_in_trouble_is_transient(registry: FakeRegistry, status
 async def test_an_answer_that_no_registry_gives_is_permanent(registry: FakeRegistry, said: bytes) -> None:
     registry.instead = instead(200, said)
     with pytest.raises(Permanent, match="registry"):
-        await registered_ids(registry.url, released_schemas()[:1])
+        await register_schemas(registry.url, load_released_schemas()[:1])
 
 
 async def test_an_answer_without_end_is_cut(registry: FakeRegistry) -> None:
-    registry.instead = instead(200, b" " * (MAX_ANSWER_BYTES + 1))
+    registry.instead = instead(200, b" " * (MAX_RESPONSE_BYTES + 1))
     with pytest.raises(Permanent, match="more than"):
-        await registered_ids(registry.url, released_schemas()[:1])
+        await register_schemas(registry.url, load_released_schemas()[:1])
 
 
 async def test_one_id_for_two_records_is_refused(registry: FakeRegistry) -> None:
     same = (ReleasedSchema("loom.X", 1, '"string"'), ReleasedSchema("loom.Y", 1, '"string"'))
     with pytest.raises(Permanent, match=r"loom\.X and to loom\.Y"):
-        await registered_ids(registry.url, same)
+        await register_schemas(registry.url, same)
 
 
 async def test_a_registry_that_is_not_there_or_hangs_up_is_transient(registry: FakeRegistry) -> None:
     registry.instead = lambda method, path: b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"
     with pytest.raises(Transient, match="is it running"):
-        await registered_ids(registry.url, released_schemas()[:1])
+        await register_schemas(registry.url, load_released_schemas()[:1])
     with pytest.raises(Transient, match="is it running"):
-        await registered_ids("http://127.0.0.1:1", released_schemas()[:1])
+        await register_schemas("http://127.0.0.1:1", load_released_schemas()[:1])
 
 
 async def test_a_registry_that_does_not_answer_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_registry, "START_TIMEOUT_S", 0.05)
     server = await asyncio.start_server(lambda reader, writer: asyncio.sleep(60), "127.0.0.1", 0)
-    with pytest.raises(OutsideError, match="subjects in") as failure:
-        await registered_ids(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", released_schemas())
+    with pytest.raises(ConnectorError, match="subjects in") as failure:
+        await register_schemas(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", load_released_schemas())
     assert isinstance(failure.value, Transient)
     monkeypatch.setattr(schema_registry, "START_TIMEOUT_S", 5)
     monkeypatch.setattr(schema_registry, "TIMEOUT_S", 0.05)
     with pytest.raises(Transient, match=r"not answered in 0\.05 s"):
-        await registered_ids(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", released_schemas()[:1])
+        await register_schemas(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", load_released_schemas()[:1])
     server.close()

@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
-from loomlog.connectors.protocols import LogRecord, Outgoing
+from loomlog.connectors.protocols import LogRecord, ProducerRecord
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -24,7 +24,7 @@ class Log:
         self.appender = KafkaAppender(options)
 
     async def write(self, partition: int, *values: bytes) -> int:
-        records = [Outgoing(key=b"k", value=value, headers=(("h", b"1"),)) for value in values]
+        records = [ProducerRecord(key=b"k", value=value, headers=(("h", b"1"),)) for value in values]
         return await self.appender.append(self.topic, partition, records)
 
     async def tail(self, starts: Mapping[int, int], **more: Any) -> KafkaTail:
@@ -168,6 +168,6 @@ async def test_a_topic_that_is_made_later_is_read_from_its_start(kafka: str, top
         await tail.start()
         assert await tail.poll(timeout_s=0.1) == {}
         await made.admin.create_topics([NewTopic(tail.topic, 1, 1)])
-        await made.appender.append(tail.topic, 0, [Outgoing(key=None, value=b"a")])
+        await made.appender.append(tail.topic, 0, [ProducerRecord(key=None, value=b"a")])
         assert await read(tail, 1) == {0: [b"a"]}
         await tail.close()

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from loomlog.connectors.errors import Permanent
-from loomlog.connectors.models.anthropic import AnthropicModel, can_see
+from loomlog.connectors.models.anthropic import AnthropicModel, has_vision
 from loomlog.connectors.protocols import Reply, SystemBlock
 from loomlog.schemas.conversation import ImageBlock, Message
 from loomlog.schemas.generated.values import Sampling
@@ -51,8 +51,8 @@ async def test_a_model_that_cannot_see_is_not_asked_to() -> None:
     with pytest.raises(Permanent, match=r"claude-2\.1 cannot see images") as caught:
         await anext(model.stream(request(image, model="claude-2.1")))
     assert caught.value.kind == "unsupported"
-    assert can_see("claude-sonnet-4-5")
-    assert not can_see("claude-instant-1.2")
+    assert has_vision("claude-sonnet-4-5")
+    assert not has_vision("claude-instant-1.2")
     await model.close()
 
 

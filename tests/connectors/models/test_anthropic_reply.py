@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models import failures
 from loomlog.connectors.models.anthropic_reply import AnthropicTurn
 from loomlog.connectors.models.anthropic_thinking import unpack
@@ -23,9 +23,9 @@ def turn(asked: ModelRequest | None = None) -> AnthropicTurn:
 
 def played(pieces: Iterable[bytes], asked: ModelRequest | None = None) -> tuple[Reply, list[TextDelta]]:
     parser, answer = SseParser(), turn(asked)
-    deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.take(event)]
-    assert answer.finished
-    return answer.reply(), deltas
+    deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.add_event(event)]
+    assert answer.is_finished
+    return answer.build_reply(), deltas
 
 
 def frames(*blocks: list[bytes], **more: Any) -> Reply:
@@ -139,7 +139,7 @@ def test_later_usage_wins_and_what_it_leaves_out_stays() -> None:
         {"output_tokens": 12},
     ):
         feed(answer, samples.anthropic_frame("message_delta", delta={}, usage=usage))
-    assert answer.reply().usage == Usage(input_tokens=5, output_tokens=12)
+    assert answer.build_reply().usage == Usage(input_tokens=5, output_tokens=12)
 
 
 def test_a_final_usage_of_zeros_takes_nothing_back() -> None:
@@ -150,11 +150,11 @@ def test_a_final_usage_of_zeros_takes_nothing_back() -> None:
         answer,
         samples.anthropic_frame("message_delta", delta={}, usage={**dict.fromkeys(counted, 0), "output_tokens": 9}),
     )
-    assert answer.reply().usage == Usage(
+    assert answer.build_reply().usage == Usage(
         input_tokens=5, output_tokens=9, cache_creation_input_tokens=3, cache_read_input_tokens=40
     )
     feed(answer, samples.anthropic_frame("message_delta", delta={}, usage=dict.fromkeys(counted, 0)))
-    assert answer.reply().usage.output_tokens == 9
+    assert answer.build_reply().usage.output_tokens == 9
 
 
 def test_unknown_events_blocks_and_deltas_are_ignored() -> None:
@@ -215,12 +215,12 @@ def test_frames_of_any_shape_give_a_reply_or_our_own_failures(sent: list[tuple[s
     try:
         for kind, values in sent:
             feed(answer, samples.anthropic_frame(kind, **{name: v for name, v in values.items() if name != "kind"}))
-        assert isinstance(answer.reply(), Reply)
-    except OutsideError:
+        assert isinstance(answer.build_reply(), Reply)
+    except ConnectorError:
         pass
 
 
 def feed(answer: AnthropicTurn, frame: bytes) -> None:
     for event in SseParser().feed(frame):
         assert isinstance(event, ServerEvent)
-        answer.take(event)
+        answer.add_event(event)

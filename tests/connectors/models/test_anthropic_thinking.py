@@ -1,6 +1,13 @@
 import pytest
 
-from loomlog.connectors.models.anthropic_thinking import LAYOUT_MARK, Traits, budget_tokens, pack, traits, unpack
+from loomlog.connectors.models.anthropic_thinking import (
+    LAYOUT_PREFIX,
+    ThinkingTraits,
+    budget_tokens,
+    pack,
+    thinking_traits,
+    unpack,
+)
 
 CALLS = {"t1": {"type": "tool_use", "id": "t1"}}
 
@@ -25,7 +32,7 @@ CALLS = {"t1": {"type": "tool_use", "id": "t1"}}
     ],
 )
 def test_traits_are_read_off_the_name(model: str, thinks: bool, adaptive: bool, sampling: bool) -> None:
-    assert traits(model) == Traits(thinks=thinks, adaptive=adaptive, sampling=sampling)
+    assert thinking_traits(model) == ThinkingTraits(can_think=thinks, is_adaptive=adaptive, takes_sampling=sampling)
 
 
 def test_an_unknown_effort_has_no_budget() -> None:
@@ -49,7 +56,7 @@ def test_thinking_once_at_the_beginning_keeps_the_providers_own_signature() -> N
     ],
 )
 def test_any_other_thinking_is_a_layout(layout: list[tuple[object, ...]]) -> None:
-    assert pack(layout).startswith(LAYOUT_MARK)
+    assert pack(layout).startswith(LAYOUT_PREFIX)
 
 
 def test_nothing_is_replayed_without_a_signature() -> None:
@@ -106,4 +113,4 @@ def test_a_message_that_was_changed_is_not_replayed(
 
 @pytest.mark.parametrize("rest", ["", "{", "{}", '[["thinking"]]', '[["tool", 3]]', '[["text", -1]]'])
 def test_a_layout_nobody_wrote_is_not_replayed(rest: str) -> None:
-    assert not unpack(LAYOUT_MARK + rest, "hm", "text", {})
+    assert not unpack(LAYOUT_PREFIX + rest, "hm", "text", {})

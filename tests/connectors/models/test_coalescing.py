@@ -1,12 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.models.coalescing import MIN_CHARACTERS, Coalescing
+from loomlog.connectors.models.coalescing import MIN_CHARACTERS, TextCoalescer
 
 
 def shown(*pieces: str) -> list[str]:
-    joining = Coalescing()
-    return [joining.add(piece) for piece in pieces] + [joining.rest()]
+    joining = TextCoalescer()
+    return [joining.add(piece) for piece in pieces] + [joining.flush()]
 
 
 def test_the_first_piece_goes_out_as_it_comes() -> None:

@@ -195,7 +195,7 @@ async def test_chance_and_time_come_from_the_run(code_model: CodeModel) -> None:
 
 
 async def test_frozen_runs_are_all_alike() -> None:
-    model = CodeModel(provider="code-js", is_frozen=True)
+    model = CodeModel(provider="code-js", is_deterministic=True)
     try:
         one = await returned(model, CHANCE)
         assert one == await returned(model, CHANCE, run_id="r_2", agent="other", started_at_ms=77)
@@ -368,7 +368,7 @@ async def test_a_script_that_goes_wrong_says_how(code_model: CodeModel, text: st
 async def test_results_that_a_script_could_not_hold_are_refused(code_model: CodeModel) -> None:
     script = body("return Read({}).length")
     first = await turn(code_model, script_request(script))
-    request = script_request(script, *exchange(first, ("x" * code_sandbox.ORDERS_BYTES, False)))
+    request = script_request(script, *exchange(first, ("x" * code_sandbox.JOB_BYTES, False)))
     assert "at most 16777216" in str(await failure(code_model, request))
 
 
@@ -426,7 +426,7 @@ async def test_an_answer_whose_end_the_keeper_did_not_tell_is_given_again(
     code_model: CodeModel, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
     """The script had written what it came to when its keeper died."""
-    exchanged, times = code_sandbox._exchanged, 0
+    exchanged, times = code_sandbox._exchange, 0
 
     async def cut(ours: socket.socket, told: bytes) -> bytes:
         nonlocal times
@@ -434,7 +434,7 @@ async def test_an_answer_whose_end_the_keeper_did_not_tell_is_given_again(
         data = await exchanged(ours, told)
         return data[:-lost] if times == 1 else data
 
-    monkeypatch.setattr(code_sandbox, "_exchanged", cut)
+    monkeypatch.setattr(code_sandbox, "_exchange", cut)
     assert (await turn(code_model, script_request(body("return 'a\\nb'")))).text == "a\nb"
     assert times == 2
 
@@ -448,7 +448,7 @@ async def test_a_closed_provider_leaves_no_process(code_model: CodeModel) -> Non
 
 
 def keeper_of(model: CodeModel) -> int:
-    keeper = model._sandbox._keeper
+    keeper = model._sandbox._supervisor
     assert keeper is not None
     return keeper.pid
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from loomlog.connectors.models import connections
-from loomlog.connectors.models.connections import Connections
+from loomlog.connectors.models.connections import PooledTransport
 
 MOMENTS = 60
 """More turns of the loop than a request takes here."""
@@ -54,7 +54,9 @@ async def talking() -> AsyncIterator[tuple[httpx.AsyncClient, Server]]:
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     verify = httpx.create_ssl_context(trust_env=False)
-    client = httpx.AsyncClient(transport=Connections(verify=verify, keepalive_s=30.0), trust_env=False, timeout=10.0)
+    client = httpx.AsyncClient(
+        transport=PooledTransport(verify=verify, keepalive_s=30.0), trust_env=False, timeout=10.0
+    )
     try:
         async with client:
             yield client, server
@@ -82,7 +84,7 @@ async def test_requests_at_once_have_a_connection_each_and_the_next_ones_the_sam
 
 
 async def test_only_the_first_connections_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "KEPT", 8)
+    monkeypatch.setattr(connections, "KEEPALIVE_CONNECTIONS", 8)
     async with talking() as (client, server):
         await together(client, server, 12)
         await together(client, server, 12)
@@ -119,7 +121,7 @@ async def test_a_request_that_fails_or_is_given_up_leaves_its_place() -> None:
 
 def in_use(client: httpx.AsyncClient) -> int:
     transport = client._transport
-    assert isinstance(transport, Connections)
+    assert isinstance(transport, PooledTransport)
     return transport.in_use
 
 

@@ -3,13 +3,13 @@ import json
 import httpx
 import pytest
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models import failures
 
 NOW_S = 1_700_000_000.0
 
 
-def from_status(status: int, body: bytes = b"", **more: object) -> OutsideError:
+def from_status(status: int, body: bytes = b"", **more: object) -> ConnectorError:
     values: dict[str, object] = {"headers": {}, "now_s": NOW_S}
     return failures.from_status("some", status, body, **(values | more))  # type: ignore[arg-type]
 
@@ -148,10 +148,10 @@ def test_a_message_never_holds_the_key() -> None:
 def test_a_message_is_cut_where_it_repeats_the_request() -> None:
     prompt = "The patient, Jane Doe, was born on the first of May and complains about headaches. " * 3
     sent = json.dumps({"messages": [{"content": prompt}]}).encode()
-    failure = from_status(400, f"cannot handle: {prompt}".encode(), sent=sent)
+    failure = from_status(400, f"cannot handle: {prompt}".encode(), request_body=sent)
     assert "headaches" not in str(failure)
     assert "[the rest repeats the request]" in str(failure)
-    assert str(from_status(400, b"cannot handle: it", sent=sent)) == "some 400: cannot handle: it"
+    assert str(from_status(400, b"cannot handle: it", request_body=sent)) == "some 400: cannot handle: it"
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ def httpx_errors() -> list[type[Exception]]:
 def test_every_error_of_httpx_has_a_translation(kind: type[Exception], streaming: bool) -> None:
     error = kind.__new__(kind)
     Exception.__init__(error, "it said sk-123")
-    failure = failures.from_transport("some", error, doing="POST /x", streaming=streaming, secret="sk-123")
-    assert isinstance(failure, OutsideError)
+    failure = failures.from_transport("some", error, action="POST /x", is_streaming=streaming, secret="sk-123")
+    assert isinstance(failure, ConnectorError)
     assert str(failure).startswith("some: POST /x: ")
     assert "sk-123" not in str(failure)
     if isinstance(error, httpx.TimeoutException):

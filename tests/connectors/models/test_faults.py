@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models.anthropic import AnthropicModel
 from loomlog.connectors.models.deepseek import DEEPSEEK
 from loomlog.connectors.models.gemini import GeminiModel
@@ -126,9 +126,9 @@ async def items_of(model: Model) -> list[ModelItem]:
     return [item async for item in model.stream(request())]
 
 
-async def failure_of(driver: Driver, answer: Answer, **changes: Any) -> OutsideError:
+async def failure_of(driver: Driver, answer: Answer, **changes: Any) -> ConnectorError:
     async with talking(driver, answer, **changes) as (model, _):
-        with pytest.raises(OutsideError) as caught:
+        with pytest.raises(ConnectorError) as caught:
             await items_of(model)
     assert KEY not in str(caught.value)
     assert str(caught.value).startswith("some")
@@ -409,7 +409,7 @@ async def test_a_probe_is_one_small_question(driver: Driver) -> None:
     ],
 )
 async def test_a_probe_that_fails_says_whether_to_come_back(
-    driver: Driver, answer: Answer, failure: type[OutsideError], kind: str
+    driver: Driver, answer: Answer, failure: type[ConnectorError], kind: str
 ) -> None:
     async with talking(driver, answer) as (model, _):
         with pytest.raises(failure) as caught:

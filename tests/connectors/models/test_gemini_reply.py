@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models import failures, gemini_request
 from loomlog.connectors.models.gemini_reply import GeminiTurn
 from loomlog.connectors.models.sse import SseParser
@@ -23,9 +23,9 @@ def turn(asked: ModelRequest | None = None) -> GeminiTurn:
 
 def played(pieces: Iterable[bytes], asked: ModelRequest | None = None) -> tuple[Reply, list[TextDelta]]:
     parser, answer = SseParser(), turn(asked)
-    deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.take(event)]
-    assert answer.complete
-    return answer.reply(), deltas
+    deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.add_event(event)]
+    assert answer.is_complete
+    return answer.build_reply(), deltas
 
 
 def test_a_recorded_turn_is_this_reply() -> None:
@@ -157,8 +157,8 @@ def test_a_turn_is_finished_when_its_reason_and_its_usage_have_come() -> None:
         (gemini_frame(candidates=[]), True),
     ):
         for event in parser.feed(frame):
-            answer.take(event)
-        assert answer.finished is finished
+            answer.add_event(event)
+        assert answer.is_finished is finished
 
 
 def test_usage_is_that_of_the_last_chunk_and_may_be_missing() -> None:
@@ -178,7 +178,7 @@ def test_usage_is_that_of_the_last_chunk_and_may_be_missing() -> None:
     ],
 )
 def test_an_error_inside_the_stream_ends_the_turn(error: dict[str, Any], kind: str) -> None:
-    with pytest.raises(OutsideError, match="m \\(error inside the stream\\)") as caught:
+    with pytest.raises(ConnectorError, match="m \\(error inside the stream\\)") as caught:
         played([gemini_frame({"text": "hi"}), gemini_frame(error=error)])
     assert caught.value.kind == kind
 
@@ -215,7 +215,7 @@ def test_frames_of_any_shape_give_a_reply_or_our_own_failures(sent: list[dict[st
     try:
         frames = [gemini_frame(**values) for values in sent]
         assert isinstance(played([*frames, gemini_frame(finish="STOP")])[0], Reply)
-    except OutsideError:
+    except ConnectorError:
         pass
 
 

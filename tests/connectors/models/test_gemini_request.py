@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from loomlog.connectors.models import gemini_request, gemini_thoughts
-from loomlog.connectors.models.gemini_request import can_see
+from loomlog.connectors.models.gemini_request import has_vision
 from loomlog.connectors.protocols import ModelRequest, SystemBlock, ToolSpec
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock
 from loomlog.schemas.generated.values import Sampling
@@ -188,4 +188,4 @@ def test_arguments_that_are_no_object_are_kept_inside_one() -> None:
     ],
 )
 def test_which_models_see(model: str, sees: bool) -> None:
-    assert can_see(model) is sees
+    assert has_vision(model) is sees

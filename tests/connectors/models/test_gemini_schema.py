@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomlog.connectors.models.gemini_schema import FORMATS, MAX_DEPTH, MAX_REFERENCES, TYPES, WORDS, sanitised
+from loomlog.connectors.models.gemini_schema import FORMATS, KEYWORDS, MAX_DEPTH, MAX_REFERENCES, TYPES, sanitise_schema
 
-KNOWN = WORDS | {"type", "enum", "format", "items", "properties", "required", "anyOf"}
+KNOWN = KEYWORDS | {"type", "enum", "format", "items", "properties", "required", "anyOf"}
 
 
 def one(form: Any, **root: Any) -> Any:
     """What becomes of a property."""
-    return sanitised({"type": "object", "properties": {"a": form}, **root})["properties"]["a"]
+    return sanitise_schema({"type": "object", "properties": {"a": form}, **root})["properties"]["a"]
 
 
 def test_a_tool_without_arguments_has_no_schema() -> None:
-    assert sanitised({}) == {}
-    assert sanitised({"type": "object", "properties": {}, "additionalProperties": False}) == {}
+    assert sanitise_schema({}) == {}
+    assert sanitise_schema({"type": "object", "properties": {}, "additionalProperties": False}) == {}
 
 
 def test_words_gemini_refuses_are_stripped_and_the_others_kept() -> None:
@@ -35,7 +35,7 @@ def test_words_gemini_refuses_are_stripped_and_the_others_kept() -> None:
         },
         "required": ["query", "gone"],
     }
-    assert sanitised(schema) == {
+    assert sanitise_schema(schema) == {
         "title": "Search",
         "type": "object",
         "properties": {
@@ -139,7 +139,7 @@ JSON = st.recursive(
 @settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=2), JSON, max_size=3))
 def test_whatever_goes_in_only_words_gemini_takes_come_out(properties: dict[str, Any]) -> None:
-    clean = sanitised({"properties": properties})
+    clean = sanitise_schema({"properties": properties})
     if properties:
         _check(clean, 0)
 

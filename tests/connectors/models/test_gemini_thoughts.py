@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.models.gemini_thoughts import FIRST_SIGNED, budget_tokens, pack, unpack, version
+from loomlog.connectors.models.gemini_thoughts import FIRST_SIGNED, budget_tokens, model_version, pack, unpack
 
 CALL = {"functionCall": {"name": "Search", "args": {}}}
 
@@ -19,7 +19,7 @@ CALL = {"functionCall": {"name": "Search", "args": {}}}
     ],
 )
 def test_the_version_is_in_the_name(model: str, found: tuple[int, int]) -> None:
-    assert version(model) == found
+    assert model_version(model) == found
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomlog.connectors.models.json_lines import LineParser, json_lines
+from loomlog.connectors.models.json_lines import JsonLineParser, json_lines
 from loomlog.connectors.models.sse import FrameTooLarge
 
 STREAM = '\ufeff{"a": "häl 🙂"}\r\n\n  \n{"b": 1}\n{"c"'.encode()
@@ -13,8 +13,8 @@ LINES = ['{"a": "häl 🙂"}'.encode(), b'{"b": 1}', b'{"c"']
 
 
 def parsed(*chunks: bytes, limit: int = 1000) -> list[bytes]:
-    parser = LineParser(limit)
-    return [frame.data for chunk in chunks for frame in parser.feed(chunk)] + [frame.data for frame in parser.end()]
+    parser = JsonLineParser(limit)
+    return [frame.data for chunk in chunks for frame in parser.feed(chunk)] + [frame.data for frame in parser.finish()]
 
 
 def test_lines_are_frames_empty_ones_are_none_and_the_rest_counts() -> None:
@@ -29,13 +29,13 @@ def test_any_cutting_gives_the_same_lines(cuts: list[int]) -> None:
 
 
 def test_a_line_is_given_as_soon_as_it_is_whole() -> None:
-    parser = LineParser()
+    parser = JsonLineParser()
     assert parser.feed(b'{"a"') == []
     assert [frame.data for frame in parser.feed(b": 1}\n{")] == [b'{"a": 1}']
 
 
 def test_a_line_without_end_is_refused_at_the_bound() -> None:
-    parser = LineParser(100)
+    parser = JsonLineParser(100)
     parser.feed(b"x" * 90)
     with pytest.raises(FrameTooLarge, match="100 bytes"):
         parser.feed(b"x" * 11)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from loomlog.connectors.errors import OutsideError, Permanent
-from loomlog.connectors.models.wire import Wire
+from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.connectors.models.wire import ProviderClient
 from loomlog.connectors.protocols import Model, ModelRequest
 from tests.connectors.models import fault_server
 from tests.connectors.models.samples import request
@@ -60,20 +60,20 @@ async def test_no_failure_shows_the_key_of_a_run(driver: Driver, caplog: pytest.
     theirs = replace(request(), api_key=THEIRS)
     assert THEIRS not in repr(theirs)
     async with talking(driver, fault_server.error(401, f"bad key {THEIRS}")) as (model, _):
-        with pytest.raises(OutsideError) as refused:
+        with pytest.raises(ConnectorError) as refused:
             await said(model, theirs)
     assert str(refused.value) == "some 401: bad key [key]"
     echoed = driver.overloaded.replace(b"Overloaded", f"Overloaded by {THEIRS}".encode())
     async with talking(driver, driver.stream([*driver.frames[: driver.cut], echoed])) as (model, _):
-        with pytest.raises(OutsideError) as broken:
+        with pytest.raises(ConnectorError) as broken:
             await said(model, theirs)
     assert "Overloaded by [key]" in str(broken.value)
     assert THEIRS not in caplog.text
 
 
 async def test_a_key_of_a_run_that_is_no_header_is_refused_without_showing_it() -> None:
-    wire = Wire(provider="some", base_url="http://127.0.0.1:1", headers={}, secret=KEY)
+    wire = ProviderClient(provider="some", base_url="http://127.0.0.1:1", headers={}, secret=KEY)
     with pytest.raises(Permanent, match="the credential that came with the run") as caught:
-        wire.keyed("sk 1\n", {})
+        wire.with_key("sk 1\n", {})
     await wire.close()
     assert "sk 1" not in str(caught.value)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomlog.connectors.errors import OutsideError, Transient
+from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.models import failures
-from loomlog.connectors.models.json_lines import LineParser
+from loomlog.connectors.models.json_lines import JsonLineParser
 from loomlog.connectors.models.ollama_reply import OllamaTurn
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall
@@ -20,10 +20,10 @@ def turn(asked: ModelRequest | None = None) -> OllamaTurn:
 
 
 def played(pieces: Iterable[bytes], asked: ModelRequest | None = None) -> tuple[Reply, list[TextDelta]]:
-    parser, answer = LineParser(), turn(asked)
-    deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.take(event)]
-    assert answer.finished
-    return answer.reply(8192), deltas
+    parser, answer = JsonLineParser(), turn(asked)
+    deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.add_event(event)]
+    assert answer.is_finished
+    return answer.build_reply(8192), deltas
 
 
 def test_a_recorded_turn_is_this_reply() -> None:
@@ -128,5 +128,5 @@ def test_lines_of_any_shape_give_a_reply_or_our_own_failures(sent: list[dict[str
         messages = [samples.json.dumps({"message": values.get("message")}).encode() + b"\n" for values in sent]
         reply, _ = played([*lines, *messages, OLLAMA_END])
         assert (reply.stop_reason == "tool_use") is bool(reply.tool_calls)
-    except OutsideError:
+    except ConnectorError:
         pass

@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from loomlog.connectors.models import ollama_request
-from loomlog.connectors.models.ollama_request import can_see, estimated_tokens, think
+from loomlog.connectors.models.ollama_request import estimate_tokens, has_vision, think_value
 from loomlog.connectors.protocols import ModelRequest, SystemBlock
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock
 from loomlog.schemas.generated.values import Sampling
@@ -96,7 +96,7 @@ def test_the_smallest_request_has_no_empty_parts() -> None:
     ],
 )
 def test_effort_is_whether_or_how_much_to_think(model: str, effort: str, wish: object) -> None:
-    assert think(model, effort) is wish or think(model, effort) == wish
+    assert think_value(model, effort) is wish or think_value(model, effort) == wish
     assert body(request(model=model, effort=effort)).get("think") == wish
 
 
@@ -144,17 +144,17 @@ def test_arguments_that_are_no_object_are_kept_inside_one() -> None:
     ],
 )
 def test_which_models_see(model: str, sees: bool) -> None:
-    assert can_see(model) is sees
+    assert has_vision(model) is sees
 
 
 def test_further_models_that_see_can_be_named() -> None:
-    assert can_see("mine:7b", ("mine",))
-    assert can_see("gemma3:1b", ("gemma3:1b",))
+    assert has_vision("mine:7b", ("mine",))
+    assert has_vision("gemma3:1b", ("gemma3:1b",))
 
 
 def test_the_estimate_counts_everything_the_model_reads() -> None:
     asked = request(
         user("x" * 400), called("c", arguments='{"a":1}' + " " * 393), results(("c", "y" * 400)), system=(), tools=()
     )
-    assert estimated_tokens(asked) == 300
-    assert estimated_tokens(request(system=(SystemBlock(text="z" * 400),))) > 100
+    assert estimate_tokens(asked) == 300
+    assert estimate_tokens(request(system=(SystemBlock(text="z" * 400),))) > 100

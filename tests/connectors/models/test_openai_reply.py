@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models import failures
 from loomlog.connectors.models.openai_reply import OpenAiTurn
 from loomlog.connectors.models.sse import SseParser
@@ -22,9 +22,9 @@ def turn(asked: ModelRequest | None = None) -> OpenAiTurn:
 
 def played(pieces: Iterable[bytes], asked: ModelRequest | None = None) -> tuple[Reply, list[TextDelta]]:
     parser, answer = SseParser(), turn(asked)
-    deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.take(event)]
-    assert answer.finished
-    return answer.reply(), deltas
+    deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.add_event(event)]
+    assert answer.is_finished
+    return answer.build_reply(), deltas
 
 
 def calls_of(*frames: bytes, finish: str = "tool_calls") -> list[tuple[str, str, str]]:
@@ -223,7 +223,7 @@ def test_done_without_a_finish_reason_is_interrupted() -> None:
     ],
 )
 def test_an_error_inside_the_stream_ends_the_turn(frame: bytes, kind: str) -> None:
-    with pytest.raises(OutsideError, match="m \\(error inside the stream\\)") as caught:
+    with pytest.raises(ConnectorError, match="m \\(error inside the stream\\)") as caught:
         played([openai_frame({"content": "hi"}), frame])
     assert caught.value.kind == kind
 
@@ -252,7 +252,7 @@ def test_frames_of_any_shape_give_a_reply_or_our_own_failures(sent: list[dict[st
     try:
         frames = [openai_frame(None, **values) for values in sent]
         assert isinstance(played([*frames, *openai_turn()])[0], Reply)
-    except OutsideError:
+    except ConnectorError:
         pass
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.connectors.models import openai_request
 from loomlog.connectors.models.deepseek import DEEPSEEK
-from loomlog.connectors.models.openai_request import OPENAI, Dialect, can_see
+from loomlog.connectors.models.openai_request import OPENAI, Dialect, has_vision
 from loomlog.connectors.protocols import ModelRequest, SystemBlock
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock
 from loomlog.schemas.generated.values import Sampling
@@ -186,7 +186,7 @@ def test_deepseek_does_not_think_on_top_of_calls_made_without_reasoning() -> Non
     ],
 )
 def test_which_models_see(model: str, sees: bool) -> None:
-    assert can_see(model, OPENAI) is sees
+    assert has_vision(model, OPENAI) is sees
 
 
 def test_arguments_that_are_no_object_are_kept_inside_one() -> None:

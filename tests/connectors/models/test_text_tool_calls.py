@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomlog.connectors.models.text_tool_calls import MAX_HELD_CHARACTERS, Held, WrittenCall, calls_in
+from loomlog.connectors.models.text_tool_calls import MAX_HELD_CHARACTERS, HeldText, TextToolCall, parse_calls
 
 TOOLS = ("Search", "Now")
-SEARCH = WrittenCall(name="Search", arguments='{"query":"x"}')
-NOW = WrittenCall(name="Now", arguments="{}")
+SEARCH = TextToolCall(name="Search", arguments='{"query":"x"}')
+NOW = TextToolCall(name="Now", arguments="{}")
 FLAT = '{"name": "Search", "arguments": {"query": "x"}}'
 
 
@@ -31,8 +31,8 @@ FLAT = '{"name": "Search", "arguments": {"query": "x"}}'
         (f"<tool_calls>[{FLAT}, {FLAT}]</tool_calls>", [SEARCH, SEARCH]),
     ],
 )
-def test_these_texts_are_calls(text: str, calls: list[WrittenCall]) -> None:
-    assert calls_in(text, TOOLS) == calls
+def test_these_texts_are_calls(text: str, calls: list[TextToolCall]) -> None:
+    assert parse_calls(text, TOOLS) == calls
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_these_texts_are_calls(text: str, calls: list[WrittenCall]) -> None:
     ],
 )
 def test_these_texts_are_texts(text: str) -> None:
-    assert calls_in(text, TOOLS) == []
+    assert parse_calls(text, TOOLS) == []
 
 
-def fed(*pieces: str, tools: tuple[str, ...] = TOOLS, called: bool = False) -> tuple[list[str], list[WrittenCall]]:
-    held = Held(tools)
+def fed(*pieces: str, tools: tuple[str, ...] = TOOLS, called: bool = False) -> tuple[list[str], list[TextToolCall]]:
+    held = HeldText(tools)
     shown = [held.feed(piece) for piece in pieces]
-    rest, calls = held.end(called=called)
+    rest, calls = held.finish(has_calls=called)
     return [piece for piece in (*shown, rest) if piece], calls
 
 

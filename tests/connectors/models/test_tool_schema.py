@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomlog.connectors.models.tool_schema import flattened
+from loomlog.connectors.models.tool_schema import flatten_schema
 
 
 def test_a_plain_schema_keeps_all_its_words() -> None:
@@ -14,11 +14,11 @@ def test_a_plain_schema_keeps_all_its_words() -> None:
         "additionalProperties": False,
         "description": "d",
     }
-    assert flattened(schema) == schema
+    assert flatten_schema(schema) == schema
 
 
 def test_an_empty_schema_becomes_an_object() -> None:
-    assert flattened({}) == {"type": "object", "properties": {}}
+    assert flatten_schema({}) == {"type": "object", "properties": {}}
 
 
 def test_alternatives_allow_all_properties_and_require_what_all_require() -> None:
@@ -30,7 +30,7 @@ def test_alternatives_allow_all_properties_and_require_what_all_require() -> Non
             {"properties": {"op": {"const": "list"}, "key": {"type": "string"}}, "required": ["key"]},
         ],
     }
-    assert flattened(schema) == {
+    assert flatten_schema(schema) == {
         "type": "object",
         "properties": {
             "op": {"anyOf": [{"type": "string"}, {"const": "get"}, {"const": "list"}]},
@@ -42,12 +42,12 @@ def test_alternatives_allow_all_properties_and_require_what_all_require() -> Non
 
 def test_parts_that_all_apply_require_what_any_requires() -> None:
     schema = {"allOf": [{"properties": {"a": {}}, "required": ["a"]}, {"properties": {"b": {}}, "required": ["b"]}]}
-    assert flattened(schema)["required"] == ["a", "b"]
+    assert flatten_schema(schema)["required"] == ["a", "b"]
 
 
 def test_alternatives_that_only_require_leave_nothing_required() -> None:
     schema = {"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
-    assert flattened(schema) == {"type": "object", "properties": {"a": {}, "b": {}}}
+    assert flatten_schema(schema) == {"type": "object", "properties": {"a": {}, "b": {}}}
 
 
 def test_local_references_are_followed_and_circles_end() -> None:
@@ -55,7 +55,7 @@ def test_local_references_are_followed_and_circles_end() -> None:
         "$defs": {"A": {"properties": {"a": {}}, "anyOf": [{"$ref": "#/$defs/B"}]}, "B": {"$ref": "#/$defs/A"}},
         "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/missing"}, {"$ref": "http://elsewhere/"}],
     }
-    flat = flattened(schema)
+    flat = flatten_schema(schema)
     assert flat["properties"] == {"a": {}}
     assert flat["$defs"] == schema["$defs"]
     assert "oneOf" not in flat
@@ -63,7 +63,7 @@ def test_local_references_are_followed_and_circles_end() -> None:
 
 def test_a_schema_that_is_a_reference_is_resolved() -> None:
     schema = {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"a": {}}, "required": ["a"]}}}
-    flat = flattened(schema)
+    flat = flatten_schema(schema)
     assert (flat["properties"], flat["required"]) == ({"a": {}}, ["a"])
     assert "$ref" not in flat
 
@@ -79,7 +79,7 @@ JSON = st.recursive(
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(WORDS), JSON))
 def test_any_schema_becomes_an_object_without_alternatives(schema: dict[str, Any]) -> None:
-    flat = flattened(schema)
+    flat = flatten_schema(schema)
     assert flat["type"] == "object"
     assert isinstance(flat["properties"], dict)
     assert {"oneOf", "anyOf", "allOf", "$ref"}.isdisjoint(flat)

@@ -29,12 +29,12 @@ def test_whether_a_model_sees_follows_from_driver_and_name(driver: str, model: s
 
 
 def test_a_configured_provider_sees_when_both_it_and_the_model_do() -> None:
-    assert traits.sees("openai", "gpt-5", {}, {})
-    assert not traits.sees("openai", "gpt-5", {}, {"supports_vision": False})
-    assert not traits.sees("openai", "gpt-3.5-turbo", {}, {"supports_vision": True})
-    assert not traits.sees("deepseek", "deepseek-chat", {}, {"supports_vision": True})
-    assert traits.sees("ollama", "mine:7b", {"vision_models": ["Mine"]}, {})
-    assert not traits.sees("ollama", "mine:7b", {"vision_models": "mine"}, {})
+    assert traits.provider_supports_vision("openai", "gpt-5", {}, {})
+    assert not traits.provider_supports_vision("openai", "gpt-5", {}, {"supports_vision": False})
+    assert not traits.provider_supports_vision("openai", "gpt-3.5-turbo", {}, {"supports_vision": True})
+    assert not traits.provider_supports_vision("deepseek", "deepseek-chat", {}, {"supports_vision": True})
+    assert traits.provider_supports_vision("ollama", "mine:7b", {"vision_models": ["Mine"]}, {})
+    assert not traits.provider_supports_vision("ollama", "mine:7b", {"vision_models": "mine"}, {})
 
 
 @pytest.mark.parametrize("model", ["deepseek-v4-pro", "deepseek-reasoner", "deepseek-r1", "deepseek-v4-flash"])
@@ -84,5 +84,5 @@ def test_the_flags_of_every_driver(driver: str, window: int, thinking: bool, vis
 
 
 def test_every_driver_has_its_traits() -> None:
-    assert {driver for driver in DRIVERS if traits.capabilities_of(driver) is traits.NOTHING_KNOWN} == set()
-    assert traits.capabilities_of("telepathy") is traits.NOTHING_KNOWN
+    assert {driver for driver in DRIVERS if traits.capabilities_of(driver) is traits.UNKNOWN_CAPABILITIES} == set()
+    assert traits.capabilities_of("telepathy") is traits.UNKNOWN_CAPABILITIES

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models.sse import ServerEvent
-from loomlog.connectors.models.wire import Wire
+from loomlog.connectors.models.wire import ProviderClient
 from tests.connectors.models import fault_server
 from tests.connectors.models.fault_server import Answer, FaultServer, Peer
 
@@ -19,10 +19,10 @@ FRAME = b"data: 1\n\n"
 
 
 @asynccontextmanager
-async def talking(answer: Answer, **changes: Any) -> AsyncIterator[tuple[Wire, FaultServer]]:
+async def talking(answer: Answer, **changes: Any) -> AsyncIterator[tuple[ProviderClient, FaultServer]]:
     async with FaultServer(answer) as server:
         values: dict[str, Any] = {"header_timeout_s": 5.0, "idle_timeout_s": 5.0, "headers": {}} | changes
-        wire = Wire(provider="some", base_url=server.url, **values)
+        wire = ProviderClient(provider="some", base_url=server.url, **values)
         try:
             async with asyncio.timeout(10):
                 yield wire, server
@@ -30,13 +30,13 @@ async def talking(answer: Answer, **changes: Any) -> AsyncIterator[tuple[Wire, F
             await wire.close()
 
 
-async def all_events(wire: Wire, body: bytes = b"{}") -> list[ServerEvent]:
-    return [event async for event in wire.events("/turn", body, idempotency_key="r_1/1")]
+async def all_events(wire: ProviderClient, body: bytes = b"{}") -> list[ServerEvent]:
+    return [event async for event in wire.stream_events("/turn", body, idempotency_key="r_1/1")]
 
 
-async def failure_of(answer: Answer, **changes: Any) -> OutsideError:
+async def failure_of(answer: Answer, **changes: Any) -> ConnectorError:
     async with talking(answer, **changes) as (wire, _):
-        with pytest.raises(OutsideError) as caught:
+        with pytest.raises(ConnectorError) as caught:
             await all_events(wire)
         return caught.value
 
@@ -54,7 +54,7 @@ async def test_a_turn_is_sent_and_its_events_arrive() -> None:
 
 async def test_an_idempotency_key_that_is_no_header_is_left_out() -> None:
     async with talking(fault_server.stream([FRAME])) as (wire, server):
-        assert [event async for event in wire.events("/turn", b"{}", idempotency_key="schön\r\n")]
+        assert [event async for event in wire.stream_events("/turn", b"{}", idempotency_key="schön\r\n")]
         assert "idempotency-key" not in server.requests[0].headers
 
 
@@ -75,9 +75,9 @@ async def test_a_connection_is_used_again_when_its_answer_was_read_to_the_end() 
 async def test_draining_reads_what_is_left_so_that_the_connection_can_be_used_again() -> None:
     async with talking(fault_server.stream([FRAME, FRAME])) as (wire, server):
         for _ in range(2):
-            events = wire.events("/turn", b"{}")
+            events = wire.stream_events("/turn", b"{}")
             await anext(events)
-            await wire.drained(events)
+            await wire.drain(events)
             await events.aclose()
         assert server.connections == 1
 
@@ -85,16 +85,16 @@ async def test_draining_reads_what_is_left_so_that_the_connection_can_be_used_ag
 @pytest.mark.parametrize("finally_", ["stall", "reset", "close"])
 async def test_draining_a_broken_rest_is_short_and_quiet(finally_: str) -> None:
     async with talking(fault_server.stream([FRAME], finally_=finally_)) as (wire, _):
-        events = wire.events("/turn", b"{}")
+        events = wire.stream_events("/turn", b"{}")
         await anext(events)
         began = time.monotonic()
-        await wire.drained(events)
+        await wire.drain(events)
         assert time.monotonic() - began < 10  # and not for as long as the server stalls
 
 
 async def test_leaving_the_events_closes_the_connection() -> None:
     async with talking(fault_server.stream([FRAME], finally_="stall")) as (wire, server):
-        events = wire.events("/turn", b"{}")
+        events = wire.stream_events("/turn", b"{}")
         await anext(events)
         await events.aclose()
         await server.closed_by_client.wait()
@@ -105,7 +105,7 @@ async def test_cancelling_the_reader_closes_the_connection() -> None:
         got = asyncio.Event()
 
         async def read() -> None:
-            async for _ in wire.events("/turn", b"{}"):
+            async for _ in wire.stream_events("/turn", b"{}"):
                 got.set()
 
         task = asyncio.create_task(read())
@@ -145,7 +145,7 @@ async def test_pings_keep_a_slow_stream_alive() -> None:
 async def test_a_refused_connection_is_a_network_failure() -> None:
     async with FaultServer(fault_server.silent) as server:
         url = server.url
-    wire = Wire(provider="some", base_url=url, headers={})
+    wire = ProviderClient(provider="some", base_url=url, headers={})
     with pytest.raises(Transient, match=r"some: POST /turn: ") as caught:
         await all_events(wire)
     assert caught.value.kind == "network"
@@ -324,7 +324,7 @@ async def test_what_should_be_json_and_is_not_is_unavailable() -> None:
 
 
 async def test_a_closed_driver_refuses_calls() -> None:
-    wire = Wire(provider="some", base_url="http://127.0.0.1:1", headers={})
+    wire = ProviderClient(provider="some", base_url="http://127.0.0.1:1", headers={})
     await wire.close()
     with pytest.raises(Transient, match="the driver is closed"):
         await all_events(wire)
@@ -334,7 +334,7 @@ async def test_a_closed_driver_refuses_calls() -> None:
 @pytest.mark.parametrize("key", ["sk-1\n", "sk 1", "sk-ü", "sk-\x00"])
 def test_a_key_that_is_no_header_is_refused_without_showing_it(key: str) -> None:
     with pytest.raises(Permanent, match="printable ASCII") as caught:
-        Wire(provider="some", base_url="http://127.0.0.1:1", headers={}, secret=key)
+        ProviderClient(provider="some", base_url="http://127.0.0.1:1", headers={}, secret=key)
     assert "sk" not in str(caught.value).replace("some: ", "")
 
 
@@ -344,7 +344,7 @@ def test_a_key_that_is_no_header_is_refused_without_showing_it(key: str) -> None
 )
 def test_a_base_url_that_cannot_be_used_is_refused(url: str) -> None:
     with pytest.raises(Permanent, match="base_url") as caught:
-        Wire(provider="some", base_url=url, headers={})
+        ProviderClient(provider="some", base_url=url, headers={})
     assert caught.value.kind == "invalid"
 
 
@@ -360,10 +360,10 @@ async def test_no_error_of_httpx_leaks(kind: type[Exception], monkeypatch: pytes
         Exception.__init__(error, "as httpx says")
         raise error
 
-    wire = Wire(provider="some", base_url="http://127.0.0.1:1", headers={})
+    wire = ProviderClient(provider="some", base_url="http://127.0.0.1:1", headers={})
     monkeypatch.setattr(wire._client, "send", failing)
     for call in (lambda: all_events(wire), lambda: wire.get_json("/models")):
-        with pytest.raises(OutsideError, match="as httpx says") as caught:
+        with pytest.raises(ConnectorError, match="as httpx says") as caught:
             await call()
         assert isinstance(caught.value.__cause__, kind)
     await wire.close()
@@ -379,5 +379,5 @@ async def test_no_error_of_httpx_leaks_out_of_a_stream(kind: type[Exception], mo
 
     async with talking(fault_server.stream([FRAME])) as (wire, _):
         monkeypatch.setattr(httpx.Response, "aiter_bytes", failing)
-        with pytest.raises(OutsideError, match="as httpx says"):
+        with pytest.raises(ConnectorError, match="as httpx says"):
             await all_events(wire)

@@ -9,11 +9,11 @@ from loomlog.connectors.models.wire_format import (
     call_id_for_wire,
     check_key,
     data_of,
-    encoded,
-    settled,
+    encode_body,
+    normalise_calls,
+    restrict_to_capabilities,
     text_of,
     tool_name_for_wire,
-    within,
 )
 from loomlog.connectors.protocols import Capabilities, ModelRequest, SystemBlock
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
@@ -54,38 +54,38 @@ def test_an_object_stays_as_it_was_written() -> None:
 
 
 def test_a_body_that_is_no_json_is_permanent() -> None:
-    assert encoded("some", {"a": "ü"}) == '{"a":"ü"}'.encode()
+    assert encode_body("some", {"a": "ü"}) == '{"a":"ü"}'.encode()
     with pytest.raises(Permanent, match="some: the request cannot be written as JSON"):
-        encoded("some", {"a": "\ud83d"})
+        encode_body("some", {"a": "\ud83d"})
 
 
 def test_calls_are_in_a_reply_exactly_when_it_stops_for_them() -> None:
     asked = request()
-    assert settled([call("a")], "end_turn", asked) == ((call("a"),), "tool_use")
-    assert settled([call("a")], "tool_use", asked) == ((call("a"),), "tool_use")
-    assert settled([], "tool_use", asked) == ((), "end_turn")
-    assert settled([call("a")], "max_tokens", asked) == ((), "max_tokens")
-    assert settled([call("a")], "stop_sequence", asked) == ((), "stop_sequence")
+    assert normalise_calls([call("a")], "end_turn", asked) == ((call("a"),), "tool_use")
+    assert normalise_calls([call("a")], "tool_use", asked) == ((call("a"),), "tool_use")
+    assert normalise_calls([], "tool_use", asked) == ((), "end_turn")
+    assert normalise_calls([call("a")], "max_tokens", asked) == ((), "max_tokens")
+    assert normalise_calls([call("a")], "stop_sequence", asked) == ((), "stop_sequence")
 
 
 def test_ids_are_unique_in_the_answer_and_in_the_run() -> None:
     asked = request(user("x"), called("a"), results(("a", "r")))
-    calls, _ = settled([call("a"), call("b"), call("b"), call("")], "tool_use", asked)
+    calls, _ = normalise_calls([call("a"), call("b"), call("b"), call("")], "tool_use", asked)
     ids = [one.id for one in calls]
     assert len({*ids, "a"}) == 5
     assert ids[1] == "b"
-    assert [one.id for one in settled([call("a"), call("b"), call("b"), call("")], "tool_use", asked)[0]] == ids
+    assert [one.id for one in normalise_calls([call("a"), call("b"), call("b"), call("")], "tool_use", asked)[0]] == ids
 
 
 def test_empty_arguments_are_an_empty_object() -> None:
-    assert settled([call("a", " ")], "tool_use", request())[0][0].input == "{}"
+    assert normalise_calls([call("a", " ")], "tool_use", request())[0][0].input == "{}"
 
 
 def test_a_missing_key_names_what_to_set() -> None:
-    check_key("some", "", needed=False)
-    check_key("some", "sk", needed=True)
+    check_key("some", "", is_required=False)
+    check_key("some", "sk", is_required=True)
     with pytest.raises(Permanent, match="api_key_env"):
-        check_key("some", "", needed=True)
+        check_key("some", "", is_required=True)
 
 
 ALL = Capabilities(native_prompt_cache=True, supports_thinking=True, supports_effort=True)
@@ -104,13 +104,13 @@ def test_an_effort_goes_only_to_providers_that_take_one(
     capabilities: Capabilities, effort_is_thinking: bool, effort: str
 ) -> None:
     asked = request(effort="high")
-    assert within(asked, capabilities, effort_is_thinking=effort_is_thinking).effort == effort
+    assert restrict_to_capabilities(asked, capabilities, effort_is_thinking=effort_is_thinking).effort == effort
 
 
 def test_cache_marks_go_only_to_providers_with_a_cache() -> None:
     asked = request(system=(SystemBlock(text="a", cacheable=True), SystemBlock(text="b")))
-    assert within(asked, ALL) is asked
-    kept = within(asked, replace(ALL, native_prompt_cache=False)).system
+    assert restrict_to_capabilities(asked, ALL) is asked
+    kept = restrict_to_capabilities(asked, replace(ALL, native_prompt_cache=False)).system
     assert [(block.text, block.cacheable) for block in kept] == [("a", False), ("b", False)]
 
 

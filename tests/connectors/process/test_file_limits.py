@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.process.file_limits import allow_open_files
+from loomlog.connectors.process.file_limits import raise_open_file_limit
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ def test_the_bound_is_raised_as_far_as_the_system_lets_us(
     told: list[Any] = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: bounds)
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: told.append(limits))
-    assert (allow_open_files(wanted), told) == (allowed, asked)
+    assert (raise_open_file_limit(wanted), told) == (allowed, asked)

@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.process import liveness_sockets
-from loomlog.connectors.process.liveness_sockets import Lifeline, ask_for, until_gone
+from loomlog.connectors.process.liveness_sockets import LivenessServer, request_handover, wait_for_disconnect
 
 WAIT_S = 10.0
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness_sockets, "PAUSE_S", 0.01)
-    monkeypatch.setattr(liveness_sockets, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(liveness_sockets, "RECONNECT_DELAY_S", 0.01)
+    monkeypatch.setattr(liveness_sockets, "FIRST_RECONNECT_DELAY_S", 0.001)
 
 
-async def opened(life: str, port: int = 0) -> Lifeline:
-    line = Lifeline(f"127.0.0.1:{port}", life)
+async def opened(life: str, port: int = 0) -> LivenessServer:
+    line = LivenessServer(f"127.0.0.1:{port}", life)
     await line.open()
     return line
 
 
-def port_of(line: Lifeline) -> int:
-    return int(line.name.partition("/")[0].rpartition(":")[2])
+def port_of(line: LivenessServer) -> int:
+    return int(line.endpoint.partition("/")[0].rpartition(":")[2])
 
 
 class Holder:
@@ -33,7 +33,7 @@ class Holder:
 
     def __init__(self, name: str) -> None:
         self._met = asyncio.Semaphore(0)
-        self.task = asyncio.create_task(until_gone(name, self._met.release))
+        self.task = asyncio.create_task(wait_for_disconnect(name, self._met.release))
 
     async def met(self) -> None:
         """Until it was greeted, once more for each time this is asked."""
@@ -46,7 +46,7 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._over = asyncio.Semaphore(0)
-        hold = liveness_sockets._hold
+        hold = liveness_sockets._read_last_line
 
         async def counted(*given: Any) -> bytes | None:
             try:
@@ -54,7 +54,7 @@ class Looks:
             finally:
                 self._over.release()
 
-        monkeypatch.setattr(liveness_sockets, "_hold", counted)
+        monkeypatch.setattr(liveness_sockets, "_read_last_line", counted)
 
     async def more(self, count: int) -> None:
         """Until so many more are over."""
@@ -68,22 +68,22 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     return Looks(monkeypatch)
 
 
-def broken(line: Lifeline) -> None:
+def broken(line: LivenessServer) -> None:
     """What a holder sees when the connection breaks, the process living on."""
-    for transport in list(line._held):
+    for transport in list(line._connections):
         transport.abort()
 
 
 async def test_the_name_tells_the_address_and_the_life() -> None:
     line = await opened("one")
-    assert line.name == f"127.0.0.1:{port_of(line)}/one"
+    assert line.endpoint == f"127.0.0.1:{port_of(line)}/one"
     assert port_of(line) > 0
     await line.close()
 
 
 async def test_a_process_that_is_gone_without_a_word_has_died() -> None:
     line = await opened("one")
-    holder = Holder(line.name)
+    holder = Holder(line.endpoint)
     await holder.met()
     await line.close()
     async with asyncio.timeout(WAIT_S):
@@ -92,9 +92,9 @@ async def test_a_process_that_is_gone_without_a_word_has_died() -> None:
 
 async def test_a_process_that_let_go_has_not_died() -> None:
     line = await opened("one")
-    holder = Holder(line.name)
+    holder = Holder(line.endpoint)
     await holder.met()
-    line.release()
+    line.announce_shutdown()
     await line.close()
     async with asyncio.timeout(WAIT_S):
         assert not await holder.task
@@ -102,7 +102,7 @@ async def test_a_process_that_let_go_has_not_died() -> None:
 
 async def test_a_broken_connection_is_no_dead_process() -> None:
     line = await opened("one")
-    holder = Holder(line.name)
+    holder = Holder(line.endpoint)
     for _ in range(3):
         await holder.met()
         broken(line)
@@ -115,7 +115,7 @@ async def test_a_broken_connection_is_no_dead_process() -> None:
 
 async def test_another_life_at_the_same_port_means_that_the_first_is_dead() -> None:
     line = await opened("one")
-    holder = Holder(line.name)
+    holder = Holder(line.endpoint)
     await holder.met()
     line._stop_listening()
     second = await opened("two", port_of(line))
@@ -129,7 +129,7 @@ async def test_who_was_never_greeted_takes_a_refusal_for_no_death(looks: Looks) 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         name = f"127.0.0.1:{free.getsockname()[1]}/one"
-        holder = asyncio.create_task(until_gone(name))
+        holder = asyncio.create_task(wait_for_disconnect(name))
         await looks.more(3)
         assert not holder.done()
     line = await opened("another", int(name.partition("/")[0].rpartition(":")[2]))
@@ -142,7 +142,7 @@ async def test_who_was_never_greeted_takes_a_refusal_for_no_death(looks: Looks) 
 
 async def test_a_name_that_makes_no_sense_is_never_dead() -> None:
     for name in ("nonsense", "127.0.0.1/one", "127.0.0.1:port/one", "127.0.0.1:80/", "/"):
-        holder = asyncio.create_task(until_gone(name))
+        holder = asyncio.create_task(wait_for_disconnect(name))
         for _ in range(20):
             await asyncio.sleep(0)
         assert not holder.done(), name
@@ -150,11 +150,11 @@ async def test_a_name_that_makes_no_sense_is_never_dead() -> None:
 
 
 async def test_holders_beyond_the_bound_are_turned_away(monkeypatch: pytest.MonkeyPatch, looks: Looks) -> None:
-    monkeypatch.setattr(liveness_sockets, "MAX_HELD", 2)
+    monkeypatch.setattr(liveness_sockets, "MAX_CONNECTIONS", 2)
     line = await opened("one")
-    holders = [asyncio.create_task(until_gone(line.name)) for _ in range(4)]
+    holders = [asyncio.create_task(wait_for_disconnect(line.endpoint)) for _ in range(4)]
     await looks.more(5)  # only the two that are turned away come back
-    assert len(line._held) == 2
+    assert len(line._connections) == 2
     for holder in holders:
         holder.cancel()
     await line.close()
@@ -177,8 +177,8 @@ async def test_who_asks_for_a_partition_is_answered_when_it_is_given_up() -> Non
         asked.append(number)
         await given_up.wait()
 
-    line.asked = give_up
-    asking = asyncio.create_task(ask_for(line.name, 3, timeout_s=WAIT_S))
+    line.on_handover_request = give_up
+    asking = asyncio.create_task(request_handover(line.endpoint, 3, timeout_s=WAIT_S))
     async with asyncio.timeout(WAIT_S):
         while not asked:
             await asyncio.sleep(0)
@@ -191,18 +191,18 @@ async def test_who_asks_for_a_partition_is_answered_when_it_is_given_up() -> Non
 
 async def test_who_is_not_there_or_another_now_is_gone() -> None:
     line = await opened("one")
-    name, port = line.name, port_of(line)
-    assert await ask_for(name.replace("/one", "/two"), 3, timeout_s=WAIT_S) == "gone"
+    name, port = line.endpoint, port_of(line)
+    assert await request_handover(name.replace("/one", "/two"), 3, timeout_s=WAIT_S) == "gone"
     await line.close()
-    assert await ask_for(name, 3, timeout_s=WAIT_S) == "gone"
+    assert await request_handover(name, 3, timeout_s=WAIT_S) == "gone"
     other = await opened("two", port)
-    assert await ask_for(name, 3, timeout_s=WAIT_S) == "gone"
+    assert await request_handover(name, 3, timeout_s=WAIT_S) == "gone"
     await other.close()
 
 
 @pytest.mark.parametrize("name", ["", "one", "127.0.0.1/one", "127.0.0.1:x/one", ":1/one", "127.0.0.1:1/"])
 async def test_what_is_no_name_is_asked_for_nothing(name: str) -> None:
-    assert await ask_for(name, 3, timeout_s=WAIT_S) == "silent"
+    assert await request_handover(name, 3, timeout_s=WAIT_S) == "silent"
 
 
 async def test_who_dies_while_asked_is_gone() -> None:
@@ -212,8 +212,8 @@ async def test_who_dies_while_asked_is_gone() -> None:
         asked.set()
         await asyncio.Event().wait()
 
-    line.asked = never
-    asking = asyncio.create_task(ask_for(line.name, 3, timeout_s=WAIT_S))
+    line.on_handover_request = never
+    asking = asyncio.create_task(request_handover(line.endpoint, 3, timeout_s=WAIT_S))
     async with asyncio.timeout(WAIT_S):
         await asked.wait()
         broken(line)
@@ -227,16 +227,16 @@ async def test_who_does_not_give_it_up_in_time_is_late() -> None:
     async def never(number: int) -> None:
         await asyncio.Event().wait()
 
-    line.asked = never
-    assert await ask_for(line.name, 3, timeout_s=0.05) == "late"
+    line.on_handover_request = never
+    assert await request_handover(line.endpoint, 3, timeout_s=0.05) == "late"
     await line.close()
 
 
 async def test_who_accepts_and_does_not_greet_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness_sockets, "GREETING_S", 0.05)
+    monkeypatch.setattr(liveness_sockets, "GREETING_TIMEOUT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         name = f"127.0.0.1:{stopped.getsockname()[1]}/one"
-        assert await ask_for(name, 3, timeout_s=WAIT_S) == "silent"
+        assert await request_handover(name, 3, timeout_s=WAIT_S) == "silent"
 
 
 @pytest.mark.parametrize("line_sent", [b"yield\n", b"yield 99999999999\n", b"hello\n" * 100, b"\x00\xff\n"])
@@ -246,11 +246,11 @@ async def test_what_is_no_question_is_not_answered(line_sent: bytes) -> None:
     async def give_up(number: int) -> None:
         asked.append(number)
 
-    line.asked = give_up
+    line.on_handover_request = give_up
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(line))
     assert await reader.readline() == b"one\n"
     writer.write(line_sent)
-    line.release()
+    line.announce_shutdown()
     async with asyncio.timeout(WAIT_S):
         assert await reader.readline() == b"released\n"
     assert asked == []

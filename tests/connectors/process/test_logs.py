@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from loomlog.connectors.process import logs
-from loomlog.connectors.process.logs import LIBRARIES, LINES_PER_MINUTE, PERIOD_S, FewOfAKind, JsonLines
+from loomlog.connectors.process.logs import (
+    LIBRARIES,
+    LINES_PER_MINUTE,
+    RATE_LIMIT_PERIOD_S,
+    JsonLineFormatter,
+    RateLimitFilter,
+)
 
 
 def line(message: str = "node %d is away", *values: object, logger: str = "aiokafka") -> logging.LogRecord:
@@ -22,13 +28,13 @@ class Clock:
 
 
 def test_a_few_lines_of_a_kind_pass_whatever_their_values() -> None:
-    few = FewOfAKind(Clock())
+    few = RateLimitFilter(Clock())
     passed = [few.filter(line("node %d is away", n)) for n in range(LINES_PER_MINUTE + 2)]
     assert passed == [True] * LINES_PER_MINUTE + [False, False]
 
 
 def test_another_kind_and_another_logger_pass() -> None:
-    few = FewOfAKind(Clock())
+    few = RateLimitFilter(Clock())
     for _ in range(LINES_PER_MINUTE):
         few.filter(line("a"))
     assert not few.filter(line("a"))
@@ -38,37 +44,37 @@ def test_another_kind_and_another_logger_pass() -> None:
 
 def test_the_next_line_after_a_while_says_how_many_were_left_out() -> None:
     clock = Clock()
-    few = FewOfAKind(clock)
+    few = RateLimitFilter(clock)
     for _ in range(LINES_PER_MINUTE + 4):
         few.filter(line("node %d is away", 1))
-    clock.now = PERIOD_S
+    clock.now = RATE_LIMIT_PERIOD_S
     late = line("node %d is away", 2)
     assert few.filter(late)
     assert late.getMessage() == "node 2 is away (4 lines like this were left out)"
 
 
 def test_kinds_without_end_do_not_fill_the_memory() -> None:
-    few = FewOfAKind(Clock())
+    few = RateLimitFilter(Clock())
     for number in range(5_000):
         assert few.filter(line(f"kind {number}"))
     assert len(few._kinds) <= 1_000
 
 
 def test_what_we_say_ourselves_always_passes() -> None:
-    few = FewOfAKind(Clock())
+    few = RateLimitFilter(Clock())
     assert all(few.filter(line(logger="loomlog.insights")) for _ in range(LINES_PER_MINUTE + 3))
 
 
 @pytest.mark.parametrize("logger", ["aiokafka.conn", "faust.rereading", "mode"])
 def test_the_loggers_below_a_library_are_filtered_like_it(logger: str) -> None:
-    few = FewOfAKind(Clock())
+    few = RateLimitFilter(Clock())
     assert [few.filter(line(logger=logger)) for _ in range(LINES_PER_MINUTE + 1)][-1] is False
 
 
 def test_a_line_is_one_json_object() -> None:
     record = line("node %d is\naway", 7)
     record.run_id = "r_1"
-    found = json.loads(JsonLines().format(record))
+    found = json.loads(JsonLineFormatter().format(record))
     assert (found["level"], found["logger"], found["message"], found["run_id"]) == (
         "error", "aiokafka", "node 7 is\naway", "r_1"
     )  # fmt: skip
@@ -91,7 +97,7 @@ def as_before() -> Iterator[None]:
 @pytest.mark.parametrize(("asked", "of_libraries"), [("debug", logging.WARNING), ("error", logging.ERROR)])
 @pytest.mark.usefixtures("as_before")
 def test_libraries_are_heard_from_warning_on_and_never_below_the_level_asked_for(asked: str, of_libraries: int) -> None:
-    logs.begin(asked)
+    logs.configure_logging(asked)
     assert {logging.getLogger(name).getEffectiveLevel() for name in (*LIBRARIES, "faust.rereading")} == {of_libraries}
     assert logging.getLogger("loomlog.insights").getEffectiveLevel() == getattr(logging, asked.upper())
-    assert any(isinstance(found, FewOfAKind) for found in logging.getLogger().handlers[0].filters)
+    assert any(isinstance(found, RateLimitFilter) for found in logging.getLogger().handlers[0].filters)

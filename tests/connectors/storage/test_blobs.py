@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import Blobs
-from loomlog.connectors.storage.blobs import TEMPORARY_PREFIX, FileBlobs, MemoryBlobs, reference
+from loomlog.connectors.storage.blobs import TEMPORARY_PREFIX, FileBlobs, MemoryBlobs, blob_ref
 from loomlog.schemas.generated.values import BlobRef
 
 DATA = b"a long text " * 1_000
@@ -34,7 +34,7 @@ async def test_the_media_type_is_in_the_reference(blobs: Blobs) -> None:
 
 async def test_an_absent_blob_is_permanently_not_found(blobs: Blobs) -> None:
     with pytest.raises(Permanent) as error:
-        await blobs.get(reference(b"never put", "text/plain"))
+        await blobs.get(blob_ref(b"never put", "text/plain"))
     assert error.value.kind == "not_found"
 
 
@@ -49,7 +49,7 @@ async def test_many_may_put_the_same_at_once(tmp_path: Path) -> None:
 async def test_an_altered_blob_is_refused_and_never_given(tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path)
     ref = await blobs.put(DATA)
-    blobs.place(ref.sha256).write_bytes(DATA.replace(b"long", b"lung", 1))
+    blobs.blob_path(ref.sha256).write_bytes(DATA.replace(b"long", b"lung", 1))
     with pytest.raises(Permanent, match="altered") as error:
         await blobs.get(ref)
     assert error.value.kind == "invalid"
@@ -58,7 +58,7 @@ async def test_an_altered_blob_is_refused_and_never_given(tmp_path: Path) -> Non
 async def test_a_blob_cut_short_by_a_crash_is_written_again(tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path)
     ref = await blobs.put(DATA)
-    blobs.place(ref.sha256).write_bytes(DATA[:10])
+    blobs.blob_path(ref.sha256).write_bytes(DATA[:10])
     await blobs.put(DATA)
     assert await blobs.get(ref) == DATA
 

@@ -8,15 +8,15 @@ from psycopg_pool import PoolTimeout, TooManyRequests
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, MetaData, Table, Text, func, select
 from sqlalchemy.types import JSON
 
-from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.storage import postgres as module
 from loomlog.connectors.storage.postgres import (
     PostgresOptions,
     connect,
     create_tables,
     open_reader,
-    translate,
-    translated,
+    to_connector_error,
+    translate_errors,
 )
 
 THINGS = Table(
@@ -60,7 +60,7 @@ def test_tls_settings_win_over_the_connection_string():
 @pytest.mark.parametrize("dsn", ["postgresql://u:hunter2@h:5/d", "password=hunter2 host=h"])
 def test_a_password_is_never_shown(dsn):
     options = PostgresOptions(dsn=dsn)
-    assert "hunter2" not in repr(options) + options.place
+    assert "hunter2" not in repr(options) + options.address
 
 
 @pytest.mark.parametrize("dsn", ["nonsense hunter2", "postgresql://h?hunter2=1", "hunter2"])
@@ -127,7 +127,7 @@ async def test_a_database_or_role_that_does_not_exist_is_permanent(postgres):
     ],
 )
 def test_what_may_go_away_is_transient(error, kind):
-    found = translate("read", error)
+    found = to_connector_error("read", error)
     assert isinstance(found, Transient)
     assert found.kind == kind
     assert str(found).startswith("read: ")
@@ -150,7 +150,7 @@ def test_what_may_go_away_is_transient(error, kind):
     ],
 )
 def test_what_stays_wrong_is_permanent(error, kind):
-    found = translate("read", error)
+    found = to_connector_error("read", error)
     assert isinstance(found, Permanent)
     assert found.kind == kind
 
@@ -158,17 +158,17 @@ def test_what_stays_wrong_is_permanent(error, kind):
 def test_no_error_of_the_driver_leaks():
     classes = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, psycopg.Error)]
     assert len(classes) > 200
-    for found in (translate("try", error("x")) for error in classes):
-        assert isinstance(found, OutsideError)
+    for found in (to_connector_error("try", error("x")) for error in classes):
+        assert isinstance(found, ConnectorError)
 
 
 async def test_errors_keep_their_cause_and_others_pass_through():
     with pytest.raises(Transient) as caught:
-        async with translated("read"):
+        async with translate_errors("read"):
             raise errors.AdminShutdown("x")
     assert isinstance(caught.value.__cause__, errors.AdminShutdown)
     with pytest.raises(ZeroDivisionError):
-        async with translated("read"):
+        async with translate_errors("read"):
             raise ZeroDivisionError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loomlog.connectors.storage.blobs import FileBlobs
-from loomlog.connectors.storage.private_files import create, make_folders
+from loomlog.connectors.storage.private_files import create_file, make_folders
 from loomlog.connectors.storage.state_files import StateFiles
 from tests.connectors.storage.test_state_files import kept
 
@@ -23,11 +23,11 @@ def mode_of(path: Path) -> int:
 
 
 def test_a_file_is_its_owners_and_never_written_over(tmp_path: Path) -> None:
-    with create(tmp_path / "new") as file:
+    with create_file(tmp_path / "new") as file:
         file.write(b"words")
     assert mode_of(tmp_path / "new") == 0o600
     with pytest.raises(FileExistsError):
-        create(tmp_path / "new")
+        create_file(tmp_path / "new")
     assert (tmp_path / "new").read_bytes() == b"words"
 
 

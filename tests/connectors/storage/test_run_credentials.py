@@ -10,22 +10,27 @@ import pytest_asyncio
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage import run_credentials
-from loomlog.connectors.storage.postgres import PostgresOptions, connect, translated
-from loomlog.connectors.storage.run_credentials import LIFETIME_S, MemoryRows, PostgresRows, RunCredentials
+from loomlog.connectors.storage.postgres import PostgresOptions, connect, translate_errors
+from loomlog.connectors.storage.run_credentials import (
+    LIFETIME_S,
+    MemoryCredentialRows,
+    PostgresCredentialRows,
+    RunCredentials,
+)
 
 KEY, OTHER = SecretKey(keys=(bytes(32),)), SecretKey(keys=(b"1" * 32,))
 GIVEN = {"default": "hunter2-hunter2", "git": "ä\nb"}
 
 
 async def test_what_is_put_is_given_back_for_that_run_alone() -> None:
-    store = RunCredentials(MemoryRows(), KEY)
+    store = RunCredentials(MemoryCredentialRows(), KEY)
     await store.put("acme", "r_1", GIVEN)
     assert await store.get("acme", "r_1") == GIVEN
     assert await store.get("acme", "r_2") == {}
 
 
 async def test_a_row_that_is_copied_to_another_run_or_tenant_opens_nothing() -> None:
-    rows = MemoryRows()
+    rows = MemoryCredentialRows()
     store = RunCredentials(rows, KEY)
     await store.put("acme", "r_1", GIVEN)
     rows.rows["r_2"] = rows.rows["r_1"]
@@ -36,7 +41,7 @@ async def test_a_row_that_is_copied_to_another_run_or_tenant_opens_nothing() -> 
 
 
 async def test_another_key_opens_nothing_and_says_which_setting_helps() -> None:
-    rows = MemoryRows()
+    rows = MemoryCredentialRows()
     await RunCredentials(rows, KEY).put("acme", "r_1", GIVEN)
     with pytest.raises(Permanent, match="LOOMLOG_SECRET_KEY_PREVIOUS"):
         await RunCredentials(rows, OTHER).get("acme", "r_1")
@@ -45,7 +50,7 @@ async def test_another_key_opens_nothing_and_says_which_setting_helps() -> None:
 
 async def test_what_was_left_behind_goes_when_its_time_is_over() -> None:
     now = 0.0
-    store = RunCredentials(MemoryRows(lambda: now), KEY)
+    store = RunCredentials(MemoryCredentialRows(lambda: now), KEY)
     await store.put("acme", "r_1", GIVEN)
     now = LIFETIME_S - 1
     assert (await store.sweep(), await store.get("acme", "r_1")) == (0, GIVEN)
@@ -58,15 +63,15 @@ async def test_what_was_left_behind_goes_when_its_time_is_over() -> None:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def rows(postgres: str, pg_schema: str) -> AsyncIterator[PostgresRows]:
-    made = PostgresRows(PostgresOptions(dsn=postgres), schema=pg_schema)
+async def rows(postgres: str, pg_schema: str) -> AsyncIterator[PostgresCredentialRows]:
+    made = PostgresCredentialRows(PostgresOptions(dsn=postgres), schema=pg_schema)
     yield made
     await made.close()
 
 
 @pytest.mark.integration
 async def test_postgres_keeps_them_sealed_and_the_first_ones_stay(
-    rows: PostgresRows, postgres: str, pg_schema: str
+    rows: PostgresCredentialRows, postgres: str, pg_schema: str
 ) -> None:
     store = RunCredentials(rows, KEY)
     assert await store.get("acme", "r_1") == {}  # nothing was ever written: there is no table
@@ -84,13 +89,13 @@ async def test_postgres_keeps_them_sealed_and_the_first_ones_stay(
 
 @pytest.mark.integration
 async def test_a_table_that_was_never_needed_is_no_error_in_the_servers_log(
-    rows: PostgresRows, monkeypatch: pytest.MonkeyPatch
+    rows: PostgresCredentialRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused: list[BaseException] = []
 
     @asynccontextmanager
     async def watched(what: str) -> AsyncIterator[None]:
-        async with translated(what):
+        async with translate_errors(what):
             try:
                 yield
             except Exception as error:
@@ -106,7 +111,9 @@ async def test_a_table_that_was_never_needed_is_no_error_in_the_servers_log(
 
 
 @pytest.mark.integration
-async def test_a_table_that_somebody_drops_is_made_again(rows: PostgresRows, postgres: str, pg_schema: str) -> None:
+async def test_a_table_that_somebody_drops_is_made_again(
+    rows: PostgresCredentialRows, postgres: str, pg_schema: str
+) -> None:
     await rows.put("r_1", b"x", 60.0)
     async with await connect(PostgresOptions(dsn=postgres)) as connection:
         await connection.execute(f'DROP TABLE "{pg_schema}".run_credentials')
@@ -116,7 +123,7 @@ async def test_a_table_that_somebody_drops_is_made_again(rows: PostgresRows, pos
 
 
 @pytest.mark.integration
-async def test_postgres_forgets_what_is_over_its_time(rows: PostgresRows) -> None:
+async def test_postgres_forgets_what_is_over_its_time(rows: PostgresCredentialRows) -> None:
     await rows.put("r_over", b"x", 0.0)
     await rows.put("r_live", b"x", 60.0)
     assert await rows.get("r_over") is None
@@ -126,7 +133,7 @@ async def test_postgres_forgets_what_is_over_its_time(rows: PostgresRows) -> Non
 
 @pytest.mark.integration
 async def test_processes_that_write_first_at_once_do_not_hinder_each_other(postgres: str, pg_schema: str) -> None:
-    several = [PostgresRows(PostgresOptions(dsn=postgres), schema=pg_schema) for _ in range(4)]
+    several = [PostgresCredentialRows(PostgresOptions(dsn=postgres), schema=pg_schema) for _ in range(4)]
     await asyncio.gather(*(made.put(f"r_{n}", b"x", 60.0) for n, made in enumerate(several)))
     assert [await several[0].get(f"r_{n}") for n in range(4)] == [b"x"] * 4
     for made in several:
@@ -135,7 +142,7 @@ async def test_processes_that_write_first_at_once_do_not_hinder_each_other(postg
 
 @pytest.mark.integration
 async def test_a_server_that_is_away_is_said() -> None:
-    made = PostgresRows(PostgresOptions(dsn="postgresql://someone@127.0.0.1:1/nowhere"))
+    made = PostgresCredentialRows(PostgresOptions(dsn="postgresql://someone@127.0.0.1:1/nowhere"))
     with pytest.raises((Transient, Permanent)):
         await made.get("r_1")
     await made.close()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.protocols import ChildrenWanted, EffectClass, ToolResult
+from loomlog.connectors.protocols import ChildrenPlan, EffectClass, ToolResult
 from loomlog.connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, SPAWNS_MAX, Agent
 from loomlog.schemas.generated.values import Spawn
 from loomlog.services.core.run import limits
@@ -15,10 +15,10 @@ ONE = {"name": "helper", "prompt": "go"}
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (ONE, ChildrenWanted(op="spawn", spawns=(Spawn(agent="helper", prompt="go"),))),
+        (ONE, ChildrenPlan(op="spawn", spawns=(Spawn(agent="helper", prompt="go"),))),
         (
             {"op": "parallel_spawn", "spawns": [ONE, {**ONE, "def_id": "d1", "compaction": {"keep_last_n": 2}}]},
-            ChildrenWanted(
+            ChildrenPlan(
                 op="parallel_spawn",
                 spawns=(
                     Spawn(agent="helper", prompt="go"),
@@ -28,7 +28,7 @@ ONE = {"name": "helper", "prompt": "go"}
         ),
         (
             {"op": "open", **ONE},
-            ChildrenWanted(
+            ChildrenPlan(
                 op="open",
                 spawns=(Spawn(agent="helper", prompt="go"),),
                 idle_ttl_s=IDLE_TTL_S,
@@ -37,14 +37,14 @@ ONE = {"name": "helper", "prompt": "go"}
         ),
         (
             {"op": "send", "child_run_id": "r_x", "prompt": "more", "timeout_ms": 5},
-            ChildrenWanted(op="send", child_run_id="r_x", prompt="more", timeout_ms=5),
+            ChildrenPlan(op="send", child_run_id="r_x", prompt="more", timeout_ms=5),
         ),
-        ({"op": "poll", "child_run_id": "r_x"}, ChildrenWanted(op="poll", child_run_id="r_x")),
-        ({"op": "cancel", "child_run_id": "r_x"}, ChildrenWanted(op="cancel", child_run_id="r_x")),
-        ({"op": "close", "child_run_id": "r_x"}, ChildrenWanted(op="close", child_run_id="r_x")),
+        ({"op": "poll", "child_run_id": "r_x"}, ChildrenPlan(op="poll", child_run_id="r_x")),
+        ({"op": "cancel", "child_run_id": "r_x"}, ChildrenPlan(op="cancel", child_run_id="r_x")),
+        ({"op": "close", "child_run_id": "r_x"}, ChildrenPlan(op="close", child_run_id="r_x")),
     ],
 )
-def test_what_a_call_wants(arguments: dict[str, Any], wanted: ChildrenWanted) -> None:
+def test_what_a_call_wants(arguments: dict[str, Any], wanted: ChildrenPlan) -> None:
     assert Agent().plan(arguments) == wanted
 
 
@@ -82,8 +82,8 @@ def test_reading_a_call_has_no_effect_and_the_bounds_are_those_of_the_core() -> 
 
 def test_the_operator_says_how_many_residents_there_are_and_how_long_they_idle() -> None:
     found = Agent(residents_max=2, idle_ttl_s=7).plan({"op": "open", **ONE})
-    assert isinstance(found, ChildrenWanted)
+    assert isinstance(found, ChildrenPlan)
     assert (found.residents_max, found.idle_ttl_s) == (2, 7)
     found = Agent(idle_ttl_s=7).plan({"op": "open", **ONE, "idle_ttl_seconds": 9})
-    assert isinstance(found, ChildrenWanted)
+    assert isinstance(found, ChildrenPlan)
     assert found.idle_ttl_s == 9

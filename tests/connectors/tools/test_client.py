@@ -11,13 +11,13 @@ import pytest
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import (
-    CannotTell,
-    DidNotHappen,
     EffectClass,
-    Outgoing,
+    NoEffect,
+    ProducerRecord,
     Reconciler,
     ToolContext,
     ToolResult,
+    UnknownEffect,
 )
 from loomlog.connectors.tools.client import ClientTool
 from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, SLACK_S
@@ -74,7 +74,7 @@ class Scene:
         result = RemoteToolResult(idempotency_key=key, request_id=key, run_id="r_one", tenant="acme", text=text)
         value = CODEC.encode(replace(result, **changes))
         where = partition_of(key.encode(), 2)
-        self.log.put(RESULTS_TOPIC, where, [Outgoing(key=key.encode(), value=value)])
+        self.log.put(RESULTS_TOPIC, where, [ProducerRecord(key=key.encode(), value=value)])
 
     async def until_sent(self, count: int = 1) -> None:
         await until(lambda: len(self.requests()) == count)
@@ -219,17 +219,17 @@ async def test_the_next_owner_may_call_again_when_the_call_was_not_handed_out() 
     await lost(here)
     here.answers("it left", outcome="not_begun", is_error=True)
     async with here.process() as tool:
-        assert await tool.reconcile({}, context()) == DidNotHappen(reason="it left")
+        assert await tool.reconcile({}, context()) == NoEffect(reason="it left")
 
 
 async def test_the_next_owner_may_not_when_nobody_knows() -> None:
     here = Scene()
     async with here.process() as tool:
-        assert isinstance(await tool.reconcile({}, context()), CannotTell), "no request was sent, yet"
+        assert isinstance(await tool.reconcile({}, context()), UnknownEffect), "no request was sent, yet"
     await lost(here)
     here.answers("it left in the middle", outcome="unknown", is_error=True)
     async with here.process() as tool:
-        assert await tool.reconcile({}, context()) == CannotTell(reason="it left in the middle")
+        assert await tool.reconcile({}, context()) == UnknownEffect(reason="it left in the middle")
 
 
 @pytest.mark.parametrize("connection_id", ["", "h.2"])
@@ -240,7 +240,7 @@ async def test_the_next_owner_notices_too_that_the_connection_of_the_call_is_gon
     here.is_there = False
     async with here.process(connection_id=connection_id) as tool, asyncio.timeout(WAIT_S):
         found = await tool.reconcile({}, context())
-    assert found == CannotTell(reason="the process that held the client's connection is gone")
+    assert found == UnknownEffect(reason="the process that held the client's connection is gone")
 
 
 async def test_the_next_owner_waits_for_the_rest_of_the_calls_time_only() -> None:
@@ -248,7 +248,7 @@ async def test_the_next_owner_waits_for_the_rest_of_the_calls_time_only() -> Non
     await lost(here)
     here.now += 30_000 + int(SLACK_S * 1000)
     async with here.process() as tool, asyncio.timeout(WAIT_S):
-        assert await tool.reconcile({}, context()) == CannotTell(reason="no answer came in time")
+        assert await tool.reconcile({}, context()) == UnknownEffect(reason="no answer came in time")
 
 
 async def test_it_is_unsafe_and_can_be_asked() -> None:

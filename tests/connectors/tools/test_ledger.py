@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import DidNotHappen, EffectClass
+from loomlog.connectors.protocols import EffectClass, NoEffect
 from loomlog.connectors.tools.ledger import Ledger, ReconcilingLedger
 from loomlog.connectors.tools.threads import Threads
 from tests.connectors.tools.given import context
@@ -75,9 +75,9 @@ def test_the_effect_class_is_the_operators_choice(tmp_path: Path) -> None:
 
 async def test_a_ledger_that_is_asked_knows_the_lines_of_this_call_alone(tmp_path: Path) -> None:
     tool = ReconcilingLedger(Threads(), path=str(tmp_path / "ledger"), effect=EffectClass.UNSAFE)
-    assert isinstance(await tool.reconcile({}, context()), DidNotHappen)
+    assert isinstance(await tool.reconcile({}, context()), NoEffect)
     await tool.call({}, context(idempotency_key="key-10"))
-    assert isinstance(await tool.reconcile({}, context()), DidNotHappen)
+    assert isinstance(await tool.reconcile({}, context()), NoEffect)
     called = await tool.call({}, context())
     assert await tool.reconcile({}, context()) == called
 

@@ -11,7 +11,7 @@ import pytest
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import CannotTell, EffectClass, Outgoing, Reconciler, ToolContext, ToolResult
+from loomlog.connectors.protocols import EffectClass, ProducerRecord, Reconciler, ToolContext, ToolResult, UnknownEffect
 from loomlog.connectors.tools import remote_calls
 from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, SLACK_S, RemoteTool
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
@@ -69,7 +69,7 @@ class Scene:
         result = RemoteToolResult(idempotency_key=KEY, request_id=f"{KEY}:1", run_id="r_one", tenant="acme", text=text)
         value = CODEC.encode(replace(result, **changes)) if raw is None else raw
         where = partition_of(key.encode(), PARTITIONS)
-        self.log.put(RESULTS_TOPIC, where, [Outgoing(key=key.encode(), value=value)])
+        self.log.put(RESULTS_TOPIC, where, [ProducerRecord(key=key.encode(), value=value)])
 
     async def until_sent(self, count: int = 1) -> None:
         await until(lambda: len(self.requests()) == count)
@@ -197,7 +197,7 @@ async def test_nobody_can_tell_of_a_request_that_was_not_answered_in_its_time() 
     scene.pass_ms(int((TIMEOUT_S + SLACK_S) * 1000))
     async with scene.process() as tool, asyncio.timeout(5):
         found = await tool.reconcile({"q": "x"}, context())
-        assert found == CannotTell(reason="the time of the call is over, and no result has come")
+        assert found == UnknownEffect(reason="the time of the call is over, and no result has come")
         scene.answers("late")
         await until(lambda: bool(tool._calls._kept))
         assert await tool.reconcile({"q": "x"}, context()) == ToolResult(text="late")
@@ -212,14 +212,14 @@ async def test_it_is_asked_until_a_little_after_the_time_of_the_request(monkeypa
         await dies_after(tool, scene.until_sent())
     scene.pass_ms(10_000)
     async with scene.process() as tool:
-        assert isinstance(await tool.reconcile({"q": "x"}, context()), CannotTell)
+        assert isinstance(await tool.reconcile({"q": "x"}, context()), UnknownEffect)
     assert slept == [TIMEOUT_S - 10 + SLACK_S]
 
 
 async def test_nobody_can_tell_of_a_request_that_is_not_in_the_log() -> None:
     scene = Scene()
     async with scene.process() as tool:
-        assert isinstance(await tool.reconcile({}, context()), CannotTell)
+        assert isinstance(await tool.reconcile({}, context()), UnknownEffect)
     assert scene.requests() == []
 
 
@@ -239,7 +239,7 @@ async def test_results_of_others_are_left_alone() -> None:
         task = asyncio.create_task(tool.call({}, context()))
         await scene.until_sent()
         scene.answers("not this", key="r_two:1.0", idempotency_key="r_two:1.0")
-        scene.log.put(RESULTS_TOPIC, partition_of(b"r_two:1.0", PARTITIONS), [Outgoing(key=b"", value=b"?")])
+        scene.log.put(RESULTS_TOPIC, partition_of(b"r_two:1.0", PARTITIONS), [ProducerRecord(key=b"", value=b"?")])
         await until(lambda: bool(scene.unreadable))  # so what lies before it has been read
         assert not task.done()
         scene.answers("this")
@@ -264,7 +264,7 @@ async def test_a_result_that_makes_no_sense_is_an_error_and_kept_for_people(wron
 async def test_a_result_without_a_key_is_kept_for_people() -> None:
     scene = Scene()
     async with scene.process():
-        scene.log.put(RESULTS_TOPIC, 0, [Outgoing(key=None, value=b"x")])
+        scene.log.put(RESULTS_TOPIC, 0, [ProducerRecord(key=None, value=b"x")])
         await until(lambda: len(scene.unreadable) == 1)
 
 

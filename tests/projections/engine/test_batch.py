@@ -1,5 +1,5 @@
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.projections.engine.batch import Cursor, PositionedEvent, UnreadableEvent, read_records
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun
@@ -11,7 +11,7 @@ START = {0: Cursor(partition=0, next_offset=0, term=-1, epoch=7)}
 
 def polled(values):
     log = MemoryLog({TOPIC: 1})
-    log.put(TOPIC, 0, [Outgoing(key=b"k", value=value) for value in values])
+    log.put(TOPIC, 0, [ProducerRecord(key=b"k", value=value) for value in values])
     return {0: log.records[TOPIC, 0]}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from loomlog.connectors.storage.blobs import reference
+from loomlog.connectors.storage.blobs import blob_ref
 from loomlog.schemas.generated.run_commands import ImportRun
 from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.services.application import limits
@@ -172,7 +172,7 @@ async def test_payloads_come_along(two: tuple[Served, Served]) -> None:
     there.world.happen(run, said, requested(1), replied(1, "ok"), completed())
     await taken_in(here, await exported(there, run))
     assert await here.world.blobs.get(ref) == b"long " * 200_000
-    assert ref == reference(b"long " * 200_000, "text/plain")
+    assert ref == blob_ref(b"long " * 200_000, "text/plain")
 
 
 async def test_it_belongs_to_the_tenant_of_the_caller(two: tuple[Served, Served]) -> None:

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.projections.engine.cursors import CursorRow
 from loomlog.projections.run_queries import ActiveRuns
 from loomlog.schemas.codec import local_codec
@@ -251,7 +251,7 @@ async def test_a_probe_is_made_by_a_runtime_and_answers_with_the_matrix(here: Se
             found = ProviderProbed(
                 provider=name, reachable=True, models=("m",), request_id=board.matrix.requested[-1], at_ms=5
             )
-            here.world.log.put(board.topic, 0, [Outgoing(key=None, value=local_codec().encode(found))])
+            here.world.log.put(board.topic, 0, [ProducerRecord(key=None, value=local_codec().encode(found))])
     answer = await probing
     assert answer.status_code == 200, answer.text
     assert answer.json()["providers"]["mock"]["models"]["m"]["listed"] is True

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Incoming
+from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.engine.cursors import Position
@@ -70,7 +70,7 @@ class Installation:
     def project(self) -> None:
         """Brings the read models up to the end of the log."""
         for partition, done in self._projected.items():
-            records: Sequence[Incoming] = self.log.records[TOPICS.events, partition][done:]
+            records: Sequence[ConsumerRecord] = self.log.records[TOPICS.events, partition][done:]
             if records:
                 self.twin.apply(records)
                 self._projected[partition] += len(records)

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.storage.postgres import PostgresOptions, connect
 from loomlog.projections.engine.builds import Builds
@@ -49,7 +49,7 @@ class Owner:
         await self.commands.start()
         for partition in range(PARTITIONS):
             envelope = Envelope(term=-1, seq=0, aggregate="", tenant="", at_ms=1, prev=bytes(16))
-            claim = Outgoing(key=b"claim", value=local_codec().encode_event(envelope, Claim(owner="tests")))
+            claim = ProducerRecord(key=b"claim", value=local_codec().encode_event(envelope, Claim(owner="tests")))
             self.terms[partition] = await self.appender.append(self.topics.events, partition, [claim])
 
     async def work(self) -> None:
@@ -71,7 +71,7 @@ class Owner:
         requested = ModelCallRequested(turn=1, attempt=1, provider="mock", model="m")
         await self._append(partition, command, 1, bytes(16), [started, requested])
         delta = ModelDelta(term=self.terms[partition], run_id=command.run_id, turn=1, attempt=1, start=0, text="hel")
-        preview = Outgoing(key=b"k", value=local_codec().encode(delta))
+        preview = ProducerRecord(key=b"k", value=local_codec().encode(delta))
         await self.appender.append(self.topics.previews, partition, [preview])
         replied = ModelReplied(
             turn=1, attempt=1, text="hello", stop_reason="end_turn", usage=Usage(), provider="mock", model="m",
@@ -89,7 +89,7 @@ class Owner:
             )  # fmt: skip
             value = local_codec().encode_event(envelope, event)
             prev = self.tail = digest(value)
-            records.append(Outgoing(key=command.run_id[2:].encode(), value=value))
+            records.append(ProducerRecord(key=command.run_id[2:].encode(), value=value))
         await self.appender.append(self.topics.events, partition, records)
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -31,7 +31,7 @@ class StuckLog(MemoryLog):
         self.go = asyncio.Event()
         self.asked: list[int] = []
 
-    async def append(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+    async def append(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
         self.asked.append(partition)
         await self.go.wait()
         return await super().append(topic, partition, records)
@@ -92,7 +92,7 @@ async def test_what_came_while_the_wire_was_busy_goes_in_one_batch() -> None:
 
 async def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> None:
     class OneStuck(StuckLog):
-        async def append(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+        async def append(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
             if partition == 0:
                 return await super().append(topic, partition, records)
             return await MemoryLog.append(self, topic, partition, records)
@@ -202,7 +202,7 @@ async def test_large_commands_are_spread_over_batches() -> None:
 
 async def test_an_append_that_breaks_in_a_way_nobody_knows_ends_the_publisher() -> None:
     class Buggy(MemoryLog):
-        async def append(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+        async def append(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
             raise RuntimeError("a bug")
 
     publisher = Publisher(Buggy({TOPIC: 1}), local_codec(), topic=TOPIC, wait_s=0.2)

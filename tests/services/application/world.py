@@ -20,10 +20,10 @@ from functools import partial
 from typing import Any
 
 from loomlog.connectors.configuration.principals import Principal, TokenTable
-from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, name_of
+from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, key_encryption_key_id
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Incoming, Outgoing
+from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.projections.audit import AuditRow
 from loomlog.projections.engine.cursors import CursorRow, Position
@@ -215,7 +215,7 @@ class World:
 
     def keys_of_a_process(self) -> SubjectKeys:
         """What another process knows of the keys of subjects: nothing yet."""
-        given = KeyEncryptionKeys(current=name_of(KEK), keys={name_of(KEK): KEK})
+        given = KeyEncryptionKeys(current=key_encryption_key_id(KEK), keys={key_encryption_key_id(KEK): KEK})
         return SubjectKeys(self.codec, self.log, self.log, given, topic=TOPICS.subjects, clock_ms=lambda: NOW_MS)
 
     # --- the owner ---------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class World:
         """A new term begins in the partition."""
         envelope = Envelope(term=self.terms.get(partition, -1), seq=0, aggregate="", tenant="", at_ms=0, prev=bytes(16))
         value = self.codec.encode_event(envelope, Claim(owner="tests"))
-        self.terms[partition] = self.log.put(TOPICS.events, partition, [Outgoing(key=b"claim", value=value)])
+        self.terms[partition] = self.log.put(TOPICS.events, partition, [ProducerRecord(key=b"claim", value=value)])
         return self.terms[partition]
 
     def happen(
@@ -247,7 +247,7 @@ class World:
             )
             value = self.codec.encode_event(envelope, event)
             tail = digest(value)
-            records.append(Outgoing(key=partition_key(run_id).encode(), value=value))
+            records.append(ProducerRecord(key=partition_key(run_id).encode(), value=value))
             if not is_stale:
                 self.states[run_id] = evolve(self.states.get(run_id, Absent(run_id=run_id)), event, NOW_MS)
         if not is_stale:
@@ -260,7 +260,7 @@ class World:
             term=self.terms[partition], seq=1, aggregate="r_x", tenant="default", at_ms=NOW_MS, prev=bytes(16)
         )
         return self.log.put(
-            TOPICS.events, partition, [Outgoing(key=b"k", value=self.codec.encode_event(envelope, event))]
+            TOPICS.events, partition, [ProducerRecord(key=b"k", value=self.codec.encode_event(envelope, event))]
         )
 
     def preview(self, run_id: str, text: str, *, start: int, turn: int = 1, attempt: int = 1, **more: Any) -> None:
@@ -269,7 +269,7 @@ class World:
         delta = ModelDelta(
             **{"term": self.terms[partition], **more}, run_id=run_id, turn=turn, attempt=attempt, start=start, text=text
         )
-        self.log.put(TOPICS.previews, partition, [Outgoing(key=b"k", value=self.codec.encode(delta))])
+        self.log.put(TOPICS.previews, partition, [ProducerRecord(key=b"k", value=self.codec.encode(delta))])
 
     def lose_a_call(self, run_id: str) -> None:
         """The silent run asked for one call, which was lost; somebody has to say what became of it."""
@@ -287,7 +287,7 @@ class World:
             run_id,
             tool_calls=asks,
             effect_classes=("pure",) * len(asks),
-            wishes=tuple(parse_request(at, call.input) for at, call in enumerate(asks)),
+            interruption_requests=tuple(parse_request(at, call.input) for at, call in enumerate(asks)),
         )
         return [interrupt_id_for(run_id, turn, at) for at in range(len(asks))]
 
@@ -488,7 +488,7 @@ class World:
     def project(self) -> None:
         """Brings the read models up to the end of the log."""
         for partition in range(PARTITIONS):
-            records: Sequence[Incoming] = self.log.records[TOPICS.events, partition][self._projected[partition] :]
+            records: Sequence[ConsumerRecord] = self.log.records[TOPICS.events, partition][self._projected[partition] :]
             if records:
                 self.twin.apply(records)
                 self._projected[partition] += len(records)

@@ -9,7 +9,7 @@ from loomlog.connectors.crypto.signatures import SigningKey, generate_key
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryTail
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.services.auditor.loop import Auditor
 from loomlog.services.auditor.settings import CHECKPOINTS_TOPIC, EVENTS_TOPIC, AuditorSettings
@@ -70,7 +70,7 @@ def grow(log: MemoryLog, source: Log, *, partition: int = 0) -> None:
     there = len(log.records[EVENTS_TOPIC, partition])
     for record in source.records[there:]:
         log.clock_ms = record.timestamp
-        log.put(EVENTS_TOPIC, partition, [Outgoing(key=record.key, value=record.value, headers=record.headers)])
+        log.put(EVENTS_TOPIC, partition, [ProducerRecord(key=record.key, value=record.value, headers=record.headers)])
 
 
 @asynccontextmanager

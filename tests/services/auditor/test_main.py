@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 
 from loomlog.connectors.crypto.signatures import SigningKey, generate_key
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
-from loomlog.connectors.protocols import LogRecord, Outgoing
+from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.redpanda.apply import apply
 from loomlog.redpanda.topics import Topic
 from loomlog.schemas.codec import local_codec
@@ -127,7 +127,7 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
         nonlocal there
         for run_id in runs:
             written.add(run_id, *a3x2(run_id))
-        new = [Outgoing(key=r.key, value=r.value, headers=r.headers) for r in written.records[there:]]
+        new = [ProducerRecord(key=r.key, value=r.value, headers=r.headers) for r in written.records[there:]]
         assert await appender.append(task.topic, partition, new) == there
         there += len(new)
 

@@ -14,7 +14,7 @@ from loomlog.services.insights.main import run_process
 from loomlog.services.insights.settings import insights_settings
 
 if __name__ == "__main__":
-    logs.begin()
+    logs.configure_logging()
     given = json.loads(sys.argv[1])
     settings = Settings(
         kafka=given.pop("bootstrap"),

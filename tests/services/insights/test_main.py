@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from loomlog.connectors.configuration import Settings
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.redpanda.apply import apply
 from loomlog.redpanda.topics import load_topics
 from loomlog.schemas.codec import local_codec
@@ -212,7 +212,7 @@ async def test_tallies_become_windows_and_what_cannot_be_read_becomes_dead_lette
 async def test_with_a_registry_tallies_and_dead_letters_have_its_ids(
     topics: Topics, registry: FakeRegistry, tmp_path: Path
 ) -> None:
-    topics.codec = await codec_for(Settings(schema_registry=registry.url))
+    topics.codec = await load_codec(Settings(schema_registry=registry.url))
     async with running(topics, tmp_path, schema_registry=registry.url) as process:
         await topics.produce(*runs_now(1), b"garbage")
         await process.until(lambda report: report["records"]["counted"] == 1)

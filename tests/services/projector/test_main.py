@@ -134,7 +134,7 @@ def test_an_unknown_word_is_answered_with_the_usage(capsys):
 def test_missing_settings_end_it_with_one_and_are_named(monkeypatch, caplog):
     monkeypatch.setattr("os.environ", {"LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_LOG_LEVEL": "warning"})
     levels: list[str] = []
-    monkeypatch.setattr(logs, "begin", lambda level="info": levels.append(level))
+    monkeypatch.setattr(logs, "configure_logging", lambda level="info": levels.append(level))
     assert main([]) == 1
     assert "LOOMLOG_POSTGRES is not set" in caplog.text
     assert levels == ["info", "warning"], "as every process of ours logs, at the level that was asked for"

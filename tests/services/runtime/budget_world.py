@@ -10,7 +10,7 @@ from typing import Any
 from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryTail
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.models.pricing import Price
-from loomlog.connectors.protocols import LogRecord, Outgoing
+from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.budget_commands import SetLimit
 from loomlog.schemas.generated.budget_events import LimitSet
@@ -169,7 +169,7 @@ class BudgetWorld:
         self.log.put(
             TOPICS.commands,
             partition_of(key, self.partitions),
-            [Outgoing(key=key, value=local_codec().encode(command))],
+            [ProducerRecord(key=key, value=local_codec().encode(command))],
         )
 
     # --- what is in the log ------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import (
     Capabilities,
+    ConsumerRecord,
     EffectClass,
-    Incoming,
     ModelItem,
     ModelRequest,
     Reply,
@@ -96,13 +96,13 @@ class DeskAtWork:
             events_topic=EVENTS,
         )
 
-    def record(self, command: Command, key: bytes | None = None, headers: Any = ()) -> Incoming:
+    def record(self, command: Command, key: bytes | None = None, headers: Any = ()) -> ConsumerRecord:
         """The command as it lies in its topic."""
         run_id = command.run_id or "r_unnamed"
         raw = partition_key(run_id).encode() if key is None else key
         self.offsets += 1
         number = partition_of(raw, PARTITIONS)
-        return Incoming(TOPICS.commands, number, self.offsets, self.now, raw, CODEC.encode(command), headers)
+        return ConsumerRecord(TOPICS.commands, number, self.offsets, self.now, raw, CODEC.encode(command), headers)
 
     def prepare(self, command: Command, key: bytes | None = None, headers: Any = ()) -> Any:
         """What the desk makes of it: Prepared, or something to be awaited."""

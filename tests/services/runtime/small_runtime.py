@@ -16,7 +16,7 @@ from loomlog.connectors.protocols import (
     Model,
     ModelItem,
     ModelRequest,
-    Outgoing,
+    ProducerRecord,
     Reply,
     TextDelta,
     Tool,
@@ -302,7 +302,7 @@ class Stage:
     def send(self, command: Any, *headers: tuple[str, bytes]) -> None:
         value = local_codec().encode(command)
         key = partition_key(command.run_id).encode()
-        self.log.put(TOPICS.commands, 0, [Outgoing(key=key, value=value, headers=headers)])
+        self.log.put(TOPICS.commands, 0, [ProducerRecord(key=key, value=value, headers=headers)])
 
     def start(self, *headers: tuple[str, bytes], agent: str = AGENT.name, run_id: str = RUN, **more: Any) -> None:
         envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import Outgoing, Reply
+from loomlog.connectors.protocols import ProducerRecord, Reply
 from loomlog.schemas.codec import local_codec, read_envelope
 from loomlog.schemas.generated.budget_commands import ReserveBudget
 from loomlog.schemas.generated.budget_events import BudgetMonthBegan, BudgetReserved
@@ -227,7 +227,7 @@ async def test_bytes_that_are_no_event_are_left_out_of_the_books(value: bytes | 
     one_turn(world)
     async with world.owner_of_the_books("first"), world.runtime("a") as (_, books):
         await world.limit(books, hard_micros=10_000)
-        world.log.put(BUDGETS.events, 0, [Outgoing(key=b"k", value=value)])
+        world.log.put(BUDGETS.events, 0, [ProducerRecord(key=b"k", value=value)])
         world.start("r_one")
         await until(lambda: world.ends()["RunCompleted"] == 1)
         async with world.owner_of_the_books("second"), world.reader_of_the_books("late") as late:
@@ -245,7 +245,7 @@ async def test_an_event_that_cannot_follow_ends_the_books_and_no_process() -> No
         last = world.log.records[BUDGETS.events, 0][-1]
         envelope, _ = read_envelope(last.value or b"")
         forged = local_codec().encode_event(replace(envelope, seq=envelope.seq + 7), BudgetMonthBegan(month="2026-01"))
-        world.log.put(BUDGETS.events, 0, [Outgoing(key=b"k", value=forged)])
+        world.log.put(BUDGETS.events, 0, [ProducerRecord(key=b"k", value=forged)])
         offset = len(world.log.records[BUDGETS.events, 0]) - 1
         await until(lambda: bool(books.board.broken))
         with pytest.raises(Transient, match=f"{BUDGETS.events} offset {offset}"):
@@ -269,7 +269,7 @@ async def test_books_whose_records_were_put_aside_begin_anew_with_the_next_owner
         last = world.log.records[BUDGETS.events, 0][-1]
         envelope, _ = read_envelope(last.value or b"")
         forged = local_codec().encode_event(replace(envelope, seq=envelope.seq + 7), BudgetMonthBegan(month="2026-01"))
-        world.log.put(BUDGETS.events, 0, [Outgoing(key=b"k", value=forged)])
+        world.log.put(BUDGETS.events, 0, [ProducerRecord(key=b"k", value=forged)])
         await until(lambda: bool(books.board.broken))
     world.start("r_waits", books_offset=len(world.log.records[BUDGETS.events, 0]))  # its sender knew of the limit
     for topic in (BUDGETS.events, BUDGETS.commands):

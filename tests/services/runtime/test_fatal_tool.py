@@ -8,7 +8,7 @@ import pytest
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import RunCompleted, RunQuarantined, ToolCallRequested
@@ -27,7 +27,7 @@ from pathlib import Path
 import uvloop
 from loomlog.connectors.configuration import load
 from loomlog.connectors.models.mock import model
-from loomlog.connectors.models.mock.script import ScriptTurn, WantedCall
+from loomlog.connectors.models.mock.script import ScriptTurn, ScriptedCall
 from loomlog.connectors.protocols import EffectClass
 from loomlog.connectors.tools.bench import Bench
 from loomlog.services.core.run import limits
@@ -41,7 +41,7 @@ async def call(self, arguments, context):
 
 Bench.call = call
 Bench.effect_class = lambda self, arguments: EffectClass.UNSAFE
-model.SCRIPTS["mock-fatal"] = lambda request: ScriptTurn(calls=(WantedCall(name="Bench", input="{}"),))
+model.SCRIPTS["mock-fatal"] = lambda request: ScriptTurn(calls=(ScriptedCall(name="Bench", input="{}"),))
 limits.LOSSES_MAX = losses_max
 for name, value in names_under(prefix).items():
     setattr(topics, name, value)
@@ -81,7 +81,7 @@ async def test_a_tool_that_ends_its_process_parks_its_run_and_the_process_stays(
         """Put a StartRun into the log; its partition."""
         record = start_run_record(agent=agent, prompt="hello", codec=CODEC)
         partition = partition_of(record.key, partitions)
-        command = Outgoing(key=record.key, value=record.value, headers=record.headers)
+        command = ProducerRecord(key=record.key, value=record.value, headers=record.headers)
         await appender.append(topics.commands, partition, [command])
         return partition
 

@@ -11,8 +11,8 @@ import pytest
 from loomlog.connectors.configuration import Loaded, load
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.kafka.schema_registry import codec_for
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.kafka.schema_registry import load_codec
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.generated.run_events import ModelReplied, RunCompleted, RunStarted
 from loomlog.schemas.producer import start_run_record
@@ -75,7 +75,7 @@ async def test_a_run_goes_through_with_registry_ids_traces_and_metrics(
         }
         loaded = load(environ, working_directory=tmp_path)
         process = asyncio.create_task(main.run(loaded))
-        codec = await codec_for(loaded.settings)
+        codec = await load_codec(loaded.settings)
         options = KafkaOptions(bootstrap=kafka)
         appender, ranges = KafkaAppender(options), KafkaRanges(options)
         await appender.start()
@@ -84,7 +84,7 @@ async def test_a_run_goes_through_with_registry_ids_traces_and_metrics(
             record = start_run_record(agent="helper", prompt="hello", codec=codec)
             partitions = await appender.partitions(topics.commands)
             partition = partition_of(record.key, partitions)
-            command = Outgoing(key=record.key, value=record.value, headers=record.headers)
+            command = ProducerRecord(key=record.key, value=record.value, headers=record.headers)
             await appender.append(topics.commands, partition, [command])
             reader, events = TermReader(codec=codec), []
             while not any(isinstance(event, RunCompleted) for event in events):

@@ -16,7 +16,7 @@ import pytest
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_events import Claim
@@ -117,7 +117,7 @@ async def load(appender: KafkaAppender, topic: str) -> None:
     """Starts runs until cancelled."""
     while True:
         record = start_run_record(agent="helper", prompt="go")
-        command = Outgoing(key=record.key, value=record.value, headers=record.headers)
+        command = ProducerRecord(key=record.key, value=record.value, headers=record.headers)
         await appender.append(topic, partition_of(record.key, PARTITIONS), [command])
         await asyncio.sleep(IN_FLIGHT_EVERY_S)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Incoming, Outgoing
+from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import Envelope
@@ -85,9 +85,9 @@ def flushed(owned: Partition, log: MemoryLog) -> int:
     return batches
 
 
-def claim_record(owner: str = "o", term: int = -1) -> Outgoing:
+def claim_record(owner: str = "o", term: int = -1) -> ProducerRecord:
     envelope = Envelope(term=term, seq=0, aggregate="", tenant="", at_ms=0, prev=NO_DIGEST)
-    return Outgoing(key=b"claim", value=CODEC.encode_event(envelope, Claim(owner=owner)))
+    return ProducerRecord(key=b"claim", value=CODEC.encode_event(envelope, Claim(owner=owner)))
 
 
 def claimed(log: MemoryLog) -> Partition:
@@ -98,6 +98,6 @@ def claimed(log: MemoryLog) -> Partition:
 def replaced(log: MemoryLog, offset: int, value: bytes | None) -> None:
     """Damage the log: other bytes at an offset."""
     old = log.records[EVENTS, 0][offset]
-    log.records[EVENTS, 0][offset] = Incoming(
+    log.records[EVENTS, 0][offset] = ConsumerRecord(
         old.topic, old.partition, old.offset, old.timestamp, old.key, value, old.headers
     )

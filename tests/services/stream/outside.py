@@ -6,7 +6,7 @@ from random import Random
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import Undecodable
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.schemas.reader import TermReader
@@ -34,7 +34,7 @@ class Wire:
         self._log = log
         self._random = random
 
-    async def append(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+    async def append(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
         if self.fails is not None:
             raise self.fails
         for _ in range(self._random.randint(0, self.delay)):

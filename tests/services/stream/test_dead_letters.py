@@ -7,7 +7,7 @@ import pytest_asyncio
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Incoming, Outgoing
+from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.schemas.generated.stream_records import DeadLetter, Header
 from loomlog.services.stream.dead_letters import MAX_ERROR_CHARACTERS, MAX_ORIGINAL_BYTES, DeadLetters
 from tests.services.core.run.given import NOW
@@ -18,8 +18,8 @@ TOPIC = "loom.dead-letter"
 
 def record(
     value: bytes | None = b"value", *, key: bytes | None = b"key", headers: Any = (), offset: int = 7
-) -> Incoming:
-    return Incoming("loom.run.commands", 2, offset, 99, key, value, headers)
+) -> ConsumerRecord:
+    return ConsumerRecord("loom.run.commands", 2, offset, 99, key, value, headers)
 
 
 class Log(MemoryLog):
@@ -134,5 +134,5 @@ def test_a_letter_of_the_largest_record_fits_an_append() -> None:
         kind="refused",
         error="\u20ac" * 99_999,
     )
-    outgoing: Outgoing = letters._queue.get_nowait()[0]
+    outgoing: ProducerRecord = letters._queue.get_nowait()[0]
     assert len(outgoing.value or b"") < MAX_BATCH_BYTES

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.run_events import RunFailed, RunStarted
 from tests.services.stream.judge import dead_letters, every_start_has_its_run
 from tests.services.stream.outside import TOPICS
@@ -80,12 +80,12 @@ class Chaos:
         self.garbage += 1
         value = self.random.choice([b"garbage", None, b"\0\0\0\0\1\xff\xff", b"\0\0\0\xff\0"])
         partition = self.random.randrange(PARTITIONS)
-        self.world.log.put(TOPICS.commands, partition, [Outgoing(key=b"k", value=value)])
+        self.world.log.put(TOPICS.commands, partition, [ProducerRecord(key=b"k", value=value)])
 
     async def _foreign(self) -> None:
         """Somebody who must not writes into the events topic; it is no event of anybody."""
         value = self.random.choice([b"garbage", None, b""])
-        self.world.log.put(TOPICS.events, self.random.randrange(PARTITIONS), [Outgoing(key=b"k", value=value)])
+        self.world.log.put(TOPICS.events, self.random.randrange(PARTITIONS), [ProducerRecord(key=b"k", value=value)])
 
     async def _die(self) -> None:
         await self.random.choice(self.alive).kill()

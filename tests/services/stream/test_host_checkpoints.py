@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from loomlog.connectors.errors import UnknownOutcome
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted
 from loomlog.services.stream.partition import fold as fold_module
 from loomlog.services.stream.partition.partition import Partition
@@ -251,7 +251,7 @@ async def test_a_command_dropped_because_of_an_end_is_read_again_when_the_end_is
     lands = asyncio.Semaphore(0)
     append = first.wire.append
 
-    async def one_by_one(topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+    async def one_by_one(topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
         if topic == TOPICS.events:
             await lands.acquire()
         return await append(topic, partition, records)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.errors import Transient, UnknownOutcome
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.run_events import InputReceived, ModelCallFailed, RunCompleted, ToolReturned
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.stream import flusher as flusher_module
@@ -249,7 +249,7 @@ async def test_a_gap_that_cannot_be_read_is_an_unknown_outcome_and_no_crash(worl
     world = world_of(turns=1)
     hosted = world.host()
     await world.until(hosted.partition)
-    world.log.put(TOPICS.events, 0, [Outgoing(key=None, value=b"somebody else's")])
+    world.log.put(TOPICS.events, 0, [ProducerRecord(key=None, value=b"somebody else's")])
     read = world.log.read
     failures = [Transient("the broker is away", kind="unavailable")]
 
@@ -269,7 +269,7 @@ async def test_bytes_of_others_in_a_gap_are_no_claim_and_no_reason_to_stop(world
     hosted = world.host()
     await world.until(hosted.partition)
     for value in (b"garbage", b"", None, b"\0\0\0\0\7"):
-        world.log.put(TOPICS.events, 0, [Outgoing(key=None, value=value)])
+        world.log.put(TOPICS.events, 0, [ProducerRecord(key=None, value=value)])
     world.start_run("r_x")
     await world.finished("r_x")
     assert hosted.host.figures.claims == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import LogRecord, Outgoing
+from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import PostInput, StartRun
 from loomlog.schemas.generated.run_events import Event, RunCompleted, RunQuarantined
@@ -31,7 +31,7 @@ GOOD = tuple(f"r_good{number}" for number in range(3))
 
 def raw(world: World, value: bytes | None, key: bytes | None = b"k", headers: Sequence[tuple[str, Any]] = ()) -> int:
     """Any bytes in the commands topic; their offset."""
-    return world.log.put(TOPICS.commands, 0, [Outgoing(key=key, value=value, headers=headers)])
+    return world.log.put(TOPICS.commands, 0, [ProducerRecord(key=key, value=value, headers=headers)])
 
 
 async def others_finish(world: World) -> None:
@@ -240,7 +240,7 @@ async def test_damaged_records_of_the_log_are_parked_and_only_their_run_suffers(
     damaged = bytearray(records[place].value or b"")
     damaged[-1] ^= 0xFF
     replaced(world.log, place, bytes(damaged))
-    world.log.put(TOPICS.events, 0, [Outgoing(key=None, value=b"garbage")])
+    world.log.put(TOPICS.events, 0, [ProducerRecord(key=None, value=b"garbage")])
     second = world.host("b")
     await world.until(lambda: second.host.figures.quarantined == 1)
     partition = second.partition()

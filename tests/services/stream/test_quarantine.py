@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.run_events import (
     Event,
     ModelCallRequested,
@@ -90,7 +90,7 @@ async def test_a_text_to_a_quarantined_run_becomes_a_letter_that_reaches_it_afte
     assert "is quarantined" in letter.error
     world.release_run("r_bad")
     await world.until(lambda: hosted.work.calls.running("r_bad"))
-    world.log.put(TOPICS.commands, 0, [Outgoing(key=letter.key, value=letter.value)])
+    world.log.put(TOPICS.commands, 0, [ProducerRecord(key=letter.key, value=letter.value)])
     await world.until(lambda: any(type(event).__name__ == "InputReceived" for event in events_of(world)))
 
 

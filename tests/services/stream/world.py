@@ -18,7 +18,7 @@ from typing import Any
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing, Share
+from loomlog.connectors.protocols import MemberAssignment, ProducerRecord
 from loomlog.schemas.codec import Undecodable, local_codec
 from loomlog.schemas.generated.run_commands import CancelRun, PostInput, QuarantineRun, ReleaseRun, StartRun
 from loomlog.schemas.generated.run_events import (
@@ -86,7 +86,7 @@ class Hosted:
         self.task.cancel()
         await asyncio.wait([self.task])
 
-    def reassign(self, *partitions: int, members: Mapping[str, Share] | None = None) -> None:
+    def reassign(self, *partitions: int, members: Mapping[str, MemberAssignment] | None = None) -> None:
         """The group says what to own from now on."""
         self.membership.assigned = frozenset(partitions)
         self.membership.members = members or {}
@@ -169,7 +169,7 @@ class World:
     def put(self, command: Any, key: bytes | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> int:
         """A command in the log under its right key; its offset."""
         raw = partition_key(command.run_id).encode() if key is None else key
-        outgoing = Outgoing(key=raw, value=CODEC.encode(command), headers=headers)
+        outgoing = ProducerRecord(key=raw, value=CODEC.encode(command), headers=headers)
         return self.log.put(TOPICS.commands, partition_of(raw, self.partitions), [outgoing])
 
     def start_run(self, run_id: str, **fields: Any) -> StartRun:
@@ -202,7 +202,10 @@ class World:
 
     def share_out(self, **partitions: Sequence[int]) -> None:
         """A rebalance: what each host of that name is to own, all of them standing by for the others."""
-        members = {name: Share(partitions=frozenset(numbers), stands_by=True) for name, numbers in partitions.items()}
+        members = {
+            name: MemberAssignment(partitions=frozenset(numbers), is_standby=True)
+            for name, numbers in partitions.items()
+        }
         for hosted in self.hosts:
             if hosted.name in partitions and not hosted.task.done():
                 hosted.reassign(*partitions[hosted.name], members=members)

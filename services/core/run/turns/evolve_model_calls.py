@@ -33,7 +33,11 @@ from loomlog.services.core.run.turns.fallback import INTERRUPTED
 
 # Made for every turn; see schemas/making.py.
 _text, _tool_use, _message = maker(TextBlock), maker(ToolUseBlock), maker(Message)
-_gauge, _awaiting_model, _awaiting_tools = maker(ContextGauge), maker(AwaitingModel), maker(AwaitingTools)
+_gauge, _awaiting_model, _awaiting_tools = (
+    maker(ContextGauge),
+    maker(AwaitingModel),
+    maker(AwaitingTools),
+)
 
 
 def apply_model_requested(state: State, event: ModelCallRequested, at_ms: int) -> AwaitingModel:

@@ -2,14 +2,14 @@ import json
 from typing import Any
 
 from loomlog.connectors.models.mock.circuit import score_of
-from loomlog.connectors.models.mock.model import MockKnobs, MockModel
+from loomlog.connectors.models.mock.model import MockModel, MockOptions
 from loomlog.connectors.protocols import ModelRequest, Reply, ToolSpec
 from loomlog.schemas.conversation import Message, ToolUseBlock
 from tests.connectors.models.samples import request, results, user
 
 
 async def turn(asked: ModelRequest) -> Reply:
-    *_, reply = [item async for item in MockModel(knobs=MockKnobs(latency_ms=0, latency_jitter_ms=0)).stream(asked)]
+    *_, reply = [item async for item in MockModel(options=MockOptions(latency_ms=0, latency_jitter_ms=0)).stream(asked)]
     assert isinstance(reply, Reply)
     return reply
 

@@ -3,15 +3,15 @@ import re2
 
 from loomlog.connectors.models.mock.findings import (
     CHECKS,
-    Finding,
-    combined,
-    findings_in,
+    ReviewFinding,
+    combine_patterns,
     is_source,
     kinds_of,
     longest_function,
-    masked,
+    mask_quotes,
+    parse_findings,
     quoted_lines,
-    raising_again,
+    reraising_lines,
 )
 
 
@@ -91,10 +91,10 @@ def test_findings_are_read_from_matching_lines_only_and_each_once() -> None:
         "a.py:12:    except:\na.py-13-        pass\n--\na.py:12:    except:\nb.md:1:TODO\n"
         "dir/c:d.py:7:eval(x)\nno matches\n[the first 400; there are more]"
     )
-    assert findings_in([answer, "", "a.py:2:# TODO"]) == [
-        Finding(kind="todo", path="a.py", line=2, text="# TODO"),
-        Finding(kind="except", path="a.py", line=12, text="    except:"),
-        Finding(kind="eval", path="dir/c:d.py", line=7, text="eval(x)"),
+    assert parse_findings([answer, "", "a.py:2:# TODO"]) == [
+        ReviewFinding(kind="todo", path="a.py", line=2, text="# TODO"),
+        ReviewFinding(kind="except", path="a.py", line=12, text="    except:"),
+        ReviewFinding(kind="eval", path="dir/c:d.py", line=7, text="eval(x)"),
     ]
 
 
@@ -102,7 +102,7 @@ def test_every_pattern_is_re2_too() -> None:
     for check in CHECKS:
         assert re2.compile(check.pattern)
     for python_only in (True, False):
-        assert re2.compile(combined([check for check in CHECKS if check.python_only == python_only]))
+        assert re2.compile(combine_patterns([check for check in CHECKS if check.python_only == python_only]))
 
 
 def test_lines_in_triple_quotes_are_known() -> None:
@@ -114,7 +114,7 @@ def test_handlers_that_raise_again_are_known() -> None:
     source = (
         "try:\n    f()\nexcept Exception:\n    log()\n    raise\ntry:\n    g()\nexcept Exception:\n    pass\nraise X\n"
     )
-    assert raising_again(source) == {3}
+    assert reraising_lines(source) == {3}
 
 
 def test_the_longest_function_is_measured_by_indentation() -> None:
@@ -126,4 +126,4 @@ def test_the_longest_function_is_measured_by_indentation() -> None:
 
 
 def test_a_secret_is_not_repeated() -> None:
-    assert masked("password = 'hunter2hunter2'") == "password = 'hu...'"
+    assert mask_quotes("password = 'hunter2hunter2'") == "password = 'hu...'"

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.models.mock.model import MockKnobs, MockModel
+from loomlog.connectors.models.mock.model import MockModel, MockOptions
 from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply, TextDelta, ToolSpec
 from loomlog.schemas.conversation import Message, ToolUseBlock
 from tests.connectors.models.samples import request, results, user
 from tests.sleeps import noted_sleeps
 
-INSTANT = MockKnobs(latency_ms=0, latency_jitter_ms=0)
+INSTANT = MockOptions(latency_ms=0, latency_jitter_ms=0)
 BENCH = ToolSpec(name="Bench", description="Returns bytes.", input_schema={"type": "object"})
 
 
@@ -21,7 +21,7 @@ async def items_of(model: MockModel, asked: ModelRequest) -> list[ModelItem]:
 
 
 async def turn(asked: ModelRequest, model: MockModel | None = None) -> Reply:
-    *_, reply = await items_of(model or MockModel(knobs=INSTANT), asked)
+    *_, reply = await items_of(model or MockModel(options=INSTANT), asked)
     assert isinstance(reply, Reply)
     return reply
 
@@ -41,7 +41,7 @@ def after(reply: Reply) -> Message:
 
 
 async def test_the_generic_model_says_ok_whatever_it_is_asked() -> None:
-    items = await items_of(MockModel(knobs=INSTANT), request(model="mock-generic"))
+    items = await items_of(MockModel(options=INSTANT), request(model="mock-generic"))
     assert items[0] == TextDelta(text="ok")
     reply = items[1]
     assert isinstance(reply, Reply)
@@ -131,7 +131,7 @@ async def test_one_model_is_in_no_list_and_answers_all_the_same() -> None:
 
 
 async def test_a_probe_never_fails_however_unreliable_the_calls_are() -> None:
-    await MockModel(knobs=MockKnobs(rate_429=1.0, rate_500=1.0)).probe()
+    await MockModel(options=MockOptions(rate_429=1.0, rate_500=1.0)).probe()
 
 
 async def test_tokens_are_a_quarter_of_the_characters() -> None:
@@ -142,7 +142,7 @@ async def test_tokens_are_a_quarter_of_the_characters() -> None:
 
 
 async def test_failures_are_rolled_for_each_attempt_and_repeat_with_it() -> None:
-    model = MockModel(knobs=MockKnobs(latency_ms=0, latency_jitter_ms=0, rate_429=0.3, rate_500=0.3))
+    model = MockModel(options=MockOptions(latency_ms=0, latency_jitter_ms=0, rate_429=0.3, rate_500=0.3))
 
     async def fate(attempt: int) -> str:
         try:
@@ -160,18 +160,18 @@ async def test_failures_are_rolled_for_each_attempt_and_repeat_with_it() -> None
 
 
 async def test_429_is_rolled_first_and_before_any_waiting() -> None:
-    model = MockModel(knobs=MockKnobs(latency_ms=60_000, rate_429=1.0, rate_500=1.0))
+    model = MockModel(options=MockOptions(latency_ms=60_000, rate_429=1.0, rate_500=1.0))
     async with asyncio.timeout(5):
         with pytest.raises(Transient, match=r"^mock 429: ") as caught:
             await turn(request(model="mock-generic"), model)
     assert (caught.value.kind, caught.value.status, caught.value.retry_after_s) == ("rate_limited", 429, None)
     with pytest.raises(Transient, match=r"^mock 500: "):
-        await turn(request(model="mock-generic"), MockModel(knobs=MockKnobs(latency_ms=60_000, rate_500=1.0)))
+        await turn(request(model="mock-generic"), MockModel(options=MockOptions(latency_ms=60_000, rate_500=1.0)))
 
 
 async def test_a_stable_provider_never_fails() -> None:
-    knobs = MockKnobs(latency_ms=0, latency_jitter_ms=0, rate_429=1.0, rate_500=1.0)
-    assert (await turn(request(model="mock-generic"), MockModel(knobs=knobs, stable=True))).text == "ok"
+    knobs = MockOptions(latency_ms=0, latency_jitter_ms=0, rate_429=1.0, rate_500=1.0)
+    assert (await turn(request(model="mock-generic"), MockModel(options=knobs, stable=True))).text == "ok"
 
 
 async def test_without_latency_a_turn_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ async def test_without_latency_a_turn_never_waits(monkeypatch: pytest.MonkeyPatc
 async def test_with_latency_the_text_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     noted_sleeps(monkeypatch, "loomlog.connectors.models.mock.model", slept.append)
-    model = MockModel(knobs=MockKnobs(latency_ms=80, latency_jitter_ms=20))
+    model = MockModel(options=MockOptions(latency_ms=80, latency_jitter_ms=20))
     *deltas, reply = await items_of(model, bench(user("x" * 1_000_000), system=()))
     assert isinstance(reply, Reply)
     assert len(deltas) == 4
@@ -193,7 +193,7 @@ async def test_with_latency_the_text_comes_in_pieces(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_word_comes_in_one_piece() -> None:
-    model = MockModel(knobs=MockKnobs(latency_ms=0.001, latency_jitter_ms=0))
+    model = MockModel(options=MockOptions(latency_ms=0.001, latency_jitter_ms=0))
     *deltas, reply = await items_of(model, request(model="mock-generic"))
     assert deltas == [TextDelta(text="ok")]
     assert isinstance(reply, Reply)
@@ -202,7 +202,7 @@ async def test_a_word_comes_in_one_piece() -> None:
 @pytest.mark.parametrize("wrong", [{"latency_ms": -1}, {"latency_jitter_ms": -1}, {"rate_429": 2}, {"rate_500": -0.1}])
 def test_knobs_that_make_no_sense_are_a_bug(wrong: dict[str, float]) -> None:
     with pytest.raises(AssertionError):
-        MockKnobs(**wrong)
+        MockOptions(**wrong)
 
 
 async def test_its_capabilities() -> None:

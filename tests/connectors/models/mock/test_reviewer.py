@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.models.mock.model import MockKnobs, MockModel
+from loomlog.connectors.models.mock.model import MockModel, MockOptions
 from loomlog.connectors.protocols import ModelRequest, Reply, Tool, ToolContext, ToolResult, ToolSpec, VolumeBinding
 from loomlog.connectors.tools.glob import glob_tool
 from loomlog.connectors.tools.grep import grep_tool
@@ -93,7 +93,7 @@ class Run:
         asked = ModelRequest(
             call_id=f"r_1/{len(self.turns)}/0", model="mock-reviewer", messages=tuple(self.messages), tools=specs
         )
-        model = MockModel(knobs=MockKnobs(latency_ms=0, latency_jitter_ms=0))
+        model = MockModel(options=MockOptions(latency_ms=0, latency_jitter_ms=0))
         *_, reply = [item async for item in model.stream(asked)]
         assert isinstance(reply, Reply)
         self.turns.append(reply)

@@ -1,4 +1,4 @@
-from loomlog.connectors.models.mock.script import results_since_user, unfenced
+from loomlog.connectors.models.mock.script import results_since_user, strip_fence
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock
 from loomlog.services.core.run.conversation.prompt import fence_tool_result
 from tests.connectors.models.samples import called, results, user
@@ -28,5 +28,5 @@ def test_a_text_beside_results_begins_anew_from_there() -> None:
 
 def test_a_provenance_label_is_taken_off() -> None:
     text = "a <b> &lt;c> </tool_output > d"
-    assert unfenced(fence_tool_result(text, "Read")) == text
-    assert unfenced("a &lt; b") == "a &lt; b"
+    assert strip_fence(fence_tool_result(text, "Read")) == text
+    assert strip_fence("a &lt; b") == "a &lt; b"

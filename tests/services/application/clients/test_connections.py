@@ -11,7 +11,7 @@ import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import (
@@ -251,7 +251,9 @@ async def test_what_is_for_another_process_or_for_no_client_is_left_alone() -> N
 async def test_a_request_that_cannot_be_read_stops_nobody() -> None:
     async with scene() as here:
         pipe = await here.greeted()
-        here.log.put(REQUESTS_TOPIC, 0, [Outgoing(key=b"k", value=b"garbage", headers=[("ce_connection", b"h.1")])])
+        here.log.put(
+            REQUESTS_TOPIC, 0, [ProducerRecord(key=b"k", value=b"garbage", headers=[("ce_connection", b"h.1")])]
+        )
         await here.ask()
         await until(lambda: pipe.kinds()[-1] == "invoke")
 

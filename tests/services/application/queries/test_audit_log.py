@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import LogRange, Outgoing
+from loomlog.connectors.protocols import LogRange, ProducerRecord
 from loomlog.schemas.generated.run_events import RunParked
 from loomlog.schemas.ids import partition_key
 from loomlog.services.application import limits
@@ -246,7 +246,7 @@ async def test_a_record_that_is_not_there_is_not_found(topic: str, partition: in
 
 async def test_a_record_nobody_can_read_is_passed_by_and_not_found_alone() -> None:
     async with world() as made:
-        offset = made.log.put(TOPICS.events, 0, [Outgoing(key=b"k", value=b"junk")])
+        offset = made.log.put(TOPICS.events, 0, [ProducerRecord(key=b"k", value=b"junk")])
         assert types(await listed(made, partition=0)) == ["Claim"]
         assert (await declined(made.layer.audit.record(ADMIN_CALLER, TOPICS.events, 0, offset))).code == "not_found"
 

@@ -4,7 +4,7 @@ from typing import Any, cast
 import pytest
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.storage.postgres import Reader
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.run_queries import RunFilter
 from loomlog.services.application.queries.read_models import Projection, SqlProjection
 from tests.services.application.world import declined
@@ -34,7 +34,7 @@ class Asked:
 
 
 def projection(reader: Asked, *, wait_s: float = 1.0) -> Projection:
-    return SqlProjection(cast(Reader, reader), wait_s=wait_s)
+    return SqlProjection(cast(PostgresReader, reader), wait_s=wait_s)
 
 
 def questions(one: Projection) -> list[Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.storage.run_credentials import MemoryRows, RunCredentials
+from loomlog.connectors.storage.run_credentials import MemoryCredentialRows, RunCredentials
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.run_events import RunRefused
 from loomlog.schemas.generated.values import ContentBlock, Segment
@@ -116,12 +116,12 @@ SECRETS: dict[str, Any] = {
 KEY = SecretKey(keys=(bytes(32),))
 
 
-def keeping(rows: MemoryRows) -> dict[str, Any]:
+def keeping(rows: MemoryCredentialRows) -> dict[str, Any]:
     return {"credentials": RunCredentials(rows, KEY)}
 
 
 async def test_credentials_are_sealed_before_the_run_starts_and_the_log_has_their_names_only() -> None:
-    rows = MemoryRows()
+    rows = MemoryCredentialRows()
     async with world(**keeping(rows)) as made:
         accepted = await finished(made, caller=ACME, **SECRETS)
         (command,) = made.commands()
@@ -138,7 +138,7 @@ async def test_credentials_are_sealed_before_the_run_starts_and_the_log_has_thei
 
 
 async def test_the_bearer_does_not_replace_a_default_that_was_named() -> None:
-    rows = MemoryRows()
+    rows = MemoryCredentialRows()
     async with world(**keeping(rows)) as made:
         given = {"user_bearer": "hunter2-hunter2-hunter2", "user_credentials": {"default": "named"}}
         accepted = await finished(made, caller=ACME, **given)
@@ -147,7 +147,7 @@ async def test_the_bearer_does_not_replace_a_default_that_was_named() -> None:
 
 
 async def test_a_further_run_of_a_session_brings_its_own() -> None:
-    rows = MemoryRows()
+    rows = MemoryCredentialRows()
     async with world(**keeping(rows)) as made:
         first = await finished(made, caller=ACME, user_credentials={"git": "one"})
         made.project()
@@ -162,7 +162,7 @@ async def test_a_further_run_of_a_session_brings_its_own() -> None:
 
 
 async def test_a_fork_brings_its_own() -> None:
-    rows = MemoryRows()
+    rows = MemoryCredentialRows()
     async with world(**keeping(rows)) as made:
         origin = await finished(made, caller=ACME, user_credentials={"git": "one"})
         made.project()
@@ -199,7 +199,7 @@ async def test_credentials_that_nothing_can_seal_are_refused_before_anything_is_
         assert made.commands() == []
 
 
-class AwayRows(MemoryRows):
+class AwayRows(MemoryCredentialRows):
     async def put(self, run_id: str, sealed: bytes, lifetime_s: float) -> None:
         raise Transient("connection refused", kind="unavailable")
 
@@ -212,14 +212,14 @@ async def test_a_run_does_not_start_without_the_credentials_it_brings() -> None:
 
 
 async def test_credentials_of_a_run_that_is_refused_are_gone() -> None:
-    rows = MemoryRows()
+    rows = MemoryCredentialRows()
     async with world(**keeping(rows)) as made:
         assert (await declined(start(made, "ghost", **SECRETS))).code == "unknown_agent"
         assert rows.rows == {}
 
 
 async def test_a_request_that_is_sent_again_leaves_the_first_ones_credentials() -> None:
-    rows = MemoryRows()
+    rows = MemoryCredentialRows()
     async with world(**keeping(rows)) as made:
         first = await finished(made, caller=ACME, idempotency_key="k", user_credentials={"git": "one"})
         await finished(made, caller=ACME, idempotency_key="k", user_credentials={"git": "two"})

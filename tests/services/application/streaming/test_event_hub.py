@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import LogRecord, Outgoing
+from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import InputReceived, RunCancelled
 from loomlog.schemas.generated.values import Usage
@@ -109,8 +109,8 @@ async def test_a_record_nobody_can_read_is_counted_and_the_rest_goes_on() -> Non
     subscription = made.hub.subscribe(RUN, previews=True)
     partition = made.layer.publisher.partition_of(RUN[2:])
     for value in (b"", b"junk", b"\0", b"\0\0\0\0\x63rest", b"\0" * 5 + b"\xff" * 30, None):
-        made.log.put(TOPICS.events, partition, [Outgoing(key=b"k", value=value)])
-        made.log.put(TOPICS.previews, partition, [Outgoing(key=b"k", value=value)])
+        made.log.put(TOPICS.events, partition, [ProducerRecord(key=b"k", value=value)])
+        made.log.put(TOPICS.previews, partition, [ProducerRecord(key=b"k", value=value)])
     made.happen(RUN, said("a"))
     made.preview(RUN, "b", start=0)
     feed(made)

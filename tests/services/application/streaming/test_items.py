@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from loomlog.projections.frames.frame import FrameMemory, PendingInput
-from loomlog.schemas.codec import Codec, Decoded, Undecodable, local_codec
+from loomlog.schemas.codec import Codec, DecodedRecord, Undecodable, local_codec
 from loomlog.schemas.generated.run_events import Event, InputReceived, ModelCallRequested
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import Envelope
@@ -19,7 +19,7 @@ class Counting(Codec):
 
     decoded = 0
 
-    def decode(self, value: bytes) -> Decoded:
+    def decode(self, value: bytes) -> DecodedRecord:
         self.decoded += 1
         return super().decode(value)
 
@@ -27,7 +27,7 @@ class Counting(Codec):
 def raw(event: Event = EVENT) -> RawEvent:
     envelope = Envelope(term=1, seq=3, aggregate="r_1", tenant="acme", at_ms=5, cause_id="c_1", prev=bytes(16))
     value = local_codec().encode_event(envelope, event)
-    return RawEvent(9, local_codec().id_of(event.SCHEMA), 1, 3, "r_1", value)
+    return RawEvent(9, local_codec().schema_id_of(event.SCHEMA), 1, 3, "r_1", value)
 
 
 def test_an_event_is_decoded_once_however_many_ask() -> None:

@@ -34,7 +34,7 @@ TERM = 7
 def item(seq: int, event: Any) -> EventItem:
     envelope = Envelope(term=TERM, seq=seq, aggregate=RUN, tenant="default", at_ms=5, prev=bytes(16))
     value = local_codec().encode_event(envelope, event)
-    return EventItem(RawEvent(100 + seq, local_codec().id_of(event.SCHEMA), TERM, seq, RUN, value), 0)
+    return EventItem(RawEvent(100 + seq, local_codec().schema_id_of(event.SCHEMA), TERM, seq, RUN, value), 0)
 
 
 def events(*found: Any, start: int = 1) -> list[EventItem]:

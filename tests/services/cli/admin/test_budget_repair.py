@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import local_codec, read_envelope
 from loomlog.schemas.generated.budget_events import BudgetMonthBegan
@@ -133,11 +133,11 @@ async def test_books_that_stopped_are_kept_in_a_file_and_begin_anew(
     try:
         for ours, theirs in ((topics.events, BUDGETS.events), (topics.commands, BUDGETS.commands)):
             # Terms are offsets, so they fit as long as every record lies where it lay.
-            copied = [Outgoing(key=one.key, value=one.value) for one in world.log.records[theirs, 0]]
+            copied = [ProducerRecord(key=one.key, value=one.value) for one in world.log.records[theirs, 0]]
             assert await appender.append(ours, 0, copied) == 0
         assert not (await read_books(options, local_codec(), topics)).broken
 
-        at = await appender.append(topics.events, 0, [Outgoing(key=b"k", value=forged)])
+        at = await appender.append(topics.events, 0, [ProducerRecord(key=b"k", value=forged)])
         board = await read_books(options, local_codec(), topics)
         assert f"{topics.events} offset {at}" in board.broken
         assert [limit.hard_micros for limit in board.books.limits.values()] == [10_000]

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.stream_records import DeadLetter, Header
@@ -43,7 +43,7 @@ def letter(**changes: Any) -> DeadLetter:
 def log_of(*letters: DeadLetter) -> MemoryLog:
     log = MemoryLog({TOPIC: 1, COMMANDS: 4})
     for one in letters:
-        log.put(TOPIC, 0, [Outgoing(key=b"p", value=CODEC.encode(one))])
+        log.put(TOPIC, 0, [ProducerRecord(key=b"p", value=CODEC.encode(one))])
     return log
 
 

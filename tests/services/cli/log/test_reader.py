@@ -3,7 +3,7 @@ import json
 import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import HERE, Codec, local_codec
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.stream_records import ModelDelta
@@ -120,8 +120,8 @@ async def test_topics_without_terms_are_plain():
     envelope = CommandEnvelope(command_id="c_1", tenant="acme", issued_at_ms=5)
     cancel = local_codec().encode(CancelRun(envelope=envelope, run_id="r_1", reason="enough"))
     delta = local_codec().encode(ModelDelta(term=0, run_id="r_1", turn=1, attempt=1, start=0, text="Hi"))
-    log.put(COMMANDS, 0, [Outgoing(key=b"1", value=cancel), Outgoing(key=b"1", value=delta)])
-    log.put(COMMANDS, 0, [Outgoing(key=b"1", value=None)])
+    log.put(COMMANDS, 0, [ProducerRecord(key=b"1", value=cancel), ProducerRecord(key=b"1", value=delta)])
+    log.put(COMMANDS, 0, [ProducerRecord(key=b"1", value=None)])
     command = await read_one(log, COMMANDS, 0, 0)
     assert (command.kind, command.type, command.run_id, command.cause_id, command.tenant) == (
         PLAIN,

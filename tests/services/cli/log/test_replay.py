@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from loomlog.connectors.configuration import Settings
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.schemas.generated.values import RunPosition
 from loomlog.services.cli.failures import Failure
 from loomlog.services.cli.log import replay as command
@@ -90,7 +90,7 @@ async def test_an_earlier_run_that_is_not_there_is_a_failure_and_no_guess():
 async def test_a_log_written_with_the_ids_of_a_registry_is_replayed_with_them(
     registry: FakeRegistry, monkeypatch, tmp_path
 ):
-    partition = Partition(codec=await codec_for(Settings(schema_registry=registry.url)))
+    partition = Partition(codec=await load_codec(Settings(schema_registry=registry.url)))
     partition.claim()
     partition.add("r_1", started("r_1", prompt="one"), requested(1), replied(1, "eins"), completed())
     first = RunPosition(run_id="r_1", first_offset=1, last_offset=4)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Incoming
+from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.connectors.storage.blobs import FileBlobs, MemoryBlobs
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import BlobRef
@@ -20,7 +20,7 @@ def stored(written: Written) -> MemoryLog:
     log = MemoryLog({TOPIC: 4, CHECKPOINTS: 4})
     for topic, records in ((TOPIC, written.records), (CHECKPOINTS, written.checkpoints)):
         log.records[topic, PARTITION] = [
-            Incoming(topic, PARTITION, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records
+            ConsumerRecord(topic, PARTITION, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records
         ]
     return log
 
@@ -140,8 +140,8 @@ async def blobs_named(folder: Path) -> tuple[MemoryLog, FileBlobs, list[BlobRef]
 async def test_a_missing_and_a_damaged_blob_are_named_with_the_event_that_names_them(tmp_path):
     log, blobs, refs = await blobs_named(tmp_path)
     assert (await verified(log, blobs=blobs)).is_clean
-    blobs.place(refs[0].sha256).unlink()
-    blobs.place(refs[2].sha256).write_bytes(b"other")
+    blobs.blob_path(refs[0].sha256).unlink()
+    blobs.blob_path(refs[2].sha256).write_bytes(b"other")
     assert violations(await verified(log, blobs=blobs)) == [
         (Kind.MISSING_BLOB, 3, "r_0", 3),
         (Kind.DAMAGED_BLOB, 11, "r_2", 3),

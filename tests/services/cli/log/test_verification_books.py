@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Incoming, Outgoing
+from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.budget_events import LimitSet
 from loomlog.schemas.generated.stream_events import Claim
@@ -21,7 +21,7 @@ from tests.services.auditor.test_loop import until as until_so
 from tests.services.core.audit.written import KEY, START_MS, flipped, violations
 from tests.services.runtime.budget_world import BUDGETS, BudgetWorld, until
 
-Records = list[Incoming]
+Records = list[ConsumerRecord]
 EVERY = 5
 """Records of a checkpoint here, so that there are several."""
 
@@ -44,13 +44,13 @@ async def signed() -> tuple[Records, Records]:
     return log.records[BUDGET_TOPIC, 0], log.records[BUDGET_CHECKPOINTS_TOPIC, 0]
 
 
-def copied(records: Sequence[Incoming], checkpoints: Sequence[Incoming]) -> MemoryLog:
+def copied(records: Sequence[ConsumerRecord], checkpoints: Sequence[ConsumerRecord]) -> MemoryLog:
     """A log with these, their offsets dense."""
     log = MemoryLog({BUDGET_TOPIC: 1, BUDGET_CHECKPOINTS_TOPIC: 1})
     for topic, found in ((BUDGET_TOPIC, records), (BUDGET_CHECKPOINTS_TOPIC, checkpoints)):
         for record in found:
             log.clock_ms = record.timestamp
-            log.put(topic, 0, [Outgoing(key=record.key, value=record.value, headers=record.headers)])
+            log.put(topic, 0, [ProducerRecord(key=record.key, value=record.value, headers=record.headers)])
     return log
 
 
@@ -61,13 +61,13 @@ def covered(log: MemoryLog) -> int:
     )
 
 
-async def verified(records: Sequence[Incoming], checkpoints: Sequence[Incoming]) -> Report:
+async def verified(records: Sequence[ConsumerRecord], checkpoints: Sequence[ConsumerRecord]) -> Report:
     log = copied(records, checkpoints)
     task = task_of_the_books(Wanted(), {KEY.key_id: KEY.public})
     return await verify_partition(Log(log, log, local_codec()), task, 0, now_ms=START_MS)
 
 
-def forged(records: Sequence[Incoming], change: Callable[[LimitSet], LimitSet]) -> Records:
+def forged(records: Sequence[ConsumerRecord], change: Callable[[LimitSet], LimitSet]) -> Records:
     """The books with other limits, and every hash behind them made to fit: what somebody does who may write the log."""
     codec, made, tail = local_codec(), [], bytes(16)
     for record in records:

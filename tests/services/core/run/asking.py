@@ -26,7 +26,7 @@ def turn(run: Run, *calls: dict[str, Any] | str) -> Run:
         for at, call in enumerate(calls)
     ]
     wishes = tuple(parse_request(at, call.input) for at, call in enumerate(made) if call.name == TOOL_NAME)
-    run.give(answered(run.state, "", *made, wishes=wishes))
+    run.give(answered(run.state, "", *made, interruption_requests=wishes))
     return run
 
 

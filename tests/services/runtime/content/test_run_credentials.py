@@ -12,7 +12,7 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.connectors.storage.blobs import MemoryBlobs
-from loomlog.connectors.storage.run_credentials import MemoryRows, RunCredentials
+from loomlog.connectors.storage.run_credentials import MemoryCredentialRows, RunCredentials
 from loomlog.schemas.generated.run_events import RunCompleted, ToolReturned
 from loomlog.schemas.generated.values import ParentCall
 from loomlog.services.core.run.commands import FAILED, ToolCompleted
@@ -268,7 +268,7 @@ class Showing:
 
 
 async def test_the_next_owner_has_the_credentials_the_log_never_has_them_and_the_end_deletes_them() -> None:
-    rows = MemoryRows()
+    rows = MemoryCredentialRows()
     store = RunCredentials(rows, SecretKey(keys=(bytes(32),)))
     await store.put("acme", STAGE_RUN, {"git": "hunter2-hunter2"})
     stage = Stage(tools={"Echo": Showing()})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.models.mock.model import MockKnobs, MockModel
+from loomlog.connectors.models.mock.model import MockModel, MockOptions
 from loomlog.schemas.generated.run_events import ModelReplied, ModelSwitched, RunCompleted
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition, ModelChoice
@@ -252,7 +252,7 @@ async def test_a_run_on_a_provider_that_always_fails_is_finished_by_the_stable_o
     stage = Stage()
     stage.log = MemoryLog({TOPICS.commands: 1, TOPICS.events: 1, TOPIC: 1})
     traits = dict.fromkeys(("mock", "mock-stable"), Traits(sees=lambda model: True))
-    knobs = MockKnobs(latency_ms=0, latency_jitter_ms=0, rate_500=1.0)
+    knobs = MockOptions(latency_ms=0, latency_jitter_ms=0, rate_500=1.0)
     commands = stage.log.tail(TOPICS.commands, {0: 0})
     commands.pause([0])
     async with Replica(stage.log, "one", traits).working() as one, Replica(stage.log, "two", traits).working() as two:
@@ -267,9 +267,9 @@ async def test_a_run_on_a_provider_that_always_fails_is_finished_by_the_stable_o
             name="one",
             definitions=Tiered(),
             providers={
-                "mock": Provider(model=MockModel(knobs=knobs), retries_rate_limits=False),
+                "mock": Provider(model=MockModel(options=knobs), retries_rate_limits=False),
                 "mock-stable": Provider(
-                    model=MockModel(provider="mock-stable", knobs=knobs, stable=True), retries_rate_limits=False
+                    model=MockModel(provider="mock-stable", options=knobs, stable=True), retries_rate_limits=False
                 ),
             },
             availability=one.availability,

@@ -21,7 +21,7 @@ from loomlog.services.core.run.react import CallModel
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.content.run_credentials import Credentials
-from loomlog.services.runtime.models.context_plugins import ContextPlugins, Outbound, Redact, cleaned_json, secrets_of
+from loomlog.services.runtime.models.context_plugins import ContextPlugins, Outbound, Redact, clean_json, secrets_of
 from loomlog.services.runtime.models.model_calls import ModelCalls, Provider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.telemetry.tracing import NoTracing
@@ -205,8 +205,8 @@ async def test_arguments_of_calls_are_cleaned_only_where_that_is_asked_for() -> 
 
 
 def test_arguments_that_are_no_json_are_cleaned_as_a_text() -> None:
-    assert cleaned_json("not json: abc", lambda text: text.replace("abc", "x")) == "not json: x"
-    assert cleaned_json('{"a": "b"}', str) == '{"a": "b"}'
+    assert clean_json("not json: abc", lambda text: text.replace("abc", "x")) == "not json: x"
+    assert clean_json('{"a": "b"}', str) == '{"a": "b"}'
 
 
 # --- in a model call -------------------------------------------------------------------------------------------------

@@ -476,7 +476,7 @@ async def test_the_next_owner_asks_again_under_the_key_of_the_lost_attempt_and_a
         if order is not None:
             run.give(order)
         await work.run(run.state)
-        keys.append(work.model.requests[-1].sent_key)
+        keys.append(work.model.requests[-1].effective_idempotency_key)
     assert keys == [f"{RUN}:1.1", f"{RUN}:1.1", f"{RUN}:1.2", f"{RUN}:1.2"]
     assert len({request.call_id for request in work.model.requests}) == 4
 

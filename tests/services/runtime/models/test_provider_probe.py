@@ -6,7 +6,7 @@ import pytest
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
 from loomlog.services.runtime.models import provider_probe as prober_module
 from loomlog.services.runtime.models.provider_probe import (
@@ -168,7 +168,7 @@ async def test_only_the_one_whose_turn_it_is_probes_and_all_hear_of_it() -> None
     tasks.append(asyncio.create_task(prober(boards[0], log, p=mine).run(lambda: True)))
     tasks.append(asyncio.create_task(prober(boards[1], log, p=idle).run(lambda: False)))
     assert await boards[1].until(lambda: "p" in boards[1].matrix.providers, timeout_s=WAIT_S)
-    log.put(TOPIC, 0, [Outgoing(key=None, value=CODEC.encode(ProbeRequested(request_id="r")))])
+    log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(ProbeRequested(request_id="r")))])
     assert await boards[1].until(lambda: boards[1].matrix.has_answered("r", "p"), timeout_s=WAIT_S)
     assert (mine.calls, idle.calls) == (2, 0)
     for task in tasks:

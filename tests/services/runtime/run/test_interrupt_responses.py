@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, has_tokens, name_of
+from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, has_tokens, key_encryption_key_id
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import ResolveInterruption
@@ -50,7 +50,7 @@ async def sealed() -> tuple[SubjectKeys, Sealer]:
         local_codec(),
         log := MemoryLog({"keys": 1}),
         log,
-        KeyEncryptionKeys(current=name_of(KEK), keys={name_of(KEK): KEK}),
+        KeyEncryptionKeys(current=key_encryption_key_id(KEK), keys={key_encryption_key_id(KEK): KEK}),
         topic="keys",
         clock_ms=lambda: NOW,
     )

@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.run_commands import HandOverModelReply
 from loomlog.schemas.generated.values import BlobRef, HookAct
 from loomlog.schemas.ids import partition_key
@@ -65,7 +65,7 @@ async def test_a_result_is_appended_again_until_it_is_known_to_be_in_the_log(mon
     log, tried = MemoryLog({COMMANDS: 1}), 0
 
     class Shaky:
-        async def append(self, topic: str, partition: int, records: list[Outgoing]) -> int:
+        async def append(self, topic: str, partition: int, records: list[ProducerRecord]) -> int:
             nonlocal tried
             tried += 1
             if tried < 3:

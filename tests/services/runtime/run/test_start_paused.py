@@ -10,7 +10,7 @@ from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunCompleted, RunPaused
@@ -38,7 +38,7 @@ async def come_up(log: MemoryLog, switch: str = "1") -> PauseBoard:
 
 
 def put(log: MemoryLog, change: PauseSet) -> None:
-    log.put(TOPIC, 0, [Outgoing(key=None, value=CODEC.encode(change))])
+    log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(change))])
 
 
 async def test_everything_is_paused_with_who_and_why_before_anything_else() -> None:
@@ -124,7 +124,7 @@ async def test_over_a_real_broker_runs_stand_still_until_they_are_resumed_and_a_
         """Put a StartRun into the log; its partition."""
         record = start_run_record(agent="helper", prompt="hello", codec=CODEC)
         partition = partition_of(record.key, partitions)
-        command = Outgoing(key=record.key, value=record.value, headers=record.headers)
+        command = ProducerRecord(key=record.key, value=record.value, headers=record.headers)
         await appender.append(topics.commands, partition, [command])
         return partition
 
@@ -154,7 +154,7 @@ async def test_over_a_real_broker_runs_stand_still_until_they_are_resumed_and_a_
                 partition = await start()
                 events = await until(partition, RunPaused, 1, process)
                 assert not any(isinstance(event, ModelCallRequested) for event in events)
-                await appender.append(control, PARTITION, [Outgoing(key=None, value=CODEC.encode(RESUMED))])
+                await appender.append(control, PARTITION, [ProducerRecord(key=None, value=CODEC.encode(RESUMED))])
                 await until(partition, RunCompleted, 1, process)
             finally:
                 await stopped(process, is_up="is up" in caplog.text)

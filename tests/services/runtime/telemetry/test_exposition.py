@@ -5,7 +5,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.services.core.admission import Bounds, Place
 from loomlog.services.runtime.admission.queue import Door
 from loomlog.services.runtime.models.provider_queues import ProviderQueue, Waiting
@@ -66,7 +66,7 @@ async def test_a_scrape_tells_what_the_process_did_and_holds() -> None:
         stage.model.held = True
         stage.start(run_id="r_two")
         await stage.until(stage.model.holding.is_set)
-        stage.log.put(TOPICS.commands, 0, [Outgoing(key=b"x", value=b"not a command")])
+        stage.log.put(TOPICS.commands, 0, [ProducerRecord(key=b"x", value=b"not a command")])
         await stage.until(lambda: runtime.dead_letters.parked == 1)
         found = samples(page())
     names = {name for name, _ in found}

@@ -9,7 +9,7 @@ import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import CannotTell, Outgoing, Reconciler, ToolResult
+from loomlog.connectors.protocols import ProducerRecord, Reconciler, ToolResult, UnknownEffect
 from loomlog.connectors.tools.remote_calls import GivesUp, RemoteCalls
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import (
@@ -90,7 +90,7 @@ class Scene:
         self.say(*records or (OFFER,))
 
     def say(self, *records: Any) -> None:
-        at = self.log.put(TOPIC, 0, [Outgoing(key=None, value=CODEC.encode(record)) for record in records])
+        at = self.log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(record)) for record in records])
         self.board.feed(self.log.records[TOPIC, 0][at:])
 
     def seen(self, tenant: str = "acme", subject: str = "ann", names: tuple[str, ...] = GRANTED) -> list[str]:
@@ -125,7 +125,7 @@ async def test_clocks_are_not_compared_later() -> None:
     here = Scene(ClientLeft(connection_id="x", host="x", at_ms=NOW))
     following = asyncio.create_task(here.board.follow(here.log.tail(TOPIC, {0: 0})))
     await asyncio.sleep(0)
-    here.log.put(TOPIC, 0, [Outgoing(key=None, value=CODEC.encode(replace(OFFER, at_ms=1)))])
+    here.log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(replace(OFFER, at_ms=1)))])
     assert await here.board.passed(1, timeout_s=5)
     assert here.seen() == ["Read", "client__click"]
     following.cancel()
@@ -204,7 +204,7 @@ async def test_a_lost_call_is_given_up_with_the_connection_it_was_made_over(monk
         tool = shelf.find("client__click")
         assert isinstance(tool, Reconciler)
         found = await tool.reconcile({}, replace(context(), tenant="t"))
-        assert found == CannotTell(reason="the process that held the client's connection is gone")
+        assert found == UnknownEffect(reason="the process that held the client's connection is gone")
 
 
 # --- the reader of results -------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ async def test_results_are_read_from_the_first_call_on_and_a_broker_is_waited_fo
     async with asyncio.timeout(5):
         found = await results.hear("loom.tool.requests", "k", "acme", 0, gives_up=never)
         assert isinstance(found, str)
-        log.put("loom.tool.results", 0, [Outgoing(key=None, value=b"")])
+        log.put("loom.tool.results", 0, [ProducerRecord(key=None, value=b"")])
         while not parked:
             await asyncio.sleep(0.001)
     assert len(tries) == 3

@@ -9,8 +9,8 @@ import pytest
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.http.signed_callbacks import callback_secrets, signed
-from loomlog.connectors.protocols import CannotTell, ChildrenWanted, EffectClass, ToolContext, ToolResult
+from loomlog.connectors.http.signed_callbacks import callback_secrets, signature_headers
+from loomlog.connectors.protocols import ChildrenPlan, EffectClass, ToolContext, ToolResult, UnknownEffect
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.run_events import ChildRequested
 from loomlog.schemas.generated.stream_records import HookRegistered
@@ -156,7 +156,7 @@ async def test_a_request_is_signed_and_names_its_delivery() -> None:
     await work.run()
     headers = work.told.headers[0]
     secrets = callback_secrets(KEY, "t", "ops", "a")
-    assert signed(work.told.bodies[0], secrets, NOW // 1000).items() <= headers.items()
+    assert signature_headers(work.told.bodies[0], secrets, NOW // 1000).items() <= headers.items()
     assert headers["X-Loomlog-Delivery"] == f"{RUN}:1.0:1:h_a"
     assert work.told.timeouts == [0.25]
 
@@ -387,9 +387,9 @@ async def test_a_call_that_cannot_be_written_as_json_was_not_looked_at() -> None
 class Remembering(ToldTool):
     """A tool that knows what became of a lost call."""
 
-    remembered: ToolResult | CannotTell = ToolResult(text="it was done")
+    remembered: ToolResult | UnknownEffect = ToolResult(text="it was done")
 
-    async def reconcile(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult | CannotTell:
+    async def reconcile(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult | UnknownEffect:
         return self.remembered
 
 
@@ -412,7 +412,7 @@ async def test_what_a_tool_remembers_passes_the_post_hooks_and_no_pre_hook() -> 
 
 async def test_a_tool_that_cannot_tell_has_no_result_to_look_at() -> None:
     tool = Remembering()
-    tool.remembered = CannotTell(reason="the book is lost")
+    tool.remembered = UnknownEffect(reason="the book is lost")
     work = Work(hook("b", "post"), tool=tool)
     assert (await reconciled(work)).hook_acts == ()
     assert work.told.asked == []
@@ -427,10 +427,10 @@ class Agentlike(ToldTool):
     def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
         return EffectClass.PURE
 
-    def plan(self, arguments: Mapping[str, Any]) -> ChildrenWanted | ToolResult:
+    def plan(self, arguments: Mapping[str, Any]) -> ChildrenPlan | ToolResult:
         if "prompt" not in arguments:
             return ToolResult(text="what shall it do?", is_error=True)
-        return ChildrenWanted(op="spawn", spawns=(Spawn(agent="helper", prompt=str(arguments["prompt"])),))
+        return ChildrenPlan(op="spawn", spawns=(Spawn(agent="helper", prompt=str(arguments["prompt"])),))
 
 
 async def planned(work: Work, given: str = '{"prompt":"go"}') -> Any:

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 
 from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.connectors.http.signed_callbacks import Callbacks, callback_secrets, signed
+from loomlog.connectors.http.signed_callbacks import CallbackClient, callback_secrets, signature_headers
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import EffectClass, Outgoing, Reply, ToolContext, ToolResult
+from loomlog.connectors.protocols import EffectClass, ProducerRecord, Reply, ToolContext, ToolResult
 from loomlog.projections.frames.frame import FrameMemory
 from loomlog.projections.frames.frames import build_frames
 from loomlog.schemas.codec import local_codec
@@ -71,7 +71,7 @@ class Hooked(Stage):
         self.model.turns = (ASKING, ANSWERED)
         self.server = server
         self.topic = MemoryLog({HOOKS: 1})
-        self.callbacks = Callbacks(private_hosts=("localhost",))
+        self.callbacks = CallbackClient(private_hosts=("localhost",))
 
     def register(self, path: str, phase: str = "pre", **more: Any) -> None:
         hook = HookRegistered(
@@ -83,7 +83,7 @@ class Hooked(Stage):
             callback_url=f"http://localhost:{self.server.port}/{path}",
             **more,
         )
-        self.topic.put(HOOKS, 0, [Outgoing(key=None, value=CODEC.encode(hook))])
+        self.topic.put(HOOKS, 0, [ProducerRecord(key=None, value=CODEC.encode(hook))])
 
     @contextlib.asynccontextmanager
     async def at_work(self, name: str) -> AsyncIterator[None]:
@@ -186,7 +186,7 @@ async def test_a_request_can_be_verified_by_whoever_has_the_secret() -> None:
         stamp = stage.server.header("x-loomlog-signature") or ""
         at_s = int(stamp.split(",")[0].removeprefix("t="))
         assert abs(at_s - clock_ms() // 1000) < 60
-        expected = signed(body, callback_secrets(KEY, "acme", "ops", "look"), at_s)
+        expected = signature_headers(body, callback_secrets(KEY, "acme", "ops", "look"), at_s)
         assert stamp == expected["X-Loomlog-Signature"]
         assert stage.server.header("x-loomcycle-signature") == expected["X-Loomcycle-Signature"]
 
@@ -243,7 +243,7 @@ async def test_a_hook_is_asked_again_when_the_owner_is_lost_between_it_and_the_r
 
 async def test_a_hook_inside_the_network_that_nobody_opened_is_not_reached() -> None:
     async with hooked() as stage:
-        stage.callbacks = Callbacks()
+        stage.callbacks = CallbackClient()
         stage.register("guard", fail_mode="closed")
         stage.server.answers["/guard"] = saying({})
         async with stage.at_work("one"):

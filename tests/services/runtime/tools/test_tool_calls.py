@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.protocols import CannotTell, DidNotHappen, ToolResult, VolumeBinding
+from loomlog.connectors.protocols import NoEffect, ToolResult, UnknownEffect, VolumeBinding
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.values import BlobRef, Sampling, VolumeGrant
 from loomlog.services.core.run.commands import ToolCompleted
@@ -342,8 +342,8 @@ async def about(tool: ToldTool, **effect: Any) -> Any:
     [
         (ToolResult(text="done"), "happened", "done", False),
         (ToolResult(text="refused there", is_error=True), "happened", "refused there", True),
-        (DidNotHappen(reason="no line"), "did_not_happen", "no line", False),
-        (CannotTell(reason="who knows"), "cannot_tell", "who knows", False),
+        (NoEffect(reason="no line"), "did_not_happen", "no line", False),
+        (UnknownEffect(reason="who knows"), "cannot_tell", "who knows", False),
         (Transient("away", kind="network"), "failed", "away", False),
         (Permanent("no key", kind="refused"), "failed", "no key", False),
     ],
@@ -366,12 +366,12 @@ async def test_a_tool_that_is_asked_may_take_a_little_longer_than_its_calls() ->
             await asyncio.sleep(0.001)  # the time of the call is over meanwhile
             return await super().reconcile(arguments, context)
 
-    assert (await about(Waiting(CannotTell(reason="no answer"), timeout_s=0.0))).verdict == "cannot_tell"
+    assert (await about(Waiting(UnknownEffect(reason="no answer"), timeout_s=0.0))).verdict == "cannot_tell"
 
 
 async def test_a_tool_that_is_gone_or_cannot_be_asked_any_more_leaves_it_open() -> None:
     assert (await about(ToldTool())).verdict == "cannot_tell"
-    assert (await about(Asked(DidNotHappen()), name="Gone")).verdict == "cannot_tell"
+    assert (await about(Asked(NoEffect()), name="Gone")).verdict == "cannot_tell"
 
 
 async def test_a_result_goes_to_the_log_without_secrets_and_what_looks_like_one() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.protocols import Incoming
-from loomlog.connectors.storage.blobs import reference
+from loomlog.connectors.protocols import ConsumerRecord
+from loomlog.connectors.storage.blobs import blob_ref
 from loomlog.schemas.codec import UnknownSchema, local_codec
 from loomlog.schemas.conversation import Message
 from loomlog.services.core.run.evolve import REDUCER_VERSION
@@ -57,7 +57,7 @@ async def written(*, blob: bytes = b"", reducer: int = REDUCER_VERSION) -> bytes
             )
         )
     if blob:
-        out += b"".join(writer.blob(reference(blob, "text/plain"), blob))
+        out += b"".join(writer.blob(blob_ref(blob, "text/plain"), blob))
     return out + writer.end()
 
 
@@ -244,7 +244,7 @@ async def test_more_than_is_taken_is_refused() -> None:
 
 def test_a_schema_of_a_record_nobody_knows_is_told() -> None:
     with pytest.raises(UnknownSchema):
-        local_codec().of_others().learn(7, "loom.other.Thing", 1, {})
+        local_codec().for_foreign_records().add_schema(7, "loom.other.Thing", 1, {})
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ async def test_a_schema_by_which_a_few_bytes_would_never_end_is_told(kind: Any) 
 
 
 def test_payloads_are_found_wherever_a_record_refers_to_them() -> None:
-    ref = reference(b"x", "text/plain")
+    ref = blob_ref(b"x", "text/plain")
     assert list(blob_refs(replied(1, text_blob=ref))) == [ref]
     assert list(blob_refs(replied(1, "x"))) == []
 
@@ -273,6 +273,6 @@ def test_writing_the_same_again_gives_the_same_bytes() -> None:
     partition = Partition()
     partition.claim()
     partition.add("r_1", replied(1, "x"))
-    record = Incoming("t", 0, 1, 5, b"1", partition.records[1], ())
+    record = ConsumerRecord("t", 0, 1, 5, b"1", partition.records[1], ())
     one, other = BundleWriter(local_codec()), BundleWriter(local_codec())
     assert one.event("r_1", record) + one.end() == other.event("r_1", record) + other.end()

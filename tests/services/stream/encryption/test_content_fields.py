@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Incoming
+from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun, ImportRun, PostInput, StartRun
 from loomlog.schemas.generated.run_events import InputReceived, RunPauseRequested
@@ -34,8 +34,8 @@ START = StartRun(
 )
 
 
-def record(value: bytes, topic: str = COMMANDS) -> Incoming:
-    return Incoming(topic, 0, 0, 0, b"k", value, ())
+def record(value: bytes, topic: str = COMMANDS) -> ConsumerRecord:
+    return ConsumerRecord(topic, 0, 0, 0, b"k", value, ())
 
 
 async def test_all_content_of_a_start_is_sealed_and_nothing_else() -> None:

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, name_of
+from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, key_encryption_key_id
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.services.stream.encryption.subject_keys import (
     ERASED,
@@ -24,7 +24,9 @@ WAIT_S = 30.0
 
 
 def wrapping(*keys: bytes) -> KeyEncryptionKeys:
-    return KeyEncryptionKeys(current=name_of(keys[0]), keys={name_of(key): key for key in keys})
+    return KeyEncryptionKeys(
+        current=key_encryption_key_id(keys[0]), keys={key_encryption_key_id(key): key for key in keys}
+    )
 
 
 def keys_over(log: MemoryLog, *wrapped_by: bytes) -> SubjectKeys:
@@ -134,7 +136,7 @@ async def test_an_old_record_that_comes_back_is_refused_and_removed_by_the_next_
     token = (await keys.sealer("acme", "ivy")).text("hello")
     backup = log.records[TOPIC, PARTITION][0]
     await erased(keys)
-    log.put(TOPIC, PARTITION, [Outgoing(key=backup.key, value=backup.value)])
+    log.put(TOPIC, PARTITION, [ProducerRecord(key=backup.key, value=backup.value)])
     for reader in (keys, keys_over(log)):
         await reader.catch_up()
         assert reader.opened(token, "acme") == ERASED
@@ -154,7 +156,9 @@ async def test_what_is_left_on_the_disk_after_an_erasure_holds_no_key() -> None:
     left = compacted(log)
     assert left[sealer.key.key_id.encode()] is None
     kept = MemoryLog({TOPIC: 1})
-    kept.put(TOPIC, PARTITION, [Outgoing(key=key, value=value) for key, value in left.items() if value is not None])
+    kept.put(
+        TOPIC, PARTITION, [ProducerRecord(key=key, value=value) for key, value in left.items() if value is not None]
+    )
     reader = keys_over(kept)
     await reader.catch_up()
     assert reader.opened(sealer.text("hello"), "acme") == ERASED
@@ -192,7 +196,9 @@ async def test_a_process_that_was_not_restarted_yet_waits_for_the_new_key_encryp
     await old.catch_up()
     with pytest.raises(Transient, match="restart it with the new"):
         await old.wrap_anew()
-    assert {key.wrapped_by for key in old.table.all_keys()} == {name_of(NEXT_KEK)}, "it does not wrap them back"
+    assert {key.wrapped_by for key in old.table.all_keys()} == {key_encryption_key_id(NEXT_KEK)}, (
+        "it does not wrap them back"
+    )
     assert old.opened_for_model(before, "acme") == "before", "what it has unwrapped it goes on with"
 
 

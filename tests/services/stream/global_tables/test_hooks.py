@@ -1,5 +1,5 @@
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved, PauseSet
 from loomlog.services.stream.global_tables.hooks import HookBoard
@@ -15,7 +15,7 @@ def hook(name: str, phase: str = "pre") -> HookRegistered:
 
 
 def put(log: MemoryLog, *changes: HookRegistered | HookRemoved | PauseSet) -> int:
-    return log.put(TOPIC, 0, [Outgoing(key=None, value=CODEC.encode(change)) for change in changes])
+    return log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(change)) for change in changes])
 
 
 async def known(log: MemoryLog) -> list[str]:
@@ -32,6 +32,6 @@ async def test_a_new_process_knows_what_was_registered_and_removed_before_it() -
 
 async def test_records_that_do_not_belong_there_hide_nothing() -> None:
     log = MemoryLog({TOPIC: 1})
-    log.put(TOPIC, 0, [Outgoing(key=None, value=b"junk")])
+    log.put(TOPIC, 0, [ProducerRecord(key=None, value=b"junk")])
     put(log, hook("odd", phase="during"), PauseSet(scope="all", tenant="", agent="", paused=True), hook("a"))
     assert await known(log) == ["a"]

@@ -2,7 +2,7 @@ import asyncio
 import contextlib
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.stream.global_tables.pauses import PauseBoard
@@ -13,7 +13,7 @@ WAIT_S = 30.0
 
 
 def put(log: MemoryLog, *changes: PauseSet) -> int:
-    return log.put(TOPIC, 0, [Outgoing(key=None, value=CODEC.encode(change)) for change in changes])
+    return log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(change)) for change in changes])
 
 
 def all_of_it(*, paused: bool = True) -> PauseSet:
@@ -55,7 +55,7 @@ async def test_waiting_for_what_does_not_come_is_bounded() -> None:
 
 async def test_a_record_that_nobody_can_read_does_not_hide_the_others() -> None:
     log = MemoryLog({TOPIC: 1})
-    log.put(TOPIC, 0, [Outgoing(key=None, value=b"junk")])
+    log.put(TOPIC, 0, [ProducerRecord(key=None, value=b"junk")])
     put(log, PauseSet(scope="galaxy", tenant="", agent="", paused=True), all_of_it())
     board = PauseBoard(CODEC, TOPIC)
     await board.catch_up(log)

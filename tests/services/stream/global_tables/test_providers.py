@@ -3,7 +3,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import ModelMarked, PauseSet, ProviderProbed
 from loomlog.services.stream.global_tables.providers import ProviderBoard
@@ -16,7 +16,7 @@ RECOVERED = ModelMarked(provider="p", model="m", mark="recovered", at_ms=2)
 
 
 def put(log: MemoryLog, *records: ModelMarked | ProviderProbed | PauseSet) -> int:
-    return log.put(TOPIC, 0, [Outgoing(key=None, value=CODEC.encode(record)) for record in records])
+    return log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(record)) for record in records])
 
 
 @contextlib.asynccontextmanager

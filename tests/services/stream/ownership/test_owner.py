@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import ModelCallFailed
 from loomlog.schemas.generated.stream_events import Claim
@@ -78,7 +78,7 @@ async def test_figures_tell_what_happened(world_of: Worlds) -> None:
     world = world_of(turns=1)
     hosted = world.host()
     world.start_run("r_x")
-    world.log.put(TOPICS.commands, 0, [Outgoing(key=b"k", value=b"garbage")])
+    world.log.put(TOPICS.commands, 0, [ProducerRecord(key=b"k", value=b"garbage")])
     await world.finished("r_x")
     await world.until(lambda: hosted.handled(1))
     figures = hosted.host.figures

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.protocols import Share
+from loomlog.connectors.protocols import MemberAssignment
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import RunCompleted
 from loomlog.schemas.generated.stream_events import Claim
@@ -24,8 +24,8 @@ Worlds = Callable[..., World]
 LIVES = st.sets(st.text("abcdefgh", min_size=1, max_size=4), min_size=1, max_size=8)
 
 
-def share(*partitions: int, stands_by: bool = True) -> Share:
-    return Share(partitions=frozenset(partitions), stands_by=stands_by)
+def share(*partitions: int, stands_by: bool = True) -> MemberAssignment:
+    return MemberAssignment(partitions=frozenset(partitions), is_standby=stands_by)
 
 
 def claims(world: World, partition: int = 0) -> list[tuple[str, str, str]]:
@@ -88,7 +88,7 @@ def test_every_partition_has_exactly_one_standby_that_does_not_own_it(lives: set
     }
     for number, owner in enumerate(owners):
         followers = [life for life in names if number in followed_by(life, members)]
-        willing = {life for life in names if members[life].stands_by} - {owner}
+        willing = {life for life in names if members[life].is_standby} - {owner}
         assert len(followers) == bool(willing)
         assert set(followers) <= willing
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryRange
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.values import RunPosition
 from loomlog.services.core.run.state import Ended
@@ -89,7 +89,7 @@ async def test_bytes_of_others_inside_the_range_do_no_harm(log: CountingLog) -> 
     owned = claimed(log)
     run = started(owned, "r_a")
     flushed(owned, log)
-    log.put(EVENTS, 0, [Outgoing(key=None, value=b"garbage"), Outgoing(key=None, value=None)])
+    log.put(EVENTS, 0, [ProducerRecord(key=None, value=b"garbage"), ProducerRecord(key=None, value=None)])
     owned.skip_to(len(log.records[EVENTS, 0]))
     owned.submit(run, answered(run.state, "done"), at_ms=NOW)
     flushed(owned, log)

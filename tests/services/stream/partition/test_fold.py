@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.values import RunPosition
 from loomlog.services.core.run.state import AwaitingModel
@@ -174,14 +174,14 @@ async def test_a_record_of_a_newer_version_stops_its_run_until_the_reader_is_new
 
 async def test_a_repeated_record_stops_its_run_alone(log: MemoryLog) -> None:
     live_runs(log)
-    log.put(EVENTS, 0, [Outgoing(key=b"a", value=log.records[EVENTS, 0][5].value)])
+    log.put(EVENTS, 0, [ProducerRecord(key=b"a", value=log.records[EVENTS, 0][5].value)])
     assert list(await quarantined(log)) == ["r_a"]
 
 
 async def test_a_run_that_says_something_after_its_end_is_loud(log: MemoryLog) -> None:
     owned = claimed(log)
     ended(owned, log, "r_a")
-    log.put(EVENTS, 0, [Outgoing(key=b"a", value=log.records[EVENTS, 0][2].value)])
+    log.put(EVENTS, 0, [ProducerRecord(key=b"a", value=log.records[EVENTS, 0][2].value)])
     assert list(await quarantined(log)) == ["r_a"]
 
 
@@ -202,7 +202,7 @@ async def test_an_event_that_cannot_follow_stops_its_run_alone(log: MemoryLog) -
 
 async def test_garbage_and_tombstones_are_problems_and_nothing_else_stops(log: MemoryLog) -> None:
     live_runs(log)
-    log.put(EVENTS, 0, [Outgoing(key=None, value=b"garbage"), Outgoing(key=b"a", value=None)])
+    log.put(EVENTS, 0, [ProducerRecord(key=None, value=b"garbage"), ProducerRecord(key=b"a", value=None)])
     fold = folded(log)
     assert [problem.record.offset for problem in fold.problems] == [7, 8]
     assert all(problem.error for problem in fold.problems)

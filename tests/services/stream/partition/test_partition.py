@@ -7,7 +7,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import digest
 from loomlog.schemas.generated.run_events import InputReceived, ModelReplied
 from loomlog.schemas.ids import event_id
@@ -211,7 +211,7 @@ def test_a_batch_holds_a_bounded_number_of_decisions() -> None:
     assert owned.pending_decisions == 3
 
 
-def packed_bytes(records: tuple[Outgoing, ...]) -> int:
+def packed_bytes(records: tuple[ProducerRecord, ...]) -> int:
     """What the broker's client makes of a batch."""
     builder = DefaultRecordBatchBuilder(
         magic=2,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.stream_records import PartitionCheckpoint, RunSnapshot
 from loomlog.services.core.run.commands import RunCommand
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools
@@ -59,7 +59,7 @@ def rewrite(log: MemoryLog, key: bytes, **changes: Any) -> None:
     """Write the last record of a key again with other fields."""
     last = next(r for r in reversed(log.records[SNAPSHOTS, 0]) if r.key == key and r.value is not None)
     record: PartitionCheckpoint | RunSnapshot = CODEC.decode(last.value or b"").record
-    log.put(SNAPSHOTS, 0, [Outgoing(key=key, value=CODEC.encode(replace(record, **changes)))])
+    log.put(SNAPSHOTS, 0, [ProducerRecord(key=key, value=CODEC.encode(replace(record, **changes)))])
 
 
 async def test_a_checkpoint_comes_back_with_every_live_run() -> None:
@@ -173,7 +173,7 @@ async def test_a_state_that_these_classes_cannot_make_is_told() -> None:
 async def test_a_missing_snapshot_is_told() -> None:
     log, owned = two_live_runs()
     await written(log, owned)
-    log.put(SNAPSHOTS, 0, [Outgoing(key=b"r_a", value=None)])
+    log.put(SNAPSHOTS, 0, [ProducerRecord(key=b"r_a", value=None)])
     assert "r_a is not usable: it is missing" in (await snapshots(log).load(0, 0)).ignored
 
 
@@ -196,10 +196,10 @@ async def test_a_checkpoint_of_another_partition_alone_is_told() -> None:
 
 async def test_garbage_in_the_topic_is_stepped_over() -> None:
     log, owned = two_live_runs()
-    log.put(SNAPSHOTS, 0, [Outgoing(key=b"\xff", value=b"garbage"), Outgoing(key=b"\xff", value=None)])
+    log.put(SNAPSHOTS, 0, [ProducerRecord(key=b"\xff", value=b"garbage"), ProducerRecord(key=b"\xff", value=None)])
     assert "offset 0" in (await snapshots(log).load(0, 0)).ignored
     await written(log, owned)
-    log.put(SNAPSHOTS, 0, [Outgoing(key=b"x", value=b"garbage")])
+    log.put(SNAPSHOTS, 0, [ProducerRecord(key=b"x", value=b"garbage")])
     assert (await snapshots(log).load(0, 0)).ignored == ""
 
 
@@ -246,7 +246,7 @@ async def test_a_run_that_is_quarantined_in_the_log_is_a_state_like_any_other() 
 
 @pytest.mark.parametrize("size", [1, 1_000, 300_000])
 def test_batches_keep_the_order_and_fit_an_append(size: int) -> None:
-    records = [Outgoing(key=str(at).encode(), value=b"x" * size) for at in range(7)]
+    records = [ProducerRecord(key=str(at).encode(), value=b"x" * size) for at in range(7)]
     found = batches(records)
     assert [record for batch in found for record in batch] == records
     assert all(sum(len(record.value or b"") for record in batch) <= MAX_BATCH_BYTES for batch in found)

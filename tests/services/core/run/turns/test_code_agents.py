@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from loomlog.connectors.errors import CODE_AGENT_KINDS
-from loomlog.connectors.models.code_replay import recorded_since
+from loomlog.connectors.models.code_replay import recorded_calls
 from loomlog.schemas.conversation import TextBlock, ToolResultBlock
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunFailed
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, Compaction
@@ -100,7 +100,7 @@ def test_a_stopped_turn_ends_the_script_and_the_next_text_is_executed_for_itself
     assert isinstance(run.state, Parked)
     run.give(says("rather this"))
     assert texts(run) == ["go", "rather this"]
-    assert recorded_since(run.live.facts.messages) == ()
+    assert recorded_calls(run.live.facts.messages) == ()
 
 
 @pytest.mark.parametrize("at_call", [True, False])
@@ -137,7 +137,7 @@ def test_the_script_of_the_text_after_a_stop_goes_on_from_its_own_results() -> N
     run.give(says("and then?"))
     run.give(returned(run.state, 0, "of C"))
     assert texts(run) == ["go", "rather this"]
-    assert [call.text for call in recorded_since(run.live.facts.messages)] == ["of C"]
+    assert [call.text for call in recorded_calls(run.live.facts.messages)] == ["of C"]
     run.give(answered(run.state, "done"))
     assert texts(run) == ["go", "rather this", "done", "and then?"]
 
