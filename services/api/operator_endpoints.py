@@ -25,7 +25,7 @@ from loomlog.services.application.errors import RETRY_LATER_S, Declined
 from loomlog.services.application.queries.read_models import has_no_tables
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import SCOPES
-from loomlog.services.core.availability import Matrix
+from loomlog.services.core.availability import AvailabilityTable
 
 CHECK_WAIT_S = 2.0
 """How long each neighbour may take to answer a readiness check."""
@@ -152,12 +152,12 @@ async def concurrency(service: Service, caller: Caller, request: Request) -> Res
     )
 
 
-def _known(service: Service) -> Matrix:
+def _known(service: Service) -> AvailabilityTable:
     """What is known of the models; nothing as long as the log is not there."""
-    return service.opened.providers.matrix if service.opened is not None else Matrix()
+    return service.opened.providers.matrix if service.opened is not None else AvailabilityTable()
 
 
-def _matrix(service: Service, matrix: Matrix) -> Response:
+def _matrix(service: Service, matrix: AvailabilityTable) -> Response:
     now_ms = clock_ms()
     view = resolver_view(service.providers, matrix, now_ms=now_ms)
     return json_answer({"generated_at": format_rfc3339(now_ms), **view})

@@ -15,7 +15,7 @@ from loomlog.connectors.configuration.agent_block import Agent
 from loomlog.connectors.configuration.field_types import Tier
 from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, choices
 from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.services.core.availability import Matrix
+from loomlog.services.core.availability import AvailabilityTable
 
 TIERS = get_args(Tier)
 
@@ -23,7 +23,7 @@ TIERS = get_args(Tier)
 def routing(
     configuration: Configuration,
     providers: Mapping[str, Provider],
-    matrix: Matrix,
+    matrix: AvailabilityTable,
     *,
     now_ms: int,
     is_admin: bool,
@@ -63,7 +63,7 @@ def without_operators_key(provider: Provider) -> Provider:
     )
 
 
-def provider_view(provider: Provider, matrix: Matrix, *, is_admin: bool) -> dict[str, Any]:
+def provider_view(provider: Provider, matrix: AvailabilityTable, *, is_admin: bool) -> dict[str, Any]:
     """One provider, without its key. `available`: this process could call it; `reachable`: it answers, too."""
     shown: dict[str, Any] = {
         "provider": provider.id,
@@ -78,7 +78,7 @@ def provider_view(provider: Provider, matrix: Matrix, *, is_admin: bool) -> dict
     return shown
 
 
-def resolver(providers: Mapping[str, Provider], matrix: Matrix, *, now_ms: int) -> dict[str, Any]:
+def resolver(providers: Mapping[str, Provider], matrix: AvailabilityTable, *, now_ms: int) -> dict[str, Any]:
     """The view of GET /v1/_resolver: the matrix. A provider this process cannot use is excluded."""
     return {"providers": {name: _provider(provider, matrix, now_ms) for name, provider in providers.items()}}
 
@@ -100,15 +100,15 @@ def aliases(configuration: Configuration) -> dict[str, Any]:
 
 
 def _cascade(
-    picked: tuple[Choice, ...], providers: Mapping[str, Provider], matrix: Matrix, now_ms: int
+    picked: tuple[Choice, ...], providers: Mapping[str, Provider], matrix: AvailabilityTable, now_ms: int
 ) -> list[dict[str, Any]]:
     cascade = []
     is_selected = True
     for place, choice in enumerate(picked):
         provider, model = providers.get(choice.provider), _model_of(choice, matrix)
-        standing = matrix.standing(choice.provider, model or "", now_ms)
+        standing = matrix.availability(choice.provider, model or "", now_ms)
         is_usable = provider is not None and provider.is_usable
-        is_available = is_usable and model is not None and standing.available
+        is_available = is_usable and model is not None and standing.is_available
         cascade.append(
             {
                 "provider": choice.provider,
@@ -125,14 +125,14 @@ def _cascade(
     return cascade
 
 
-def _model_of(choice: Choice, matrix: Matrix) -> str | None:
+def _model_of(choice: Choice, matrix: AvailabilityTable) -> str | None:
     """The model of a choice, with a pattern looked up in what its provider lists; None when it matches none."""
     return choice.model or newest(choice.model_pattern, matrix.listings().get(choice.provider, ()))
 
 
-def _provider(provider: Provider, matrix: Matrix, now_ms: int) -> dict[str, Any]:
+def _provider(provider: Provider, matrix: AvailabilityTable, now_ms: int) -> dict[str, Any]:
     probed = matrix.providers.get(provider.id)
-    names = {*(probed.models if probed else ()), *(model for name, model in matrix.cells if name == provider.id)}
+    names = {*(probed.models if probed else ()), *(model for name, model in matrix.statuses if name == provider.id)}
     return {
         **provider_view(provider, matrix, is_admin=True),
         "excluded": not provider.is_usable,
@@ -142,8 +142,8 @@ def _provider(provider: Provider, matrix: Matrix, now_ms: int) -> dict[str, Any]
     }
 
 
-def _cell(provider: str, model: str, matrix: Matrix, now_ms: int) -> dict[str, Any]:
-    standing, cell = matrix.standing(provider, model, now_ms), matrix.cell(provider, model)
+def _cell(provider: str, model: str, matrix: AvailabilityTable, now_ms: int) -> dict[str, Any]:
+    standing, cell = matrix.availability(provider, model, now_ms), matrix.status(provider, model)
     return {
         "listed": standing.listed,
         "stalled": standing.stalled,
@@ -153,6 +153,6 @@ def _cell(provider: str, model: str, matrix: Matrix, now_ms: int) -> dict[str, A
     }
 
 
-def _is_reachable(provider: Provider, matrix: Matrix) -> bool:
+def _is_reachable(provider: Provider, matrix: AvailabilityTable) -> bool:
     probed = matrix.providers.get(provider.id)
     return provider.is_usable and (probed is None or probed.reachable)

@@ -41,7 +41,7 @@ class ApiSettings:
 
 
 def api_settings(settings: Settings) -> ApiSettings:
-    """The API's part. Raises MissingSetting."""
+    """The API's part. Raises MissingRuntimeSetting."""
     for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
         if not value:
             raise MissingSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")

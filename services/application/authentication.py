@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate
 from loomlog.services.application.errors import Declined
-from loomlog.services.core.access.decide import Caller, may
+from loomlog.services.core.access.decide import Caller, has_scope
 from loomlog.services.core.access.scopes import OPERATOR_KEY
 
 
@@ -36,7 +36,7 @@ class Gate:
         caller = self._callers.get(principal)
         if caller is None:
             caller = _caller(principal, open_mode=self._table.open_mode)
-            if self._restricts_operator_key and not may(caller, OPERATOR_KEY):
+            if self._restricts_operator_key and not has_scope(caller, OPERATOR_KEY):
                 caller = replace(caller, operator_key_restricted=True)
             self._callers[principal] = caller
         return caller
@@ -44,7 +44,7 @@ class Gate:
 
 def demand(caller: Caller, scope: str) -> None:
     """Raises Declined(insufficient_scope) unless the caller may do what needs the scope."""
-    if not may(caller, scope):
+    if not has_scope(caller, scope):
         raise Declined("insufficient_scope", f"this needs the scope {scope}", details={"scope": scope})
 
 

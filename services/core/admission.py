@@ -28,7 +28,7 @@ PROVIDER_FULL = "provider_concurrency_exhausted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class AdmissionLimits:
     """Of one process. `per_user` 0: no bound. `providers`: most runs at work with each that has a bound."""
 
     runs: int
@@ -41,7 +41,7 @@ class Bounds:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Slot:
     """For whom a run works, and with which provider."""
 
     tenant: str
@@ -50,7 +50,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnedAway:
+class AdmissionRefused:
     """Why a run may not begin now. `about` is the user or the provider that is full, `cap` the bound."""
 
     code: str
@@ -59,110 +59,116 @@ class TurnedAway:
     cap: int = 0
 
 
-class Admission:
+class AdmissionController:
     """Runs inside and waiting, by id. Deterministic: the same calls give the same answers."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self.bounds = bounds
-        self.inside: dict[str, Place] = {}
-        self.waiting: dict[str, Place] = {}
+    def __init__(self, limits: AdmissionLimits) -> None:
+        self.limits = limits
+        self.active: dict[str, Slot] = {}
+        self.waiting: dict[str, Slot] = {}
         """In the order they came."""
-        self._users: Counter[tuple[str, str]] = Counter()
-        self._providers: Counter[str] = Counter()
-        self._queued: Counter[str] = Counter()
+        self._active_by_user: Counter[tuple[str, str]] = Counter()
+        self._active_by_provider: Counter[str] = Counter()
+        self._queued_by_provider: Counter[str] = Counter()
         """Waiting by provider."""
-        self._turns: FairQueue[str] = FairQueue()
+        self._fair_queue: FairQueue[str] = FairQueue()
 
-    def has_room(self, place: Place) -> bool:
+    def has_capacity(self, slot: Slot) -> bool:
         """Whether a run may begin at once. Not past those that wait."""
-        return not self.waiting and self._blocked_by(place) == ""
+        return not self.waiting and self._blocking_limit(slot) == ""
 
-    def enter(self, run_id: str, place: Place) -> None:
+    def admit(self, run_id: str, slot: Slot) -> None:
         """The run is at work, whatever the bounds say."""
-        if run_id not in self.inside:
-            self.inside[run_id] = place
+        if run_id not in self.active:
+            self.active[run_id] = slot
             # Only what has a bound is counted: most have none, and every run comes by here.
-            if self.bounds.per_user:
-                self._users[place.tenant, place.user_id] += 1
-            if self.bounds.providers:
-                self._providers[place.provider] += 1
+            if self.limits.per_user:
+                self._active_by_user[slot.tenant, slot.user_id] += 1
+            if self.limits.providers:
+                self._active_by_provider[slot.provider] += 1
 
-    def leave(self, run_id: str) -> bool:
+    def release(self, run_id: str) -> bool:
         """The run is not at work any more; false when it was not."""
-        place = self.inside.pop(run_id, None)
+        place = self.active.pop(run_id, None)
         if place is None:
             return False
-        if self.bounds.per_user:
-            _less(self._users, (place.tenant, place.user_id))
-        if self.bounds.providers:
-            _less(self._providers, place.provider)
+        if self.limits.per_user:
+            _decrement(self._active_by_user, (place.tenant, place.user_id))
+        if self.limits.providers:
+            _decrement(self._active_by_provider, place.provider)
         return True
 
-    def queue(self, run_id: str, place: Place) -> TurnedAway | None:
+    def enqueue(self, run_id: str, slot: Slot) -> AdmissionRefused | None:
         """Let it wait; why it cannot even do that."""
-        if len(self.waiting) >= self.bounds.queue:
-            return self.why(place)
-        cap = self.bounds.providers.get(place.provider, 0)
+        if len(self.waiting) >= self.limits.queue:
+            return self.refusal_for(slot)
+        cap = self.limits.providers.get(slot.provider, 0)
         if (
             cap
-            and self._providers[place.provider] >= cap
-            and self._queued[place.provider] >= self.bounds.provider_queue
+            and self._active_by_provider[slot.provider] >= cap
+            and self._queued_by_provider[slot.provider] >= self.limits.provider_queue
         ):
-            return self.why(place)
-        self.waiting[run_id] = place
-        self._queued[place.provider] += 1
-        self._turns.join(run_id, place.tenant, place.user_id)
+            return self.refusal_for(slot)
+        self.waiting[run_id] = slot
+        self._queued_by_provider[slot.provider] += 1
+        self._fair_queue.join(run_id, slot.tenant, slot.user_id)
         return None
 
-    def give_up(self, run_id: str) -> None:
+    def withdraw(self, run_id: str) -> None:
         """It waits no longer."""
         place = self.waiting.pop(run_id, None)
         if place is not None:
-            _less(self._queued, place.provider)
-            self._turns.leave(run_id)
+            _decrement(self._queued_by_provider, place.provider)
+            self._fair_queue.leave(run_id)
 
-    def next(self) -> str:
+    def admit_next(self) -> str:
         """Who of those waiting goes in now, and does; empty when nobody may."""
-        if len(self.inside) >= self.bounds.runs:
+        if len(self.active) >= self.limits.runs:
             return ""
-        run_id = self._turns.next(lambda run_id: not self._blocked_by(self.waiting[run_id]), user_may=self._user_may)
+        run_id = self._fair_queue.next(
+            lambda run_id: not self._blocking_limit(self.waiting[run_id]), user_may=self._has_user_capacity
+        )
         if run_id is None:
             return ""
         place = self.waiting[run_id]
-        self.give_up(run_id)
-        self.enter(run_id, place)
+        self.withdraw(run_id)
+        self.admit(run_id, place)
         return run_id
 
-    def why(self, place: Place) -> TurnedAway:
+    def refusal_for(self, slot: Slot) -> AdmissionRefused:
         """What keeps a run out, in the words of the refusal."""
-        bounds = self.bounds
-        match self._blocked_by(place):
+        bounds = self.limits
+        match self._blocking_limit(slot):
             case code if code == PROVIDER_FULL:
-                cap = bounds.providers[place.provider]
-                said = f"{cap} runs are at work with the provider {place.provider}, which is all it may have"
-                return TurnedAway(code=code, message=f"{said}; try again in a moment", about=place.provider, cap=cap)
+                cap = bounds.providers[slot.provider]
+                said = f"{cap} runs are at work with the provider {slot.provider}, which is all it may have"
+                return AdmissionRefused(
+                    code=code, message=f"{said}; try again in a moment", about=slot.provider, cap=cap
+                )
             case code if code == USER_FULL:
-                said = f"{bounds.per_user} runs of the user {place.user_id} are at work, which is all he may have"
-                return TurnedAway(code=code, message=f"{said}; wait for one", about=place.user_id, cap=bounds.per_user)
-        said = f"{len(self.inside)} runs are at work here and {len(self.waiting)} wait"
-        return TurnedAway(code=BACKPRESSURE, message=f"{said}; try again in a moment", cap=bounds.runs)
+                said = f"{bounds.per_user} runs of the user {slot.user_id} are at work, which is all he may have"
+                return AdmissionRefused(
+                    code=code, message=f"{said}; wait for one", about=slot.user_id, cap=bounds.per_user
+                )
+        said = f"{len(self.active)} runs are at work here and {len(self.waiting)} wait"
+        return AdmissionRefused(code=BACKPRESSURE, message=f"{said}; try again in a moment", cap=bounds.runs)
 
-    def _blocked_by(self, place: Place) -> str:
+    def _blocking_limit(self, slot: Slot) -> str:
         """The narrowest bound that keeps a run out; empty when none does."""
-        bounds = self.bounds
-        cap = bounds.providers.get(place.provider, 0) if bounds.providers else 0
-        if cap and self._providers[place.provider] >= cap:
+        bounds = self.limits
+        cap = bounds.providers.get(slot.provider, 0) if bounds.providers else 0
+        if cap and self._active_by_provider[slot.provider] >= cap:
             return PROVIDER_FULL
-        if not self._user_may(place.tenant, place.user_id):
+        if not self._has_user_capacity(slot.tenant, slot.user_id):
             return USER_FULL
-        return BACKPRESSURE if len(self.inside) >= bounds.runs else ""
+        return BACKPRESSURE if len(self.active) >= bounds.runs else ""
 
-    def _user_may(self, tenant: str, user_id: str) -> bool:
+    def _has_user_capacity(self, tenant: str, user_id: str) -> bool:
         """Whether the bound of a user lets another of his runs in."""
-        return not self.bounds.per_user or self._users[tenant, user_id] < self.bounds.per_user
+        return not self.limits.per_user or self._active_by_user[tenant, user_id] < self.limits.per_user
 
 
-def _less(counts: Counter[Any], key: Any) -> None:
+def _decrement(counts: Counter[Any], key: Any) -> None:
     counts[key] -= 1
     if counts[key] <= 0:
         del counts[key]

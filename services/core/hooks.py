@@ -20,12 +20,12 @@ from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
 
 PRE, POST = "pre", "post"
 PHASES = (PRE, POST)
-OPEN, CLOSED = "open", "closed"
-FAIL_MODES = (OPEN, CLOSED)
+FAIL_OPEN, FAIL_CLOSED = "open", "closed"
+FAIL_MODES = (FAIL_OPEN, FAIL_CLOSED)
 DENIED, REWROTE_INPUT, WIDENED_HOSTS = "denied", "rewrote_input", "widened_hosts"
 REWROTE_RESULT, UNAVAILABLE = "rewrote_result", "unavailable"
 """What a hook did about a call (HookAct.act)."""
-ANY_REST = "*"
+WILDCARD = "*"
 EVERY_TENANT = ""
 TIMEOUT_MS_DEFAULT = 5_000
 TIMEOUT_MS_MAX = 60_000
@@ -39,15 +39,15 @@ DENIAL_CHARACTERS_MAX = 16_000
 """Of the text that a model reads instead of a result."""
 
 HookKey = tuple[str, str, str]
-NO_DENIAL = "denied by a hook"
+DEFAULT_DENIAL_TEXT = "denied by a hook"
 """What the model reads when a denial brings no words."""
 
 
-class WrongHook(Exception):
+class InvalidHook(Exception):
     """A record that is no registration anybody could act on; the text says why."""
 
 
-class WrongAnswer(Exception):
+class InvalidHookAnswer(Exception):
     """A hook answered something else than it may; the text says what was expected."""
 
 
@@ -57,24 +57,24 @@ class HookTable:
 
     entries: Mapping[HookKey, HookRegistered] = field(default_factory=dict)
 
-    def after(self, change: HookRegistered | HookRemoved) -> "HookTable":
-        """The table after one record. Raises WrongHook."""
+    def apply(self, change: HookRegistered | HookRemoved) -> "HookTable":
+        """The table after one record. Raises InvalidHook."""
         if isinstance(change, HookRemoved):
             kept = {key: hook for key, hook in self.entries.items() if hook.hook_id != change.hook_id}
             return self if len(kept) == len(self.entries) else HookTable(entries=kept)
         if change.phase not in PHASES or change.fail_mode not in FAIL_MODES:
-            raise WrongHook(f"{change.hook_id}: phase {change.phase[:20]!r}, fail_mode {change.fail_mode[:20]!r}")
+            raise InvalidHook(f"{change.hook_id}: phase {change.phase[:20]!r}, fail_mode {change.fail_mode[:20]!r}")
         # A dict keeps the place of a key whose value is replaced.
         return HookTable(entries={**self.entries, (change.tenant, change.owner, change.name): change})
 
     def find(self, hook_id: str) -> HookRegistered | None:
         return next((hook for hook in self.entries.values() if hook.hook_id == hook_id), None)
 
-    def of_tenant(self, tenant: str) -> tuple[HookRegistered, ...]:
+    def hooks_for_tenant(self, tenant: str) -> tuple[HookRegistered, ...]:
         """The hooks that were registered for exactly that tenant."""
         return tuple(hook for hook in self.entries.values() if hook.tenant == tenant)
 
-    def looking(self, tenant: str, agent: str, tool: str, phase: str) -> tuple[HookRegistered, ...]:
+    def hooks_for_call(self, tenant: str, agent: str, tool: str, phase: str) -> tuple[HookRegistered, ...]:
         """The hooks to ask about a call, in the order in which they are asked."""
         found = tuple(
             hook
@@ -88,7 +88,7 @@ class HookTable:
 
 
 def _matches(pattern: str, tool: str) -> bool:
-    return tool.startswith(pattern[:-1]) if pattern.endswith(ANY_REST) else tool == pattern
+    return tool.startswith(pattern[:-1]) if pattern.endswith(WILDCARD) else tool == pattern
 
 
 def timeout_s(hook: HookRegistered) -> float:
@@ -96,13 +96,13 @@ def timeout_s(hook: HookRegistered) -> float:
     return (hook.timeout_ms or TIMEOUT_MS_DEFAULT) / 1000
 
 
-def may_widen(hook: HookRegistered, permitted: Iterable[str]) -> bool:
+def may_add_hosts(hook: HookRegistered, permitted_owners: Iterable[str]) -> bool:
     """Whether the operator lets this hook add hosts. `permitted` has `tenant:owner`, or `owner` for the operator's own.
 
     A bare owner means hooks of the empty tenant only: otherwise any tenant could take a permitted name for itself.
     """
     wanted = f"{hook.tenant}:{hook.owner}" if hook.tenant else hook.owner
-    return wanted in permitted
+    return wanted in permitted_owners
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -133,93 +133,94 @@ class HookedResult:
     is_error: bool
 
 
-PASS = PreAnswer()
+NO_CHANGE = PreAnswer()
 
 
-def pre_answer(answer: Any) -> PreAnswer:
-    """What a pre hook answered, as JSON; None is nothing. Fields nobody knows are left out. Raises WrongAnswer."""
+def parse_pre_answer(answer: Any) -> PreAnswer:
+    """What a pre hook answered, as JSON; None is nothing. Fields nobody knows are left out. Raises InvalidHookAnswer.
+    """
     if answer is None:
-        return PASS
-    said = _object(answer, "the answer")
+        return NO_CHANGE
+    said = _require_object(answer, "the answer")
     given = said.get("input")
     hosts = said.get("allow_hosts")
     return PreAnswer(
-        input=None if given is None else _object(given, "input"),
-        denial=_denial(said.get("deny")),
-        allow_hosts=() if hosts is None else _hosts(hosts),
+        input=None if given is None else _require_object(given, "input"),
+        denial=_parse_denial(said.get("deny")),
+        allow_hosts=() if hosts is None else _parse_hosts(hosts),
     )
 
 
-def post_answer(answer: Any, result: HookedResult) -> HookedResult:
-    """The result after a post hook's answer. What it leaves out stays. Raises WrongAnswer."""
+def apply_post_answer(answer: Any, result: HookedResult) -> HookedResult:
+    """The result after a post hook's answer. What it leaves out stays. Raises InvalidHookAnswer."""
     if answer is None:
         return result
-    given = _object(answer, "the answer").get("result")
+    given = _require_object(answer, "the answer").get("result")
     if given is None:
         return result
-    said = _object(given, "result")
+    said = _require_object(given, "result")
     return replace(
         result,
-        text=_text(said.get("text", result.text), "result.text"),
-        is_error=_flag(said.get("is_error", result.is_error), "result.is_error"),
+        text=_require_text(said.get("text", result.text), "result.text"),
+        is_error=_require_bool(said.get("is_error", result.is_error), "result.is_error"),
     )
 
 
-def _denial(given: Any) -> Denial | None:
-    if given is None or given is False:
+def _parse_denial(value: Any) -> Denial | None:
+    if value is None or value is False:
         return None
-    said = _object(given, "deny")
-    text = _text(said.get("text", ""), "deny.text")[:DENIAL_CHARACTERS_MAX]
-    return Denial(text=text or NO_DENIAL, is_error=_flag(said.get("is_error", True), "deny.is_error"))
+    said = _require_object(value, "deny")
+    text = _require_text(said.get("text", ""), "deny.text")[:DENIAL_CHARACTERS_MAX]
+    return Denial(text=text or DEFAULT_DENIAL_TEXT, is_error=_require_bool(said.get("is_error", True), "deny.is_error"))
 
 
-def _hosts(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(host, str) for host in given):
-        raise WrongAnswer("allow_hosts: expected a list of host names")
-    if len(given) > HOSTS_ADDED_MAX:
-        raise WrongAnswer(f"allow_hosts: {len(given)} hosts, at most {HOSTS_ADDED_MAX}")
-    return tuple(dict.fromkeys(given))
+def _parse_hosts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(host, str) for host in value):
+        raise InvalidHookAnswer("allow_hosts: expected a list of host names")
+    if len(value) > HOSTS_ADDED_MAX:
+        raise InvalidHookAnswer(f"allow_hosts: {len(value)} hosts, at most {HOSTS_ADDED_MAX}")
+    return tuple(dict.fromkeys(value))
 
 
-def _object(given: Any, name: str) -> Mapping[str, Any]:
-    if not isinstance(given, dict):
-        raise WrongAnswer(f"{name}: expected a JSON object")
-    return given
+def _require_object(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidHookAnswer(f"{name}: expected a JSON object")
+    return value
 
 
-def _text(given: Any, name: str) -> str:
-    if not isinstance(given, str):
-        raise WrongAnswer(f"{name}: expected a text")
-    return given
+def _require_text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidHookAnswer(f"{name}: expected a text")
+    return value
 
 
-def _flag(given: Any, name: str) -> bool:
-    if not isinstance(given, bool):
-        raise WrongAnswer(f"{name}: expected true or false")
-    return given
+def _require_bool(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidHookAnswer(f"{name}: expected true or false")
+    return value
 
 
 # --- what the model reads --------------------------------------------------------------------------------------------
 
 
-def unavailable(hook: HookRegistered) -> str:
+def unavailable_text(hook: HookRegistered) -> str:
     """Instead of a result, when a hook that must be asked could not be."""
     named = f"hook {hook.owner}/{hook.name} unavailable"
     return f"tool_call denied: {named}" if hook.phase == PRE else f"tool_result withheld: {named}"
 
 
-def stronger(hook: HookRegistered, asked: str, became: str) -> str:
+def escalation_text(hook: HookRegistered, declared: str, actual: str) -> str:
     """Instead of a result, when a rewritten input would have another effect than the log says is under way."""
     return (
-        f"tool_call denied: hook {hook.owner}/{hook.name} made a call with the effect class {became} out of one with "
-        f"{asked}"
+        f"tool_call denied: hook {hook.owner}/{hook.name} made a call with the effect class {actual} out of one with "
+        f"{declared}"
     )
 
 
-EFFECTS: Sequence[str] = ("pure", "read", "idempotent", "unsafe")
+EFFECT_CLASSES: Sequence[str] = ("pure", "read", "idempotent", "unsafe")
 """Effect classes, the harmless first."""
 
 
-def is_stronger(became: str, asked: str) -> bool:
+def is_stronger(actual: str, declared: str) -> bool:
     """Whether a call may have an effect that the intent in the log does not tell a next owner to beware of."""
-    return EFFECTS.index(became) > EFFECTS.index(asked)
+    return EFFECT_CLASSES.index(actual) > EFFECT_CLASSES.index(declared)

@@ -15,10 +15,10 @@ from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.core.run.run_facts import Pause
 
 AGENT, TENANT, ALL = "agent", "tenant", "all"
-Key = tuple[str, str, str]
+PauseKey = tuple[str, str, str]
 
 
-class WrongPause(Exception):
+class InvalidPause(Exception):
     """A scope that does not exist, or one whose fields contradict it; the text says what was expected."""
 
 
@@ -26,31 +26,31 @@ class WrongPause(Exception):
 class PauseTable:
     """What is paused now, and who changed it last."""
 
-    entries: Mapping[Key, PauseSet] = field(default_factory=dict)
-    by: str = ""
-    switches: frozenset[str] = frozenset()
+    entries: Mapping[PauseKey, PauseSet] = field(default_factory=dict)
+    changed_by: str = ""
+    used_switches: frozenset[str] = frozenset()
     """Values of the start-paused switch that have had their effect; an operator gives one a deployment at most."""
 
-    def after(self, change: PauseSet) -> "PauseTable":
-        """The table after one record. Raises WrongPause."""
-        check(change.scope, change.tenant, change.agent)
+    def apply(self, change: PauseSet) -> "PauseTable":
+        """The table after one record. Raises InvalidPause."""
+        validate_scope(change.scope, change.tenant, change.agent)
         key = (change.scope, change.tenant, change.agent)
-        if change.switch in self.switches:
+        if change.switch in self.used_switches:
             return self
         if change.switch:
-            switched = replace(self, switches=self.switches | {change.switch})
+            switched = replace(self, used_switches=self.used_switches | {change.switch})
             # What an operator has paused keeps his name and his reason.
-            return switched if key in self.entries else switched.after(replace(change, switch=""))
+            return switched if key in self.entries else switched.apply(replace(change, switch=""))
         entries = {name: entry for name, entry in self.entries.items() if name != key}
         if change.paused:
             entries[key] = change
-        return replace(self, entries=entries, by=change.by)
+        return replace(self, entries=entries, changed_by=change.by)
 
-    def has(self, scope: str, tenant: str, agent: str) -> bool:
+    def has_entry(self, scope: str, tenant: str, agent: str) -> bool:
         """Whether exactly that is paused, whatever else is."""
         return (scope, tenant, agent) in self.entries
 
-    def holding(self, tenant: str, agent: str) -> tuple[Pause, ...]:
+    def pauses_for(self, tenant: str, agent: str) -> tuple[Pause, ...]:
         """What holds a run of that agent of that tenant: at most one of each scope, the widest first."""
         entries = (
             self.entries.get((ALL, "", "")),
@@ -59,7 +59,7 @@ class PauseTable:
         )
         return tuple(Pause(scope=entry.scope, reason=entry.reason, by=entry.by) for entry in entries if entry)
 
-    def of_tenant(self, tenant: str) -> tuple[PauseSet, ...]:
+    def entries_for_tenant(self, tenant: str) -> tuple[PauseSet, ...]:
         """What holds runs of that tenant, as pauses of that tenant and nobody else."""
         own = {name: entry for name, entry in self.entries.items() if entry.tenant == tenant}
         for entry in self.entries.values():
@@ -69,12 +69,12 @@ class PauseTable:
         return tuple(own.values())
 
 
-def check(scope: str, tenant: str, agent: str) -> None:
-    """Raises WrongPause unless the three belong together."""
+def validate_scope(scope: str, tenant: str, agent: str) -> None:
+    """Raises InvalidPause unless the three belong together."""
     right = {ALL: not tenant and not agent, TENANT: bool(tenant) and not agent, AGENT: bool(agent)}.get(scope)
     if right is None:
-        raise WrongPause(f"scope is {scope[:60]!r}: expected agent, tenant or all")
+        raise InvalidPause(f"scope is {scope[:60]!r}: expected agent, tenant or all")
     if not right:
-        raise WrongPause(
+        raise InvalidPause(
             f"scope {scope} with tenant {tenant[:60]!r} and agent {agent[:60]!r} does not say what to pause"
         )

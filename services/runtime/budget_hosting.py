@@ -19,7 +19,7 @@ from loomlog.schemas.ids import fresh_token
 from loomlog.services.families.budget.client import BudgetClerk
 from loomlog.services.families.budget.family import PARTITION, BudgetDesk, BudgetFamily
 from loomlog.services.families.budget.replica import BudgetBoard
-from loomlog.services.runtime.models.budget_reservation import Spending
+from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.stream.context import Workplace
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -35,7 +35,7 @@ TOKEN_BYTES = 10
 """Randomness of a command id; loomlog.schemas.ids takes that many."""
 
 
-def budget_host(
+def build_budget_host(
     codec: Codec,
     topics: Topics,
     *,
@@ -73,7 +73,7 @@ def budget_host(
     )
 
 
-def budget_board(codec: Codec, topics: Topics, *, appender: LogAppender, ranges: LogRanges) -> BudgetBoard:
+def build_budget_replica(codec: Codec, topics: Topics, *, appender: LogAppender, ranges: LogRanges) -> BudgetBoard:
     """A board that is not read yet."""
     snapshots = Snapshots(BudgetFamily(), codec, appender=appender, ranges=ranges, topic=topics.snapshots)
     return BudgetBoard(codec, topics, snapshots, ranges)
@@ -83,14 +83,14 @@ def budget_board(codec: Codec, topics: Topics, *, appender: LogAppender, ranges:
 class HostedBudgets:
     """Everything about budgets in this process; `tail` is what the board follows."""
 
-    board: BudgetBoard
-    clerk: BudgetClerk
-    spending: Spending
+    replica: BudgetBoard
+    client: BudgetClerk
+    reservations: BudgetReservations
     host: Host
     tail: KafkaTail
 
 
-async def hosted_budgets(
+async def open_hosted_budgets(
     stack: AsyncExitStack,
     settings: RuntimeSettings,
     codec: Codec,
@@ -99,14 +99,14 @@ async def hosted_budgets(
     topics: Topics,
     *,
     group_name: str,
-    life: str,
+    incarnation: str,
     clock_ms: Callable[[], int],
 ) -> HostedBudgets:
     """Everything open, to be closed with the stack, and the books read. Raises Transient.
 
     The consumer group of that name hints at who owns the books.
     """
-    board = budget_board(codec, topics, appender=appender, ranges=ranges)
+    board = build_budget_replica(codec, topics, appender=appender, ranges=ranges)
     await board.open()
     tail = await open_tail(settings.kafka, topics.events, {PARTITION: board.next_offset})
     stack.push_async_callback(tail.close)
@@ -114,7 +114,11 @@ async def hosted_budgets(
     stack.push_async_callback(commands.close)
     commands.pause([PARTITION])
     group = KafkaGroup(
-        settings.kafka, topics.commands, group_name, session_timeout_ms=settings.session_timeout_ms, incarnation=life
+        settings.kafka,
+        topics.commands,
+        group_name,
+        session_timeout_ms=settings.session_timeout_ms,
+        incarnation=incarnation,
     )
     await group.start()
     stack.push_async_callback(group.close)
@@ -127,7 +131,7 @@ async def hosted_budgets(
         fresh_token=lambda: fresh_token(clock_ms(), os.urandom(TOKEN_BYTES)),
         name=settings.name,
     )
-    host = budget_host(
+    host = build_budget_host(
         codec,
         topics,
         appender=appender,
@@ -139,4 +143,6 @@ async def hosted_budgets(
         name=settings.name,
     )
     group.report_held_partitions(lambda: host.owners)
-    return HostedBudgets(board=board, clerk=clerk, spending=Spending(clerk, clock_ms), host=host, tail=tail)
+    return HostedBudgets(
+        replica=board, client=clerk, reservations=BudgetReservations(clerk, clock_ms), host=host, tail=tail
+    )

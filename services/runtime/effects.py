@@ -18,37 +18,37 @@ from loomlog.services.core.run.commands import EffectResult
 from loomlog.services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 from loomlog.services.runtime.clock import clock_ms
-from loomlog.services.runtime.content.encryption import Secrecy
+from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.redaction import Redaction
 from loomlog.services.runtime.content.run_credentials import Credentials
-from loomlog.services.runtime.models.budget_reservation import Budgets
-from loomlog.services.runtime.models.context_plugins import ContextPlugins, Redact, secrets_of
-from loomlog.services.runtime.models.model_calls import ModelCalls, Provider
+from loomlog.services.runtime.models.budget_reservation import CallBudgets
+from loomlog.services.runtime.models.context_plugins import ContextPlugins, RedactPlugin, collect_secrets
+from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
-from loomlog.services.runtime.models.provider_queues import Waiting
+from loomlog.services.runtime.models.provider_queues import ProviderQueueLimits
 from loomlog.services.runtime.models.routing import Routing
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.client_tools import ClientTools
-from loomlog.services.runtime.tools.hooks import Hooks
+from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 
 NO_TOOLS: Mapping[str, Tool] = {}
-INSIDE = frozenset({"code-js"})
+INTERNAL_DRIVERS = frozenset({"code-js"})
 """Drivers that send nothing to anybody, so context plugins do not apply (runtime parity 5.9)."""
-WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
+DRIVERS_WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
 """Drivers whose 429s are not waited for (runtime parity 2.9)."""
 
 
-class Work:
+class EffectHandlers:
     """Everything the effects of this process need: models, tools, blobs."""
 
     def __init__(
         self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls, mask: Callable[[str], str] = str
     ) -> None:
-        self.so_far = models.so_far
+        self.partial_outputs = models.partial_outputs
         self.queues = models.queues
         self.mask = mask
         self._models = models
@@ -78,7 +78,7 @@ class Work:
                 raise AssertionError(f"{type(effect).__name__} is not a call")
 
 
-def volumes_of(loaded: Loaded) -> dict[str, VolumeBinding]:
+def volume_bindings(loaded: Loaded) -> dict[str, VolumeBinding]:
     """The folders of this process by volume name."""
     return {
         name: VolumeBinding(name=name, path=str(volume.path), mode=volume.mode, is_default=volume.default)
@@ -86,7 +86,7 @@ def volumes_of(loaded: Loaded) -> dict[str, VolumeBinding]:
     }
 
 
-def tools_of(loaded: Loaded) -> dict[str, Tool]:
+def build_process_tools(loaded: Loaded) -> dict[str, Tool]:
     """The tools the operator allows."""
     settings = loaded.settings
     return build_tools(
@@ -106,7 +106,7 @@ def tools_of(loaded: Loaded) -> dict[str, Tool]:
     )
 
 
-def calls_of(
+def build_effect_handlers(
     loaded: Loaded,
     settings: RuntimeSettings,
     *,
@@ -114,19 +114,23 @@ def calls_of(
     appender: LogAppender,
     tracing: Tracing,
     previews: Previews,
-    secrecy: Secrecy,
-    budgets: Budgets | None = None,
+    encryption: ContentEncryption,
+    budgets: CallBudgets | None = None,
     routing: Routing,
-    hooks: Hooks,
+    hooks: HookRunner,
     credentials: Credentials,
-    more_tools: Mapping[str, Tool] = NO_TOOLS,
+    extra_tools: Mapping[str, Tool] = NO_TOOLS,
     clients: ClientTools | None = None,
-) -> Work:
+) -> EffectHandlers:
     """The effects of this process."""
     configuration = loaded.configuration
-    tools = tools_of(loaded)
-    tools.update(more_tools)  # into the dict that Context holds
-    shelf = Shelf(tools) if clients is None else Shelf(tools, offers=clients.offers, gone=clients.gone)
+    tools = build_process_tools(loaded)
+    tools.update(extra_tools)  # into the dict that Context holds
+    shelf = (
+        ProcessToolset(tools)
+        if clients is None
+        else ProcessToolset(tools, client_tools=clients.tools_for, missing_client_tool=clients.missing_tool)
+    )
     blobs = FileBlobs(loaded.settings.blobs)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
     priced = {tuple(name.split("/", 1)) for name in configuration.pricing.models}
@@ -137,11 +141,11 @@ def calls_of(
     }
     model_calls = ModelCalls(
         {
-            name: Provider(
+            name: RuntimeProvider(
                 model=model,
                 max_concurrent=routing.providers[name].max_concurrent,
-                retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
-                is_outside=routing.providers[name].driver not in INSIDE,
+                retries_rate_limits=routing.providers[name].driver not in DRIVERS_WITHOUT_RATE_LIMIT_WAITS,
+                is_external=routing.providers[name].driver not in INTERNAL_DRIVERS,
                 api_key_env=routing.providers[name].api_key_env,
                 has_key=bool(routing.providers[name].api_key),
             )
@@ -154,48 +158,48 @@ def calls_of(
         previews=previews,
         tracing=tracing,
         clock_ms=clock_ms,
-        mask=redaction.text,
-        mask_beginning=redaction.beginning,
-        secrecy=secrecy,
+        mask=redaction.mask_text,
+        mask_prefix=redaction.mask_prefix,
+        encryption=encryption,
         budgets=budgets,
         availability=routing.availability,
-        plugins=plugins_of(loaded, credentials),
-        waiting=waiting_of(loaded),
+        plugins=build_context_plugins(loaded, credentials),
+        queue_limits=provider_queue_limits(loaded),
         credentials=credentials,
     )
-    return Work(
+    return EffectHandlers(
         model_calls,
         ToolCalls(
             shelf,
-            volumes=volumes_of(loaded),
+            volumes=volume_bindings(loaded),
             operator_hosts=settings.http_hosts,
             parallelism=settings.tool_parallelism,
             blobs=blobs,
             tracing=tracing,
             clock_ms=clock_ms,
-            mask=redaction.text,
-            secrecy=secrecy,
+            mask=redaction.mask_text,
+            encryption=encryption,
             hooks=hooks,
             credentials=credentials,
             callers_choose_hosts=settings.callers_choose_hosts,
-            mask_results=redaction.result if loaded.settings.redact_secrets else None,
+            mask_results=redaction.mask_result if loaded.settings.redact_secrets else None,
         ),
-        SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
-        redaction.text,
+        SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.mask_text, encryption=encryption),
+        redaction.mask_text,
     )
 
 
-def waiting_of(loaded: Loaded) -> Waiting:
+def provider_queue_limits(loaded: Loaded) -> ProviderQueueLimits:
     """How long, and how many, model calls wait for a place of their provider."""
     found = bounds_of(loaded.configuration, loaded.settings)
-    return Waiting(depth=found.provider_queue_depth, wait_s=found.provider_queue_timeout_ms / 1000)
+    return ProviderQueueLimits(depth=found.provider_queue_depth, wait_s=found.provider_queue_timeout_ms / 1000)
 
 
-def plugins_of(loaded: Loaded, credentials: Credentials) -> ContextPlugins | None:
+def build_context_plugins(loaded: Loaded, credentials: Credentials) -> ContextPlugins | None:
     """What changes the conversation on its way to a provider; None when nothing does."""
-    secrets = secrets_of(os.environ, loaded.secrets)
+    secrets = collect_secrets(os.environ, loaded.secrets)
     plugins = tuple(
-        Redact(secrets, credentials=credentials, redact_tool_input=block.redact_tool_input)
+        RedactPlugin(secrets, credentials=credentials, redact_tool_input=block.redact_tool_input)
         for block in loaded.configuration.context_plugins
         if block.enabled
     )

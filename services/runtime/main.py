@@ -29,22 +29,22 @@ from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
 from loomlog.services.runtime import topics
-from loomlog.services.runtime.admission.queue import door_of
+from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.clock import clock_ms
-from loomlog.services.runtime.content.encryption import Secrecy
-from loomlog.services.runtime.effects import NO_TOOLS, calls_of
+from loomlog.services.runtime.content.encryption import ContentEncryption
+from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.models.previews import Previews
-from loomlog.services.runtime.models.routing import checked_tiers
-from loomlog.services.runtime.resources import Outside, opened
-from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.models.routing import check_configured_tiers
+from loomlog.services.runtime.resources import RuntimeResources, open_resources
+from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run.interrupt_responses import Responses
-from loomlog.services.runtime.run.late_results import HandOver
-from loomlog.services.runtime.settings import MissingSetting
-from loomlog.services.runtime.telemetry.exposition import exposition
+from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
+from loomlog.services.runtime.run.late_results import ResultForwarder
+from loomlog.services.runtime.settings import MissingRuntimeSetting
+from loomlog.services.runtime.telemetry.exposition import build_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
-from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bound_socket, serve
-from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
+from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.stream.context import Workplace
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import Calls
@@ -63,65 +63,71 @@ OPEN_FILES = 8_192
 
 async def run(loaded: Loaded) -> None:
     """Until SIGTERM or SIGINT, or until something fails."""
-    async with opened(loaded) as outside:
+    async with open_resources(loaded) as outside:
         await _serve(loaded, outside)
 
 
-async def _serve(loaded: Loaded, outside: Outside) -> None:
-    settings, codec, appender, ranges = outside.settings, outside.codec, outside.appender, outside.ranges
-    board, budgets, keys, remote, beside = outside.board, outside.budgets, outside.keys, outside.remote, outside.beside
-    secrecy = Secrecy(keys)
+async def _serve(loaded: Loaded, resources: RuntimeResources) -> None:
+    settings, codec, appender, ranges = resources.settings, resources.codec, resources.appender, resources.ranges
+    board, budgets, keys, remote, beside = (
+        resources.pauses,
+        resources.budgets,
+        resources.keys,
+        resources.remote_tools,
+        resources.standby,
+    )
+    secrecy = ContentEncryption(keys)
     family = RunFamily()
     metrics = RunMetrics()
-    watched = metrics.watching(outside.tracing)
-    tallies = Tallies(codec, appender, topic=topics.TALLY_TOPIC, clock_ms=clock_ms)
+    watched = metrics.instrument(resources.tracing)
+    tallies = RunSummaries(codec, appender, topic=topics.TALLY_TOPIC, clock_ms=clock_ms)
     past = Past(family, codec, ranges, topics.TOPICS.events)
 
     def term_of(partition: int) -> int:
         owner = host.owners.get(partition)
         return owner.partition.term if owner is not None and owner.partition is not None else -1
 
-    previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=outside.partitions, term_of=term_of)
-    work = calls_of(
+    previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
+    work = build_effect_handlers(
         loaded,
         settings,
         codec=codec,
         appender=appender,
         tracing=watched,
         previews=previews,
-        secrecy=secrecy,
-        budgets=budgets.spending,
-        routing=outside.routing,
-        hooks=outside.hooks.hooks,
-        credentials=outside.credentials,
-        more_tools=remote.tools if remote is not None else NO_TOOLS,
-        clients=outside.clients.tools,
+        encryption=secrecy,
+        budgets=budgets.reservations,
+        routing=resources.routing,
+        hooks=resources.hooks.runner,
+        credentials=resources.credentials,
+        extra_tools=remote.tools if remote is not None else NO_TOOLS,
+        clients=resources.client_tools.tools,
     )
 
-    door = door_of(loaded)
-    responses = Responses(secrecy, mask=work.mask)
+    door = build_admission_queue(loaded)
+    responses = InterruptionAnswers(secrecy, mask=work.mask)
 
-    def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
-        tallies.owns(number, term)
-        return RunDesk(
+    def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
+        tallies.set_term(number, term)
+        return RunCommandHandler(
             number=number,
-            partitions=outside.partitions,
+            partitions=resources.partitions,
             known_since_ms=known_since_ms,
             forgotten_until=forgotten_until,
-            definitions=outside.routing.definitions,
-            index=outside.index,
+            definitions=resources.routing.definitions,
+            index=resources.index,
             past=past,
-            tallies=tallies,
+            run_summaries=tallies,
             clock_ms=clock_ms,
-            absent=family.absent,
+            absent_state=family.absent,
             tracing=watched,
             pauses=lambda: board.table,
-            secrecy=secrecy,
-            responses=responses,
-            so_far=work.so_far.said,
-            budgets=budgets.spending,
-            door=door,
-            credentials=outside.credentials,
+            encryption=secrecy,
+            interruption_answers=responses,
+            read_partial_output=work.partial_outputs.read,
+            budgets=budgets.reservations,
+            admission_queue=door,
+            credentials=resources.credentials,
         )
 
     letters: dict[str, Any] = {}
@@ -130,14 +136,14 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
     dead_letters = DeadLetters(
         codec, appender, topic=topics.TOPICS.dead_letters, service="runtime", clock_ms=clock_ms, **letters
     )
-    for results in (remote.calls if remote is not None else None, outside.clients.results):
+    for results in (remote.calls if remote is not None else None, resources.client_tools.results):
         if results is not None:
             results.unreadable = lambda record, error: dead_letters.park(record, kind="undecodable", error=error)
-    hand_over = HandOver(
+    hand_over = ResultForwarder(
         codec,
         appender,
         topic=topics.TOPICS.commands,
-        partitions=outside.partitions,
+        partitions=resources.partitions,
         clock_ms=clock_ms,
         name=settings.name,
     )
@@ -146,8 +152,8 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
         run=work.run,
         done=lambda partition, aggregate, tenant, order: host.result(partition, aggregate, tenant, order),
         clock_ms=clock_ms,
-        hand_over=hand_over.give,
-        told=secrecy.crash,
+        hand_over=hand_over.forward,
+        told=secrecy.describe_error,
     )
     workplace = Workplace(
         family=family,
@@ -162,24 +168,28 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
         desk=desk,
         clock_ms=clock_ms,
         name=settings.name,
-        lifeline=beside.lifeline.endpoint if beside is not None else "",
+        lifeline=beside.liveness_server.endpoint if beside is not None else "",
     )
     standby = None
     if beside is not None:
         standby = Standby(
-            workplace, life=outside.life, tail=beside.tail, ranges=beside.ranges, until_gone=wait_for_disconnect
+            workplace,
+            life=resources.incarnation,
+            tail=beside.tail,
+            ranges=beside.ranges,
+            until_gone=wait_for_disconnect,
         )
     host = Host(
         workplace,
-        membership=outside.group,
-        commands=outside.commands,
+        membership=resources.group,
+        commands=resources.commands_tail,
         standby=standby,
         ask_for=request_handover if beside is not None else None,
         drain_s=settings.drain_timeout_s,
     )
     if beside is not None:
-        beside.lifeline.on_handover_request = host.ownership.asked
-    outside.group.report_held_partitions(lambda: host.owners)
+        beside.liveness_server.on_handover_request = host.ownership.asked
+    resources.group.report_held_partitions(lambda: host.owners)
     board.changed = host.obey
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -188,33 +198,33 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(host.run(), name="host"),
-            tasks.create_task(board.follow(outside.control), name="pauses"),
+            tasks.create_task(board.follow(resources.control_tail), name="pauses"),
             tasks.create_task(budgets.host.run(), name="owner of the books"),
-            tasks.create_task(budgets.board.follow(budgets.tail), name="the books"),
-            tasks.create_task(budgets.clerk.run(), name="commands for the books"),
-            tasks.create_task(outside.hooks.board.follow(outside.registrations), name="hooks"),
-            tasks.create_task(outside.credentials.run(), name="credentials"),
+            tasks.create_task(budgets.replica.follow(budgets.tail), name="the books"),
+            tasks.create_task(budgets.client.run(), name="commands for the books"),
+            tasks.create_task(resources.hooks.global_table.follow(resources.hooks_tail), name="hooks"),
+            tasks.create_task(resources.credentials.run(), name="credentials"),
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
-            tasks.create_task(metrics.watch_loop(), name="event loop lag"),
-            *outside.clients.begin(tasks),
+            tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
+            *resources.client_tools.start_tasks(tasks),
             # Whoever owns the first partition probes, so somebody does as long as any runtime works.
-            *outside.routing.begin(tasks, outside.providers, is_prober=lambda: term_of(0) >= 0),
+            *resources.routing.start_tasks(tasks, resources.providers_tail, is_active_prober=lambda: term_of(0) >= 0),
         ]
         if remote is not None:
             running.append(tasks.create_task(remote.calls.follow(remote.results), name="results of remote tools"))
-        if keys is not None and outside.erasures is not None:
-            running.append(tasks.create_task(keys.follow(outside.erasures), name="subject keys"))
+        if keys is not None and resources.subject_keys_tail is not None:
+            running.append(tasks.create_task(keys.follow(resources.subject_keys_tail), name="subject keys"))
         where = "off"
         if settings.metrics_port is not None:
-            listening = bound_socket(settings.metrics_port)
+            listening = bind_socket(settings.metrics_port)
             where = f"http://{ADDRESS}:{listening.getsockname()[1]}/metrics"
-            page = exposition(metrics, host, calls, dead_letters, queues=work.queues, door=door)
+            page = build_exposition(metrics, host, calls, dead_letters, queues=work.queues, admission_queue=door)
             running.append(tasks.create_task(serve(listening, page), name="metrics"))
         log.info(
             "runtime %s is up, %d partitions in all, metrics %s",
             settings.name,
-            outside.partitions,
+            resources.partitions,
             where,
         )
         await stop.wait()
@@ -222,7 +232,7 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
         if not await host.drain(settings.drain_timeout_s):
             log.warning("not every call finished in time; the next owner takes them up")
         if beside is not None:
-            beside.lifeline.announce_shutdown()
+            beside.liveness_server.announce_shutdown()
         for task in running:
             task.cancel()
     await work.close()
@@ -235,12 +245,12 @@ def main() -> int:
         logs.configure_logging(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
             disable_process_dumping()
-        tiers = checked_tiers(loaded, os.environ)
+        tiers = check_configured_tiers(loaded, os.environ)
         for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration), *tiers):
             log.warning("%s", warning)
         tune_gc()
         uvloop.run(run(loaded))
-    except (ConfigurationProblem, MissingSetting, WrongKey) as error:
+    except (ConfigurationProblem, MissingRuntimeSetting, WrongKey) as error:
         print(f"runtime cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except Exception as error:

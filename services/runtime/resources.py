@@ -30,31 +30,31 @@ from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.builds import PREFIX
 from loomlog.schemas.codec import Codec
 from loomlog.services.runtime import topics
-from loomlog.services.runtime.budget_hosting import HostedBudgets, hosted_budgets
+from loomlog.services.runtime.budget_hosting import HostedBudgets, open_hosted_budgets
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
-from loomlog.services.runtime.models.agent_definitions import stored_scripts
+from loomlog.services.runtime.models.agent_definitions import store_scripts
 from loomlog.services.runtime.models.routing import Routing
 from loomlog.services.runtime.run.projected_index import ProjectedIndex
 from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.run.start_paused import pause_once
-from loomlog.services.runtime.settings import RuntimeSettings, runtime_settings
-from loomlog.services.runtime.standby_setup import StandingBy, standing_by
+from loomlog.services.runtime.settings import RuntimeSettings, build_runtime_settings
+from loomlog.services.runtime.standby_setup import StandbyResources, open_standby
 from loomlog.services.runtime.telemetry.tracing import Tracing, open_tracing
-from loomlog.services.runtime.tools.client_tools import OpenedClients, open_clients
-from loomlog.services.runtime.tools.hook_setup import RegisteredHooks, opened_credentials
-from loomlog.services.runtime.tools.remote_tools import Remote, open_remote
+from loomlog.services.runtime.tools.client_tools import ClientToolResources, open_client_tools
+from loomlog.services.runtime.tools.hook_setup import HookSetup, open_credentials
+from loomlog.services.runtime.tools.remote_tools import RemoteToolResources, open_remote_tools
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, opened_keys
 from loomlog.services.stream.global_tables.pauses import PARTITION, PauseBoard
 
 log = logging.getLogger("loomlog.runtime")
 
-BROKER_WAIT_S = 1.0
+BROKER_RETRY_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class RuntimeResources:
     """All of it."""
 
     settings: RuntimeSettings
@@ -62,27 +62,27 @@ class Outside:
     tracing: Tracing
     appender: KafkaAppender
     ranges: KafkaRanges
-    commands: KafkaTail
-    control: KafkaTail
-    board: PauseBoard
+    commands_tail: KafkaTail
+    control_tail: KafkaTail
+    pauses: PauseBoard
     group: KafkaGroup
     index: RunIndex
     partitions: int
     keys: SubjectKeys | None
-    erasures: KafkaTail | None
-    life: str
-    beside: StandingBy | None
+    subject_keys_tail: KafkaTail | None
+    incarnation: str
+    standby: StandbyResources | None
     budgets: HostedBudgets
     routing: Routing
-    providers: KafkaTail
-    hooks: RegisteredHooks
-    registrations: KafkaTail
+    providers_tail: KafkaTail
+    hooks: HookSetup
+    hooks_tail: KafkaTail
     credentials: Credentials
-    remote: Remote | None
-    clients: OpenedClients
+    remote_tools: RemoteToolResources | None
+    client_tools: ClientToolResources
 
 
-async def connected(kafka: KafkaOptions) -> KafkaAppender:
+async def connect_broker(kafka: KafkaOptions) -> KafkaAppender:
     """An appender over a broker that answers; waits for one as long as it takes."""
     while True:
         appender = KafkaAppender(kafka)
@@ -90,19 +90,19 @@ async def connected(kafka: KafkaOptions) -> KafkaAppender:
             await appender.start()
         except Transient as error:
             log.warning("waiting for the broker: %s", error)
-            await asyncio.sleep(BROKER_WAIT_S)
+            await asyncio.sleep(BROKER_RETRY_S)
         else:
             return appender
 
 
 @contextlib.asynccontextmanager
-async def opened(loaded: Loaded) -> AsyncIterator[Outside]:
+async def open_resources(loaded: Loaded) -> AsyncIterator[RuntimeResources]:
     """Until it is left. Raises what can never work; waits for the broker."""
-    settings = runtime_settings(loaded.settings)
+    settings = build_runtime_settings(loaded.settings)
     async with contextlib.AsyncExitStack() as stack:
         codec = await load_codec(loaded.settings)
         tracing = await stack.enter_async_context(open_tracing(settings.tracing, settings.name))
-        appender = await connected(settings.kafka)
+        appender = await connect_broker(settings.kafka)
         stack.push_async_callback(appender.close)
         routing = Routing(
             loaded,
@@ -133,18 +133,18 @@ async def opened(loaded: Loaded) -> AsyncIterator[Outside]:
         control = await open_tail(settings.kafka, topics.CONTROL_TOPIC, {PARTITION: board.next_offset})
         stack.push_async_callback(control.close)
         providers = await routing.open(stack, ranges, settings.kafka)
-        hooks = RegisteredHooks(loaded, settings, codec=codec, clock_ms=clock_ms, topic=topics.HOOKS_TOPIC)
+        hooks = HookSetup(loaded, settings, codec=codec, clock_ms=clock_ms, topic=topics.HOOKS_TOPIC)
         registrations = await hooks.open(stack, ranges, settings.kafka)
-        credentials = opened_credentials(stack, settings)
+        credentials = open_credentials(stack, settings)
         keys = await opened_keys(
-            settings.wrapping, codec, appender, ranges, topic=topics.SUBJECTS_TOPIC, clock_ms=clock_ms
+            settings.key_encryption_keys, codec, appender, ranges, topic=topics.SUBJECTS_TOPIC, clock_ms=clock_ms
         )
         erasures: KafkaTail | None = None
         if keys is not None:
             erasures = await open_tail(settings.kafka, topics.SUBJECTS_TOPIC, {PARTITION: keys.next_offset})
             stack.push_async_callback(erasures.close)
-        routing.definitions.scripts.update(await stored_scripts(loaded.configuration, FileBlobs(loaded.settings.blobs)))
-        remote = await open_remote(
+        routing.definitions.scripts.update(await store_scripts(loaded.configuration, FileBlobs(loaded.settings.blobs)))
+        remote = await open_remote_tools(
             stack,
             loaded.configuration,
             settings.kafka,
@@ -153,11 +153,11 @@ async def opened(loaded: Loaded) -> AsyncIterator[Outside]:
             clock_ms=clock_ms,
             name=settings.name,
         )
-        clients = await open_clients(
+        clients = await open_client_tools(
             stack, settings, codec, appender, ranges, remote, topic=topics.CLIENTS_TOPIC, clock_ms=clock_ms
         )
         life = token_hex(8)
-        beside = await standing_by(stack, settings, topics.TOPICS.events, partitions, life)
+        beside = await open_standby(stack, settings, topics.TOPICS.events, partitions, life)
         group = KafkaGroup(
             settings.kafka,
             topics.TOPICS.commands,
@@ -171,7 +171,7 @@ async def opened(loaded: Loaded) -> AsyncIterator[Outside]:
         reader = await open_reader(settings.postgres, schema=PREFIX, max_connections=4)
         stack.push_async_callback(reader.close)
         index = ProjectedIndex(reader, topics.TOPICS.events)
-        budgets = await hosted_budgets(
+        budgets = await open_hosted_budgets(
             stack,
             settings,
             codec,
@@ -179,31 +179,31 @@ async def opened(loaded: Loaded) -> AsyncIterator[Outside]:
             ranges,
             topics.BUDGET_TOPICS,
             group_name=f"{topics.GROUP}-budgets",
-            life=life,
+            incarnation=life,
             clock_ms=clock_ms,
         )
-        yield Outside(
+        yield RuntimeResources(
             settings=settings,
             codec=codec,
             tracing=tracing,
             appender=appender,
             ranges=ranges,
-            commands=commands,
-            control=control,
-            board=board,
+            commands_tail=commands,
+            control_tail=control,
+            pauses=board,
             group=group,
             index=index,
             partitions=partitions,
             keys=keys,
-            erasures=erasures,
-            life=life,
-            beside=beside,
+            subject_keys_tail=erasures,
+            incarnation=life,
+            standby=beside,
             budgets=budgets,
             routing=routing,
-            providers=providers,
+            providers_tail=providers,
             hooks=hooks,
-            registrations=registrations,
+            hooks_tail=registrations,
             credentials=credentials,
-            remote=remote,
-            clients=clients,
+            remote_tools=remote,
+            client_tools=clients,
         )

@@ -18,7 +18,7 @@ from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
 
 
-class MissingSetting(Exception):
+class MissingRuntimeSetting(Exception):
     """A setting without which the process cannot start; the text says which and how to give it."""
 
 
@@ -46,28 +46,28 @@ class RuntimeSettings:
     start_paused: str
     """Pause everything before the first partition is taken, once for each value; empty = no."""
     tool_parallelism: int
-    client_tool_s: float
+    client_tool_timeout_s: float
     """How long a client may take for a call."""
     http_hosts: tuple[str, ...]
     callers_choose_hosts: bool
     """Theirs replace `http_hosts`."""
-    widening_owners: tuple[str, ...]
+    host_widening_owners: tuple[str, ...]
     """Whose hooks may open hosts for a call, beside those the files name."""
     metrics_port: int | None
     """None = no metrics over HTTP, 0 = any free port."""
     tracing: TracingSettings | None
     """None = no traces."""
-    wrapping: KeyEncryptionKeys | None
+    key_encryption_keys: KeyEncryptionKeys | None
     """None = content is not encrypted."""
-    secret: SecretKey | None
+    installation_secret: SecretKey | None
     """None = callbacks are not signed, and credentials of runs cannot be opened."""
 
 
-def runtime_settings(settings: Settings) -> RuntimeSettings:
-    """Raises MissingSetting."""
+def build_runtime_settings(settings: Settings) -> RuntimeSettings:
+    """Raises MissingRuntimeSetting."""
     for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
         if not value:
-            raise MissingSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")
+            raise MissingRuntimeSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")
     name = settings.replica_id or f"{socket.gethostname()}-{os.getpid()}"
     return RuntimeSettings(
         kafka=kafka_options(settings, f"loomlog-runtime-{name}"),
@@ -78,14 +78,14 @@ def runtime_settings(settings: Settings) -> RuntimeSettings:
         drain_timeout_s=settings.drain_timeout_ms / 1000,
         start_paused=settings.start_paused,
         tool_parallelism=settings.tool_parallelism,
-        client_tool_s=settings.client_tool_timeout_ms / 1000,
+        client_tool_timeout_s=settings.client_tool_timeout_ms / 1000,
         http_hosts=settings.http_host_allowlist,
         callers_choose_hosts=settings.http_caller_authoritative,
-        widening_owners=settings.hooks_permit_host_widen_owners,
+        host_widening_owners=settings.hooks_permit_host_widen_owners,
         metrics_port=settings.runtime_metrics_port if settings.metrics_enabled else None,
         tracing=_tracing_settings(settings),
-        wrapping=_wrapping(settings),
-        secret=_secret(settings),
+        key_encryption_keys=_key_encryption_keys(settings),
+        installation_secret=_installation_secret(settings),
     )
 
 
@@ -100,15 +100,15 @@ def _tracing_settings(settings: Settings) -> TracingSettings | None:
     )
 
 
-def _wrapping(settings: Settings) -> KeyEncryptionKeys | None:
+def _key_encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:
     try:
         return encryption_keys(settings)
     except Permanent as error:
-        raise MissingSetting(str(error)) from error
+        raise MissingRuntimeSetting(str(error)) from error
 
 
-def _secret(settings: Settings) -> SecretKey | None:
+def _installation_secret(settings: Settings) -> SecretKey | None:
     try:
         return installation_key(settings)
     except Permanent as error:
-        raise MissingSetting(str(error)) from error
+        raise MissingRuntimeSetting(str(error)) from error

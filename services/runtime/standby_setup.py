@@ -15,17 +15,17 @@ STANDBY_FETCH_WAIT_MS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandingBy:
+class StandbyResources:
     """What a process needs to be stood by for, and to stand by for others."""
 
-    lifeline: LivenessServer
+    liveness_server: LivenessServer
     tail: KafkaTail
     ranges: KafkaRanges
 
 
-async def standing_by(
-    stack: AsyncExitStack, settings: RuntimeSettings, events_topic: str, partitions: int, life: str
-) -> StandingBy | None:
+async def open_standby(
+    stack: AsyncExitStack, settings: RuntimeSettings, events_topic: str, partitions: int, incarnation: str
+) -> StandbyResources | None:
     """Everything open, to be closed with the stack; None when it is switched off."""
     if not settings.standby_address:
         return None
@@ -41,7 +41,7 @@ async def standing_by(
     await tail.start()
     stack.push_async_callback(tail.close)
     tail.pause(range(partitions))
-    lifeline = LivenessServer(settings.standby_address, life)
+    lifeline = LivenessServer(settings.standby_address, incarnation)
     await lifeline.open()
     stack.push_async_callback(lifeline.close)
-    return StandingBy(lifeline=lifeline, tail=tail, ranges=ranges)
+    return StandbyResources(liveness_server=lifeline, tail=tail, ranges=ranges)

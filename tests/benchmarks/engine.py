@@ -32,22 +32,22 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.hooks import HookTable
 from loomlog.services.core.run.state import Ended
-from loomlog.services.runtime.admission.queue import door_of
+from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.clock import clock_ms
-from loomlog.services.runtime.content.encryption import Secrecy
+from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS
-from loomlog.services.runtime.effects import calls_of
+from loomlog.services.runtime.effects import build_effect_handlers
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.routing import Routing
-from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run.interrupt_responses import Responses
-from loomlog.services.runtime.run.run_index import PastRun
-from loomlog.services.runtime.settings import runtime_settings
+from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
+from loomlog.services.runtime.run.run_index import EndedRun
+from loomlog.services.runtime.settings import build_runtime_settings
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
-from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
-from loomlog.services.runtime.tools.hooks import Hooks
+from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.stream.context import Workplace
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import Calls
@@ -151,27 +151,27 @@ class Clients:
         """Nothing is open."""
 
 
-class ToldTallies(Tallies):
+class ToldTallies(RunSummaries):
     """Tells the clients of each end, besides being sent as usual."""
 
     clients: Clients
 
-    def ended(self, aggregate: Aggregate, state: Ended, partition: int) -> None:
+    def add_ended_run(self, aggregate: Aggregate, state: Ended, partition: int) -> None:
         assert state.status == "completed", f"{aggregate.id} {state.status}: {state.reason}"
-        super().ended(aggregate, state, partition)
+        super().add_ended_run(aggregate, state, partition)
         self.clients.run_ended()
 
 
 class NothingBefore:
     """A run index that is never needed: nothing was ever forgotten."""
 
-    async def reached(self, partition: int) -> int:
+    async def next_offset(self, partition: int) -> int:
         raise AssertionError("nobody asks")
 
-    async def find_run(self, run_id: str) -> PastRun | None:
+    async def find_run(self, run_id: str) -> EndedRun | None:
         raise AssertionError("nobody asks")
 
-    async def last_run_of_session(self, session_id: str) -> PastRun | None:
+    async def last_run_of_session(self, session_id: str) -> EndedRun | None:
         raise AssertionError("nobody asks")
 
 
@@ -186,8 +186,8 @@ class Engine:
     """One runtime, wired as services/runtime/main.py does it."""
 
     def __init__(self, loaded: Loaded, *, partitions: int, in_flight: int, flush_s: float) -> None:
-        settings = runtime_settings(loaded.settings)
-        family, tracing = RunFamily(), RunMetrics().watching(NO_TRACING)
+        settings = build_runtime_settings(loaded.settings)
+        family, tracing = RunFamily(), RunMetrics().instrument(NO_TRACING)
         wire = Wire({TOPICS.events: partitions, "tallies": partitions}, flush_s)
         self.clients = Clients(partitions, in_flight)
         self.tallies = ToldTallies(CODEC, wire, topic="tallies", clock_ms=clock_ms)
@@ -197,24 +197,24 @@ class Engine:
             loaded, {**ENVIRONMENT}, codec=CODEC, appender=wire, clock_ms=clock_ms, name="bench", topic="providers"
         )
         self.previews = Previews(CODEC, wire, topic="deltas", partitions=partitions, term_of=lambda _: 0)
-        work = calls_of(
+        work = build_effect_handlers(
             loaded,
             settings,
             codec=CODEC,
             appender=wire,
             tracing=tracing,
             previews=self.previews,
-            secrecy=Secrecy(),
+            encryption=ContentEncryption(),
             routing=routing,
-            hooks=Hooks(lambda: HookTable(), NobodyIsAsked(), clock_ms=clock_ms),
+            hooks=HookRunner(lambda: HookTable(), NobodyIsAsked(), clock_ms=clock_ms),
             credentials=NO_CREDENTIALS,
         )
-        door = door_of(loaded)
-        responses = Responses(Secrecy(), mask=work.mask)
+        door = build_admission_queue(loaded)
+        responses = InterruptionAnswers(ContentEncryption(), mask=work.mask)
 
-        def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
-            self.tallies.owns(number, term)
-            return RunDesk(
+        def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
+            self.tallies.set_term(number, term)
+            return RunCommandHandler(
                 number=number,
                 partitions=partitions,
                 known_since_ms=known_since_ms,
@@ -222,13 +222,13 @@ class Engine:
                 definitions=routing.definitions,
                 index=NothingBefore(),
                 past=past,
-                tallies=self.tallies,
+                run_summaries=self.tallies,
                 clock_ms=clock_ms,
-                absent=family.absent,
+                absent_state=family.absent,
                 tracing=tracing,
-                responses=responses,
-                so_far=work.so_far.said,
-                door=door,
+                interruption_answers=responses,
+                read_partial_output=work.partial_outputs.read,
+                admission_queue=door,
             )
 
         workplace = Workplace(

@@ -49,7 +49,7 @@ from loomlog.services.application.queries.run_json import event_json, run_json
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest, checked, request_digest
 from loomlog.services.application.streaming.items import Piece
-from loomlog.services.runtime.content.encryption import Secrecy
+from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
@@ -198,7 +198,7 @@ async def stage(
             model=model,
             tracing=NO_TRACING,
             name="one",
-            secrecy=Secrecy(runtime_keys),
+            secrecy=ContentEncryption(runtime_keys),
             blobs=made.blobs,
             previews_topic=TOPICS.previews,
             tools={"Echo": tool, **(tools or {})},
@@ -585,7 +585,7 @@ async def test_after_an_erasure_it_is_unreadable_everywhere_and_the_history_is_w
         for keys in (on.world.keys, on.runtime_keys, on.world.keys_of_a_process()):
             assert keys is not None
             await keys.catch_up()
-            assert keys.table.current("acme", USER) is None
+            assert keys.table.current_key("acme", USER) is None
 
 
 async def test_a_run_under_way_is_cancelled_before_its_key_goes() -> None:

@@ -26,8 +26,15 @@ from loomlog.services.core.run.commands import (
 from loomlog.services.core.run.react import Summarise
 from loomlog.services.families.budget.client import BudgetClerk
 from loomlog.services.families.budget.family import PARTITION
-from loomlog.services.runtime.budget_hosting import budget_board, budget_host
-from loomlog.services.runtime.models.budget_reservation import BooksAway, CallPlace, Hold, Spending, Worst, tokens_of
+from loomlog.services.runtime.budget_hosting import build_budget_host, build_budget_replica
+from loomlog.services.runtime.models.budget_reservation import (
+    BudgetReservations,
+    BudgetUnavailable,
+    CallAttempt,
+    CallReservation,
+    WorstCase,
+    total_tokens,
+)
 from loomlog.services.stream.dead_letters import DeadLetters
 from tests.simulation.broker import Tail, Wire
 from tests.simulation.ledger import USED, WORST
@@ -73,7 +80,7 @@ class Books:
         self.membership = Membership()
         self._wire = wire
         self._clock_ms = clock_ms
-        self._board = budget_board(codec, BUDGETS, appender=wire, ranges=wire)
+        self._board = build_budget_replica(codec, BUDGETS, appender=wire, ranges=wire)
         self._clerk = BudgetClerk(
             self._board,
             wire,
@@ -83,10 +90,10 @@ class Books:
             fresh_token=lambda: f"{name}-{next(tokens)}",
             name=name,
         )
-        self.spending = Spending(self._clerk, clock_ms)
+        self.spending = BudgetReservations(self._clerk, clock_ms)
         commands = Tail(wire, BUDGETS.commands, {PARTITION: 0})
         commands.pause([PARTITION])
-        self.host = budget_host(
+        self.host = build_budget_host(
             codec,
             BUDGETS,
             appender=wire,
@@ -117,23 +124,23 @@ class Books:
         """The call with its worst case set aside, as services/runtime/models/model_calls.py does it. `make` makes it,
         and is told under which name it is in the books; empty when no limit is known."""
         step = f"compact.{effect.number}" if isinstance(effect, Summarise) else str(effect.turn)
-        place = CallPlace(effect.run_id, step, effect.attempt)
+        place = CallAttempt(effect.run_id, step, effect.attempt)
         try:
-            await self.spending.caught_up()
-        except BooksAway as error:
+            await self.spending.wait_for_limits()
+        except BudgetUnavailable as error:
             return self._unpaid(effect, error.kind, str(error))
-        hold = self.spending.hold(place, tenant, state.facts.user_id)
+        hold = self.spending.reservation_for(place, tenant, state.facts.user_id)
         if hold is None:
             return await make("")
         try:
-            refused = await hold.reserve(Worst(*WORST))
+            refused = await hold.reserve(WorstCase(*WORST))
             if refused is not None:
                 if isinstance(effect, Summarise):
                     return self._unpaid(effect, "refused", f"token_limit_exceeded: {refused.message}")
                 return BudgetExceeded(at_ms=self._clock_ms(), turn=effect.turn, attempt=effect.attempt, notice=refused)
-            hold.begun = True
+            hold.was_sent = True
             return await _settled(hold, await make(place.id))
-        except BooksAway as error:
+        except BudgetUnavailable as error:
             return self._unpaid(effect, error.kind, str(error))
         finally:
             hold.close()
@@ -161,13 +168,13 @@ class Books:
         )
 
 
-async def _settled(hold: Hold, said: Any) -> Any:
+async def _settled(hold: CallReservation, said: Any) -> Any:
     match said:
         case ModelAnswered():
-            notices = await hold.settle(tokens_of(said.usage), said.cost_micros)
+            notices = await hold.settle(total_tokens(said.usage), said.cost_micros)
             return replace(said, notices=notices) if notices else said
         case SummaryCompleted():
-            await hold.settle(tokens_of(said.usage), said.cost_micros)
+            await hold.settle(total_tokens(said.usage), said.cost_micros)
         case ModelFailed() | SummaryFailed():
-            hold.failed(Transient(said.message, kind="overloaded", status=529))
+            hold.on_failure(Transient(said.message, kind="overloaded", status=529))
     return said

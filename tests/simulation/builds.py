@@ -19,7 +19,7 @@ from loomlog.projections.engine.builds import (
     StatusRow,
     TableHash,
 )
-from loomlog.services.runtime.run.run_index import PastRun
+from loomlog.services.runtime.run.run_index import EndedRun
 from tests.simulation.statements import COLUMNS, Row
 from tests.simulation.store import PREFIX, Connection, Store
 
@@ -114,19 +114,19 @@ class StoredIndex:
         self._store = store
         self._reach = reach
 
-    async def reached(self, partition: int) -> int:
+    async def next_offset(self, partition: int) -> int:
         await self._reach("index")
         found = self._store.positions(self._store.live).get(partition) if self._store.live else None
         if found is None:
             raise Transient(f"the projections have not begun with partition {partition}", kind="unavailable")
         return found
 
-    async def find_run(self, run_id: str) -> PastRun | None:
+    async def find_run(self, run_id: str) -> EndedRun | None:
         await self._reach("index")
         row = self._store.table(self._store.live, "audit").get((run_id,))
         return _past(row) if row is not None else None
 
-    async def last_run_of_session(self, session_id: str) -> PastRun | None:
+    async def last_run_of_session(self, session_id: str) -> EndedRun | None:
         await self._reach("index")
         rows = [dict(zip(COLUMNS["audit"], row, strict=True)) for row in self._audit()]
         found = [row for row in rows if row["session_id"] == session_id and row["status"] != "refused"]
@@ -136,9 +136,9 @@ class StoredIndex:
         return self._store.table(self._store.live, "audit").values()
 
 
-def _past(values: Row) -> PastRun:
+def _past(values: Row) -> EndedRun:
     row = dict(zip(COLUMNS["audit"], values, strict=True))
-    return PastRun(
+    return EndedRun(
         run_id=row["run_id"],
         tenant=row["tenant"],
         session_id=row["session_id"],

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from loomlog.schemas.codec import local_codec
 from loomlog.services.core.run.react import CallModel, Summarise
-from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.stream.context import Workplace
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import Calls
@@ -70,12 +70,12 @@ def owner_process(
     """Starts a host in the wire's process; one of the books beside it when there are limits."""
     loop, process, family, codec = wire.loop, wire.process, RunFamily(), local_codec()
     past = Past(family, codec, wire, TOPICS.events)
-    tallies = Tallies(codec, wire, topic="tallies", clock_ms=clock_ms)
+    tallies = RunSummaries(codec, wire, topic="tallies", clock_ms=clock_ms)
     index = StoredIndex(store, wire.round_trip)
     books = Books(wire, clock_ms=clock_ms) if limited else None
 
-    def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
-        return RunDesk(
+    def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
+        return RunCommandHandler(
             number=number,
             partitions=partitions,
             known_since_ms=known_since_ms,
@@ -83,9 +83,9 @@ def owner_process(
             definitions=DEFINITIONS,
             index=index,
             past=past,
-            tallies=tallies,
+            run_summaries=tallies,
             clock_ms=clock_ms,
-            absent=family.absent,
+            absent_state=family.absent,
             budgets=None if books is None else books.spending,
         )
 

@@ -31,7 +31,7 @@ from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.queries.read_your_writes import not_yet
 from loomlog.services.application.streaming.run_stream import Sources
 from loomlog.services.application.transfer.budget_limits import as_command
-from loomlog.services.core.access.decide import Caller, reach
+from loomlog.services.core.access.decide import Caller, access_filter
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT
 from loomlog.services.families.budget import state
 from loomlog.services.families.budget.amounts import account_at
@@ -102,7 +102,7 @@ class Budgets:
     async def limits(self, caller: Caller, tenant: str = "") -> list[LimitView]:
         """Those the caller may see, the widest first. An administrator may ask for one tenant's."""
         demand(caller, RUNS_READ)
-        within = reach(caller)
+        within = access_filter(caller)
         books, now = self._board.books, self._clock_ms()
         found = [
             LimitView(limit=limit, account=account_at(books, key, now))
@@ -238,7 +238,7 @@ class Budgets:
         unknown = [name for name in group_by if name not in DIMENSIONS]
         if unknown:
             raise bad_request(f"group_by names {', '.join(unknown)[:80]}: expected some of {', '.join(DIMENSIONS)}")
-        within = reach(caller)
+        within = access_filter(caller)
         await self._sources.barrier.own_writes(None)
         if tenant and within.tenant not in (None, tenant):
             raise Declined("insufficient_scope", f"the usage of {tenant[:80]} is not yours", details={"scope": ADMIN})

@@ -90,7 +90,7 @@ class Hooks:
         tenant = _tenant_of(caller)
         table = self._board.table
         is_new = (tenant, request.owner, request.name) not in table.entries
-        if is_new and len(table.of_tenant(tenant)) >= HOOKS_PER_TENANT_MAX:
+        if is_new and len(table.hooks_for_tenant(tenant)) >= HOOKS_PER_TENANT_MAX:
             raise _wrong(f"there are {HOOKS_PER_TENANT_MAX} hooks already; remove one first")
         hook = HookRegistered(
             hook_id=f"hook_{self._fresh_token()}",

@@ -26,7 +26,7 @@ from loomlog.services.application.streaming.run_stream import Sources
 from loomlog.services.application.table_publisher import Posting
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.pauses import ALL, WrongPause, check
+from loomlog.services.core.pauses import ALL, InvalidPause, validate_scope
 from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
 from loomlog.services.stream.global_tables.pauses import PauseBoard
 
@@ -81,7 +81,7 @@ class Pausing:
 
     def admit(self, tenant: str, agent: str) -> None:
         """Raises Declined(runtime_paused) while a new run of that agent would not begin."""
-        held = self._board.table.holding(tenant, agent)
+        held = self._board.table.pauses_for(tenant, agent)
         if held:
             why = f": {held[0].reason}" if held[0].reason else ""
             raise Declined("runtime_paused", f"{held[0].scope} is paused{why}; runs start again when it is resumed")
@@ -115,7 +115,7 @@ class Pausing:
             raise Declined("not_paused", f"{_named(target)} is not paused")
         rows = await self._live(target)
         position = await self._append(caller, target, paused=False, reason="")
-        state = "paused" if self._board.table.holding(target.tenant, target.agent) else "running"
+        state = "paused" if self._board.table.pauses_for(target.tenant, target.agent) else "running"
         return Still(state=state, paused=_count(rows), resumed=sum(map(self._goes_on, rows)), position=position)
 
     async def state(self, caller: Caller) -> tuple[Still, tuple[PauseSet, ...]]:
@@ -139,16 +139,16 @@ class Pausing:
 
     def _has(self, target: Target) -> bool:
         try:
-            check(target.scope, target.tenant, target.agent)
-        except WrongPause as error:
+            validate_scope(target.scope, target.tenant, target.agent)
+        except InvalidPause as error:
             raise bad_request(str(error)) from error
-        return self._board.table.has(target.scope, target.tenant, target.agent)
+        return self._board.table.has_entry(target.scope, target.tenant, target.agent)
 
     def _goes_on(self, row: RunRow) -> bool:
         """Whether nothing holds a paused run any more that the lifted pause held."""
         if not is_paused(row) or row.quarantined or RUN_SCOPE in pause_scopes(row):
             return False
-        return not self._board.table.holding(row.tenant, row.agent)
+        return not self._board.table.pauses_for(row.tenant, row.agent)
 
     async def _append(self, caller: Caller, target: Target, *, paused: bool, reason: str) -> str:
         """The place of the record, once it is in the log and in our own table."""

@@ -17,7 +17,7 @@ from loomlog.services.application.errors import RETRY_LATER_S, Declined
 from loomlog.services.application.table_publisher import Posting
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.availability import Matrix
+from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.stream.global_tables.providers import ProviderBoard
 
 
@@ -38,7 +38,7 @@ class Probing:
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
 
-    async def probe(self, caller: Caller, providers: Collection[str]) -> Matrix:
+    async def probe(self, caller: Caller, providers: Collection[str]) -> AvailabilityTable:
         """The matrix after all of these providers were probed, or as many as answered in time.
 
         Raises probe_unavailable when none was: no runtime works.

@@ -11,7 +11,7 @@ from typing import Protocol
 from loomlog.schemas.generated.stream_records import ClientRegistered, RemoteToolRequest
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.clients import limits
-from loomlog.services.core.clients.session import Session, due_ms
+from loomlog.services.core.clients.session import ClientSession, next_timeout_ms
 
 
 class Gone(Exception):
@@ -51,7 +51,7 @@ Item = Heard | Left | RemoteToolRequest
 class Connection:
     """A client that is connected. `state` is what was said so far; `offer` as it was last told to the runtimes."""
 
-    def __init__(self, caller: Caller, state: Session, wire: Wire) -> None:
+    def __init__(self, caller: Caller, state: ClientSession, wire: Wire) -> None:
         self.caller = caller
         self.state = state
         self.offer: ClientRegistered | None = None
@@ -92,7 +92,7 @@ class Connection:
 
     async def next(self, now_ms: int) -> Item | None:
         """What comes first; None when it is time for something."""
-        at_ms = due_ms(self.state)
+        at_ms = next_timeout_ms(self.state)
         try:
             async with asyncio.timeout(None if at_ms is None else max(0, at_ms - now_ms) / 1000):
                 return await self._items.get()
@@ -120,7 +120,7 @@ async def closed(wire: Wire, code: int, reason: str) -> None:
 
 async def _taken(sending: Awaitable[None]) -> None:
     try:
-        async with asyncio.timeout(limits.SEND_S):
+        async with asyncio.timeout(limits.SEND_TIMEOUT_S):
             await sending
     except TimeoutError as error:
         raise Gone("the client reads too slowly") from error

@@ -35,7 +35,14 @@ from loomlog.services.application.clients.connection import Connection, Gone, He
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.core.clients import limits, session
-from loomlog.services.core.clients.session import Act, Answer, Close, Offer, Send, Session
+from loomlog.services.core.clients.session import (
+    ClientSession,
+    CloseConnection,
+    CompleteCall,
+    RegisterTools,
+    SendFrame,
+    SessionAction,
+)
 from loomlog.services.stream.global_tables.global_table import PARTITION
 
 log = logging.getLogger(__name__)
@@ -67,7 +74,7 @@ class Clients:
         fresh_token: Callable[[], str],
         bounds: ClientBounds,
         results_topic: str = RESULTS_TOPIC,
-        beat_s: float = limits.BEAT_S,
+        beat_s: float = limits.HEARTBEAT_S,
     ) -> None:
         """`topic` is that of registrations."""
         self.bounds = bounds
@@ -97,10 +104,10 @@ class Clients:
             return
         self._count += 1
         connection_id = f"{self.host}.{self._count}"
-        state = Session(
+        state = ClientSession(
             connection_id=connection_id,
             frame_bytes_max=self.bounds.frame_bytes,
-            hello_by_ms=self._clock_ms() + int(limits.HELLO_S * 1000),
+            hello_by_ms=self._clock_ms() + int(limits.HELLO_TIMEOUT_S * 1000),
         )
         connection = self._connections[connection_id] = Connection(caller, state, wire)
         self._wanted.set()
@@ -136,42 +143,42 @@ class Clients:
                 case Left():
                     return
                 case Heard(text=None):
-                    after, acts = session.heard_bytes(connection.state)
+                    after, acts = session.receive_bytes(connection.state)
                 case Heard(text=str(text)):
-                    after, acts = session.heard(connection.state, text, now_ms)
+                    after, acts = session.receive(connection.state, text, now_ms)
                 case RemoteToolRequest():
-                    after, acts = session.asked(connection.state, item, now_ms)
+                    after, acts = session.send_request(connection.state, item, now_ms)
                 case None:
-                    after, acts = session.waited(connection.state, now_ms)
+                    after, acts = session.on_timeout(connection.state, now_ms)
             connection.state = after
             if isinstance(item, Heard):
                 connection.read_on()
             if await self._carry_out(connection, acts):
                 return
 
-    async def _carry_out(self, connection: Connection, acts: tuple[Act, ...]) -> bool:
+    async def _carry_out(self, connection: Connection, acts: tuple[SessionAction, ...]) -> bool:
         """Whether the connection is to end now. Raises Gone, also for a client that takes nothing any more."""
         for act in acts:
             match act:
-                case Send(frame=frame):
-                    await sent(connection.wire, session.written(frame))
-                case Answer():
+                case SendFrame(frame=frame):
+                    await sent(connection.wire, session.encode_frame(frame))
+                case CompleteCall():
                     await self._answer(act)
-                case Offer():
+                case RegisterTools():
                     await self._register(connection, act)
-                case Close(code=code, reason=reason):
+                case CloseConnection(code=code, reason=reason):
                     await closed(connection.wire, code, reason)
                     return True
         return False
 
     async def _end(self, connection: Connection) -> None:
         """Tells what became of the calls, and then that nobody is there."""
-        _, acts = session.left(connection.state)
+        _, acts = session.disconnect(connection.state)
         for act in acts:
-            if isinstance(act, Answer):
+            if isinstance(act, CompleteCall):
                 await self._answer(act)
         for request in connection.left_over():
-            await self._answer(session.not_begun(request, "the client went away before it was handed the call"))
+            await self._answer(session.unstarted_call(request, "the client went away before it was handed the call"))
         if connection.offer is not None:
             over = ClientLeft(connection_id=connection.connection_id, host=self.host, at_ms=self._clock_ms())
             await self._tell(over)
@@ -186,10 +193,10 @@ class Clients:
 
     async def _refuse(self, wire: Wire, message: str) -> None:
         try:
-            for act in session.full(message):
-                if isinstance(act, Send):
-                    await sent(wire, session.written(act.frame))
-                elif isinstance(act, Close):
+            for act in session.reject_connection(message):
+                if isinstance(act, SendFrame):
+                    await sent(wire, session.encode_frame(act.frame))
+                elif isinstance(act, CloseConnection):
                     await closed(wire, act.code, act.reason)
         except Gone:
             return
@@ -248,12 +255,12 @@ class Clients:
     async def _deliver(self, request: RemoteToolRequest) -> None:
         connection = self._connections.get(request.connection_id)
         if connection is None or connection.principal != (request.tenant, request.subject):
-            await self._answer(session.not_begun(request, "the client is not connected any more"))
+            await self._answer(session.unstarted_call(request, "the client is not connected any more"))
         elif not connection.give(request):
-            await self._answer(session.not_begun(request, "the client has too much to do already"))
+            await self._answer(session.unstarted_call(request, "the client has too much to do already"))
 
     async def _live(self) -> None:
-        beats = max(1, int(limits.RENEW_S / self._beat_s))
+        beats = max(1, int(limits.RENEWAL_INTERVAL_S / self._beat_s))
         count = 0
         while True:
             await asyncio.sleep(self._beat_s)
@@ -266,7 +273,7 @@ class Clients:
                     if connection.offer is not None and connection.connection_id in self._connections:
                         await self._tell(_renewed(connection.offer, self._clock_ms()))
 
-    async def _register(self, connection: Connection, offer: Offer) -> None:
+    async def _register(self, connection: Connection, offer: RegisterTools) -> None:
         now_ms = self._clock_ms()
         connection.offer = ClientRegistered(
             connection_id=connection.connection_id,
@@ -284,7 +291,7 @@ class Clients:
     async def _tell(self, record: ClientRegistered | ClientLeft | ClientHostAlive) -> bool:
         return await self._append(self._topic, None, record)
 
-    async def _answer(self, answer: Answer) -> None:
+    async def _answer(self, answer: CompleteCall) -> None:
         """The result of a call, in the log; in the partition of its key, as every result."""
         request = answer.request
         key = request.idempotency_key.encode()

@@ -29,7 +29,7 @@ from loomlog.services.application.errors import RETRY_LATER_S, Declined, away, b
 from loomlog.services.application.queries.log_window import LogWindow
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.streaming.run_stream import Sources
-from loomlog.services.core.access.decide import Caller, Owner, reach, sees
+from loomlog.services.core.access.decide import Caller, ResourceOwner, access_filter, can_see
 from loomlog.services.core.access.scopes import RUNS_READ
 
 READ_WAIT_S = 10.0
@@ -158,12 +158,12 @@ class AuditLog:
         if not ID_PATTERN.match(query.run_id):
             raise missing
         await self._sources.barrier.own_writes(self._sources.partition_of(query.run_id))
-        place = await self._sources.projection.place(scope_of(reach(caller)), query.run_id)
+        place = await self._sources.projection.place(scope_of(access_filter(caller)), query.run_id)
         if place is None:
             raise missing
         if caller.is_isolated:
             row = await self._sources.projection.run(place.tenant, query.run_id)
-            if row is None or not sees(caller, Owner(tenant=row.tenant, user_id=row.user_id)):
+            if row is None or not can_see(caller, ResourceOwner(tenant=row.tenant, user_id=row.user_id)):
                 raise missing
         at = self._place_of(query.cursor)
         if at is not None:
@@ -298,7 +298,7 @@ class AuditLog:
         if not caller.is_isolated:
             return True
         row = await self._sources.projection.run(view.tenant, view.run_id)
-        return row is not None and sees(caller, Owner(tenant=row.tenant, user_id=row.user_id))
+        return row is not None and can_see(caller, ResourceOwner(tenant=row.tenant, user_id=row.user_id))
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[None]:

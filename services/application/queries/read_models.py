@@ -25,7 +25,7 @@ from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow
 from loomlog.services.application import limits
 from loomlog.services.application.errors import Declined, away
-from loomlog.services.core.access.decide import Reach
+from loomlog.services.core.access.decide import AccessFilter
 
 Answer = TypeVar("Answer")
 
@@ -63,7 +63,7 @@ class Positions(Protocol):
     async def wait(self, position: Position, *, timeout_s: float) -> WaitResult: ...
 
 
-def scope_of(reach: Reach) -> Scope:
+def scope_of(reach: AccessFilter) -> Scope:
     """The WHERE of a query for what a caller may reach."""
     return EVERY_TENANT if reach.tenant is None else reach.tenant
 

@@ -29,7 +29,7 @@ from loomlog.services.application.queries.read_your_writes import Barrier, not_y
 from loomlog.services.application.runs.run_target import Addressee, Target
 from loomlog.services.application.streaming.items import Piece
 from loomlog.services.application.streaming.run_stream import RunStream, Sources, resumed_stream
-from loomlog.services.core.access.decide import Caller, Owner, reach, sees
+from loomlog.services.core.access.decide import Caller, ResourceOwner, access_filter, can_see
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ
 from loomlog.services.core.run.lifecycle.fork import is_foreign_event
 from loomlog.services.core.subjects import Erasure
@@ -63,7 +63,7 @@ class Transcript:
 class SessionHead:
     """What a further run of a session has to know of it."""
 
-    owner: Owner
+    owner: ResourceOwner
     agent: str
     user_tier: str
     newest: RunRow | None
@@ -87,7 +87,7 @@ class Reads:
         """As `run`, for use cases that have demanded another right."""
         _check_known("not_found", "run", run_id)
         lag = await self._wait(position, self._sources.partition_of(run_id))
-        row = await self._projection.run(scope_of(reach(caller)), run_id)
+        row = await self._projection.run(scope_of(access_filter(caller)), run_id)
         return _seen(caller, row, lag, "not_found", f"there is no run {run_id}")
 
     async def run_to_go_on_with(self, caller: Caller, run_id: str) -> RunRow:
@@ -107,7 +107,7 @@ class Reads:
         known = self._under_way(caller, run_id)
         if known is not None:
             return known
-        row = await self._projection.run(scope_of(reach(caller)), run_id)
+        row = await self._projection.run(scope_of(access_filter(caller)), run_id)
         if row is not None and row.status == "running":
             return self._learned(_seen(caller, row, 0, "not_found", f"there is no run {run_id}"))
         return await self.visible_run(caller, run_id)
@@ -128,7 +128,7 @@ class Reads:
     def _under_way(self, caller: Caller, run_id: str) -> Addressee | None:
         """A run of which this process knows that it is live, if the caller sees it."""
         known = self._sources.hub.live_runs.get(run_id)
-        if known is None or not sees(caller, Owner(tenant=known.tenant, user_id=known.user_id)):
+        if known is None or not can_see(caller, ResourceOwner(tenant=known.tenant, user_id=known.user_id)):
             return None
         return known
 
@@ -153,14 +153,16 @@ class Reads:
         """Of the runs the caller may reach his own tenant's before others', a live one before one that has ended."""
         scope = await self._scope_of_name(caller, agent_id)
         home = caller.tenant if scope is EVERY_TENANT else ""
-        return await self._projection.run_of_handle(scope, agent_id, user_id=reach(caller).user_id or "", home=home)
+        return await self._projection.run_of_handle(
+            scope, agent_id, user_id=access_filter(caller).user_id or "", home=home
+        )
 
     async def runs(
         self, caller: Caller, wanted: RunFilter, *, tenant: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
     ) -> RunList:
         """Runs, newest first. `tenant` narrows the list of an administrator. Raises Declined(bad_request)."""
         demand(caller, RUNS_READ)
-        allowed = reach(caller)
+        allowed = access_filter(caller)
         if allowed.tenant is None and tenant:
             allowed = replace(allowed, tenant=tenant)
         elif tenant and tenant != allowed.tenant:
@@ -215,7 +217,7 @@ class Reads:
         demand(caller, RUNS_READ)
         _check_known("not_found", "run", run_id)
         lag = await self._wait(position, self._sources.partition_of(run_id))
-        row = await self._projection.run(scope_of(reach(caller)), run_id)
+        row = await self._projection.run(scope_of(access_filter(caller)), run_id)
         if row is None and (started := self._started(caller, run_id)) is not None:
             tenant, event = started
             return self._stream(tenant, run_id, event.session_id, event.agent_id, after)
@@ -229,7 +231,7 @@ class Reads:
         newest = await self._newest_of(caller, session_id)
         if newest is None and (started := self._started(caller, f"r_{session_id[2:]}")) is not None:
             tenant, event = started
-            owner = Owner(tenant=tenant, user_id=event.user_id, is_hearsay=is_foreign_event(event))
+            owner = ResourceOwner(tenant=tenant, user_id=event.user_id, is_foreign=is_foreign_event(event))
             return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.user_tier, newest=None)
         row = _seen(caller, newest, lag, "not_found", f"there is no session {session_id}")
         await self._check_not_erased(row)
@@ -273,7 +275,7 @@ class Reads:
     async def _scope_of_name(self, caller: Caller, name: str) -> Scope:
         """Where the caller means a session or a handle to be. A name that we gave belongs to the tenant of the run that
         began with it, whatever a run of another tenant says it is called."""
-        scope = scope_of(reach(caller))
+        scope = scope_of(access_filter(caller))
         if scope is not EVERY_TENANT:
             return scope
         began = await self._projection.place(EVERY_TENANT, f"r_{name[2:]}") if name.startswith(OUR_NAMES) else None
@@ -285,7 +287,9 @@ class Reads:
         if not recent or recent[0].raw.seq != 1:
             return None
         tenant, event = recent[0].envelope.tenant, recent[0].record
-        if not isinstance(event, RunStarted) or not sees(caller, Owner(tenant=tenant, user_id=event.user_id)):
+        if not isinstance(event, RunStarted) or not can_see(
+            caller, ResourceOwner(tenant=tenant, user_id=event.user_id)
+        ):
             return None
         return tenant, event
 
@@ -300,13 +304,13 @@ class Reads:
         return await self._barrier.own_writes(partition)
 
 
-def owner_of(row: RunRow) -> Owner:
+def owner_of(row: RunRow) -> ResourceOwner:
     """Whose a run is, for whoever goes on with it."""
-    return Owner(tenant=row.tenant, user_id=row.user_id, is_hearsay=bool(row.told_events) and not row.restored)
+    return ResourceOwner(tenant=row.tenant, user_id=row.user_id, is_foreign=bool(row.told_events) and not row.restored)
 
 
 def _seen(caller: Caller, row: RunRow | None, lag: int, code: str, message: str) -> RunRow:
-    if row is not None and sees(caller, Owner(tenant=row.tenant, user_id=row.user_id)):
+    if row is not None and can_see(caller, ResourceOwner(tenant=row.tenant, user_id=row.user_id)):
         return row
     if row is None and lag:
         raise not_yet(f"{message} in the read models, which are behind", lag)

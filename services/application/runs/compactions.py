@@ -33,7 +33,7 @@ from loomlog.services.application.runs.run_ids import names_of_continuation, nam
 from loomlog.services.application.runs.start import Accepted, Launch, Runs
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import RunStream
-from loomlog.services.core.access.decide import Caller, identity
+from loomlog.services.core.access.decide import Caller, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.run.conversation.compaction import BUSY, COMPACT, COPY, NO_GAIN, NOTHING_TO_COMPACT
 
@@ -108,7 +108,7 @@ class Compactions:
         if origin is None:
             raise Declined("session_busy", f"session_busy: the session {session_id} has just begun; wait for its run")
         events = await self._reads.events_of_session(origin.tenant, session_id)
-        who = identity(caller, user_id="", session=owner_of(origin))
+        who = resolve_identity(caller, user_id="", session=owner_of(origin))
         names = names_of_fork(
             fresh=self._fresh_token(),
             origin=origin.run_id,
@@ -179,7 +179,7 @@ class Compactions:
         """A seed at the end of the session: its next run starts from the summary."""
         head = await self._reads.session(caller, row.session_id)
         newest = head.newest or row
-        who = identity(caller, user_id="", session=head.owner)
+        who = resolve_identity(caller, user_id="", session=head.owner)
         names = names_of_continuation(
             fresh=self._fresh_token(),
             session_id=row.session_id,

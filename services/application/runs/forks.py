@@ -28,7 +28,7 @@ from loomlog.services.application.queries.runs import Reads, owner_of
 from loomlog.services.application.runs.requests import AGENT_NAME, RunRequest, checked, checked_sampling
 from loomlog.services.application.runs.run_ids import RunNames, names_of_fork
 from loomlog.services.application.runs.start import Accepted, Launch, Runs
-from loomlog.services.core.access.decide import Caller, Identity, identity
+from loomlog.services.core.access.decide import Caller, RunIdentity, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.run.limits import ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
 
@@ -88,7 +88,7 @@ class Forks:
         row = await self._reads.run_to_go_on_with(caller, run_id)
         if not 1 <= request.at_seq <= row.last_seq:
             raise bad_request(f"at is {request.at_seq}: {run_id} has the events 1 to {row.last_seq}")
-        who = identity(caller, user_id="", session=owner_of(row))
+        who = resolve_identity(caller, user_id="", session=owner_of(row))
         names = names_of_fork(
             fresh=self._fresh_token(),
             origin=run_id,
@@ -111,7 +111,7 @@ class Forks:
         request: ForkRequest,
         whole: RunRequest,
         row: RunRow,
-        who: Identity,
+        who: RunIdentity,
         names: RunNames,
         overrides: DefinitionOverrides | None,
         digest: str,

@@ -35,7 +35,7 @@ from loomlog.services.application.runs.control import Control, over
 from loomlog.services.application.runs.requests import checked_reason
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import Sources
-from loomlog.services.core.access.decide import Caller, Reach, reach
+from loomlog.services.core.access.decide import AccessFilter, Caller, access_filter
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 
 ANSWER, DECLINED = "answer", "declined"
@@ -98,14 +98,14 @@ class Interrupts:
         demand(caller, RUNS_READ)
         row = await self._reads.visible_run(caller, run_id, position=position)
         wanted = InterruptFilter(run_id=run_id, statuses=statuses_of(status))
-        return await self._listed(Reach(tenant=row.tenant, user_id=None), wanted, limit=limits.LIST_MAX)
+        return await self._listed(AccessFilter(tenant=row.tenant, user_id=None), wanted, limit=limits.LIST_MAX)
 
     async def of_all(
         self, caller: Caller, *, user_id: str = "", status: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
     ) -> InterruptList:
         """Those the caller may see, of one user if given."""
         demand(caller, RUNS_READ)
-        allowed = reach(caller)
+        allowed = access_filter(caller)
         wanted = InterruptFilter(user_id=user_id, statuses=statuses_of(status))
         if allowed.user_id is not None:
             if user_id not in ("", allowed.user_id):
@@ -114,7 +114,9 @@ class Interrupts:
         await self._sources.barrier.own_writes(None)
         return await self._listed(allowed, wanted, limit=limit, after=after)
 
-    async def _listed(self, allowed: Reach, wanted: InterruptFilter, *, limit: int, after: str = "") -> InterruptList:
+    async def _listed(
+        self, allowed: AccessFilter, wanted: InterruptFilter, *, limit: int, after: str = ""
+    ) -> InterruptList:
         try:
             page = await self._sources.projection.interrupts(
                 scope_of(allowed), wanted, limit=max(1, min(limit, limits.LIST_MAX)), after=after

@@ -44,7 +44,7 @@ from loomlog.services.application.runs.run_target import Addressee
 from loomlog.services.application.streaming.items import EventItem, Item, Piece
 from loomlog.services.application.streaming.run_stream import RunStream, Sources, fresh_stream, resumed_stream
 from loomlog.services.application.streaming.subscription import Subscription
-from loomlog.services.core.access.decide import Caller, Identity, Owner, identity, sees
+from loomlog.services.core.access.decide import Caller, ResourceOwner, RunIdentity, can_see, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.stream.encryption.content_fields import sealed_segments, sealed_untrusted, sealed_values
 from loomlog.services.stream.encryption.subject_keys import Seal
@@ -72,7 +72,7 @@ class Launch:
 
     caller: Caller
     request: RunRequest
-    who: Identity
+    who: RunIdentity
     names: RunNames
     digest: str
     continues: RunPosition | None = None
@@ -120,7 +120,7 @@ class Runs:
             raise bad_request("agent is required: the name of the agent to run")
         if request.session_id:
             return await self._continue(caller, request)
-        who = identity(caller, user_id=request.user_id)
+        who = resolve_identity(caller, user_id=request.user_id)
         fresh = self._fresh_token()
         if not (request.idempotency_key or request.agent_id):  # whose hash says where the run lies
             fresh = self._publisher.placed(fresh, self._clock_ms())
@@ -140,7 +140,7 @@ class Runs:
 
     async def _continue(self, caller: Caller, request: RunRequest) -> Accepted:
         head = await self._reads.session(caller, request.session_id)
-        who = identity(caller, user_id=request.user_id, session=head.owner)
+        who = resolve_identity(caller, user_id=request.user_id, session=head.owner)
         names = names_of_continuation(
             fresh=self._fresh_token(),
             session_id=request.session_id,
@@ -436,7 +436,7 @@ class Runs:
 def _in_use(launch: Launch, holder: RunRow | None) -> Declined:
     """The run that has the handle is named to those who may see it."""
     said, instead = "a live run", "choose another"
-    if holder is not None and sees(launch.caller, Owner(tenant=holder.tenant, user_id=holder.user_id)):
+    if holder is not None and can_see(launch.caller, ResourceOwner(tenant=holder.tenant, user_id=holder.user_id)):
         said, instead = f"the live run {holder.run_id}", "choose another or cancel it"
     message = f"{HANDLE_IN_USE}: {said} has the handle {launch.names.agent_id}; {instead}"
     return Declined(HANDLE_IN_USE, message, retry_after_s=RETRY_SOON_S)

@@ -27,7 +27,7 @@ from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.streaming.items import EventItem, Piece
 from loomlog.services.application.streaming.run_stream import BEHIND, ENDED, Sources
 from loomlog.services.application.streaming.subscription import LEFT, SLOW, Subscription
-from loomlog.services.core.access.decide import Caller, reach
+from loomlog.services.core.access.decide import Caller, access_filter
 from loomlog.services.core.access.scopes import RUNS_READ
 
 KEEPALIVE_S = 25
@@ -69,7 +69,7 @@ class RunStates:
     def follow(self, caller: Caller, wanted: StateFilter) -> "StateStream":
         """What the caller may see of it: of a foreign tenant or user, nothing. Raises Declined(insufficient_scope)."""
         demand(caller, RUNS_READ)
-        allowed = reach(caller)
+        allowed = access_filter(caller)
         if allowed.tenant is None and wanted.tenant:
             allowed = replace(allowed, tenant=wanted.tenant)
         sees_any = wanted.tenant in ("", allowed.tenant) and allowed.user_id in (None, wanted.user_id)

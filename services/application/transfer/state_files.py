@@ -198,7 +198,7 @@ class Snapshots:
         writer = out.writer
         out.put(writer.begin(header))
         pauses = self._board.table
-        for pause in pauses.of_tenant(header.tenant) if header.tenant else pauses.entries.values():
+        for pause in pauses.entries_for_tenant(header.tenant) if header.tenant else pauses.entries.values():
             out.put(writer.pause(pause))
             out.pauses += 1
         for limit in stated_limits(self._books.books, self._clock_ms()):

@@ -43,17 +43,17 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class ResourceOwner:
     """Whose a thing is."""
 
     tenant: str
     user_id: str
-    is_hearsay: bool = False
+    is_foreign: bool = False
     """The user is the one an imported run says it had: it is shown with it, and nothing new is done in its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class AccessFilter:
     """What a list may hold; None leaves it open."""
 
     tenant: str | None
@@ -61,7 +61,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class RunIdentity:
     """In whose name a run works."""
 
     tenant: str
@@ -71,13 +71,13 @@ class Identity:
     """As in Caller."""
 
 
-def may(caller: Caller, scope: str) -> bool:
+def has_scope(caller: Caller, scope: str) -> bool:
     """Whether the caller holds the scope or one that includes it."""
     assert scope in SCOPES, f"{scope!r} is not in the catalogue of scopes"
     return scope in caller.scopes or any(scope in INCLUDES.get(held, ()) for held in caller.scopes)
 
 
-def sees(caller: Caller, owner: Owner) -> bool:
+def can_see(caller: Caller, owner: ResourceOwner) -> bool:
     """Whether the thing exists as far as this caller is concerned."""
     if caller.is_admin:
         return True
@@ -86,22 +86,22 @@ def sees(caller: Caller, owner: Owner) -> bool:
     return not caller.is_isolated or owner.user_id == caller.subject
 
 
-def reach(caller: Caller) -> Reach:
+def access_filter(caller: Caller) -> AccessFilter:
     """The widest list the caller may have."""
     if caller.is_admin:
-        return Reach(tenant=None, user_id=None)
-    return Reach(tenant=caller.tenant, user_id=caller.subject if caller.is_isolated else None)
+        return AccessFilter(tenant=None, user_id=None)
+    return AccessFilter(tenant=caller.tenant, user_id=caller.subject if caller.is_isolated else None)
 
 
-def identity(caller: Caller, *, user_id: str, session: Owner | None = None) -> Identity:
+def resolve_identity(caller: Caller, *, user_id: str, session: ResourceOwner | None = None) -> RunIdentity:
     """In whose name a new run works. A tenant on the wire is never heard; a user only from the shared token.
 
     `session` is the owner of the session that is continued: its runs stay with its tenant and its user, unless the user
     is hearsay.
     """
     restricted = caller.operator_key_restricted
-    if session is not None and not session.is_hearsay:
-        return Identity(
+    if session is not None and not session.is_foreign:
+        return RunIdentity(
             tenant=session.tenant,
             subject=caller.subject,
             user_id=session.user_id,
@@ -109,4 +109,4 @@ def identity(caller: Caller, *, user_id: str, session: Owner | None = None) -> I
         )
     user = (user_id or DEFAULT_USER) if caller.legacy else caller.subject
     tenant = caller.tenant if session is None else session.tenant
-    return Identity(tenant=tenant, subject=caller.subject, user_id=user, operator_key_restricted=restricted)
+    return RunIdentity(tenant=tenant, subject=caller.subject, user_id=user, operator_key_restricted=restricted)

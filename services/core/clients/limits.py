@@ -15,28 +15,28 @@ CLIENT_CHARACTERS_MAX = 200
 """Of what a client calls itself."""
 CALLS_MAX = 32
 """Calls that are open with one client; more are not handed out. A turn asks for fewer, and a client is one person's."""
-REMEMBERED_MAX = 10_000
+SEEN_CALLS_MAX = 10_000
 """Calls of a connection that are remembered, so that none is handed out twice."""
-REMEMBERED_MS = 60_000
+SEEN_CALL_TTL_MS = 60_000
 """After their time is over. A request is in the log twice when a broker did not answer, which takes less."""
-MISTAKES_MAX = 16
+PROTOCOL_ERRORS_MAX = 16
 """Frames that make no sense, until the connection is closed: each costs an answer."""
 TEXT_BYTES_MAX = 800 * 1024
 """Of a result; more is cut. It has to fit one append."""
 ERROR_CHARACTERS_MAX = 200
 """Of what a client sent, when it is quoted back."""
 
-HELLO_S = 10.0
+HELLO_TIMEOUT_S = 10.0
 """From the connection to its first frame; whoever says nothing holds a place for nobody."""
-SEND_S = 10.0
+SEND_TIMEOUT_S = 10.0
 """For a frame to leave; a client that reads more slowly is dropped."""
 CONNECTIONS_MAX = 1_000
 """Of one process, all principals together."""
-BEAT_S = 5.0
+HEARTBEAT_S = 5.0
 """Between two words of a process that it is alive."""
 LEASE_MS = 15_000
 """So long do the registrations of a process count after its last word: three beats."""
-RENEW_S = 300.0
+RENEWAL_INTERVAL_S = 300.0
 """Between two records of a registration that is still so; the topic keeps them for half an hour."""
-REGISTERED_MAX = 20_000
+REGISTRATIONS_MAX = 20_000
 """Connections that one process knows of; what comes after them is not seen."""

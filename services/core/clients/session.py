@@ -25,21 +25,21 @@ from loomlog.services.core.clients import limits
 SUBPROTOCOL = "loomcycle.client-tools.v1"
 UNKNOWN, NOT_BEGUN = "unknown", "not_begun"
 """Values of RemoteToolResult.outcome."""
-GOING_AWAY, POLICY, TRY_LATER = 1001, 1008, 1013
+GOING_AWAY, POLICY_VIOLATION, TRY_AGAIN_LATER = 1001, 1008, 1013
 """Close codes of RFC 6455."""
 NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 DEFAULT_SCHEMA = '{"type":"object"}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
+class SendFrame:
     """A frame for the client."""
 
     frame: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class RegisterTools:
     """These are the client's tools from now on. To be done before what comes after it."""
 
     client: str
@@ -47,7 +47,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CompleteCall:
     """What became of a call; `outcome` is empty, UNKNOWN or NOT_BEGUN."""
 
     request: RemoteToolRequest
@@ -57,79 +57,81 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Close:
+class CloseConnection:
     """The connection is to end; nothing is sent after it."""
 
     code: int
     reason: str
 
 
-Act = Send | Offer | Answer | Close
+SessionAction = SendFrame | RegisterTools | CompleteCall | CloseConnection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class ClientSession:
     """One connection. `hello_by_ms` and all other times are UTC milliseconds."""
 
     connection_id: str
     frame_bytes_max: int
     hello_by_ms: int
-    has_said_hello: bool = False
-    names: frozenset[str] = frozenset()
-    open: Mapping[str, RemoteToolRequest] = field(default_factory=dict)
+    has_received_hello: bool = False
+    tool_names: frozenset[str] = frozenset()
+    open_calls: Mapping[str, RemoteToolRequest] = field(default_factory=dict)
     """Calls that the client has and has not answered, by their id."""
-    remembered: Mapping[str, int] = field(default_factory=dict)
+    seen_until_ms: Mapping[str, int] = field(default_factory=dict)
     """Until when each call that was handed out is remembered, open or not: some time longer than it has."""
-    mistakes: int = 0
+    protocol_errors: int = 0
 
 
-Step = tuple[Session, tuple[Act, ...]]
+SessionTransition = tuple[ClientSession, tuple[SessionAction, ...]]
 
 
-def heard(session: Session, text: str, now_ms: int) -> Step:
+def receive(session: ClientSession, text: str, now_ms: int) -> SessionTransition:
     """A frame of the client."""
     try:
         frame = json.loads(text)
     except (ValueError, RecursionError):
-        return _mistake(session, "bad_frame", "the frame is not JSON")
+        return _report_protocol_error(session, "bad_frame", "the frame is not JSON")
     if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
-        return _mistake(session, "bad_frame", "expected a JSON object with a type")
+        return _report_protocol_error(session, "bad_frame", "expected a JSON object with a type")
     match frame["type"]:
         case "hello":
-            return _hello(session, frame)
+            return _receive_hello(session, frame)
         case "ping":
-            return session, (Send(frame={"type": "pong"}),)
+            return session, (SendFrame(frame={"type": "pong"}),)
         case "pong":
             return session, ()
-        case "result" if session.has_said_hello:
-            return _result(session, frame)
-        case _ if not session.has_said_hello:
-            return _ended(session, "hello_expected", "the first frame has to be a hello")
+        case "result" if session.has_received_hello:
+            return _receive_result(session, frame)
+        case _ if not session.has_received_hello:
+            return _close_with_error(session, "hello_expected", "the first frame has to be a hello")
         case other:
-            return _mistake(session, "unknown_type", f"there is no frame {other[: limits.ERROR_CHARACTERS_MAX]!r}")
+            return _report_protocol_error(
+                session, "unknown_type", f"there is no frame {other[: limits.ERROR_CHARACTERS_MAX]!r}"
+            )
 
 
-def heard_bytes(session: Session) -> Step:
+def receive_bytes(session: ClientSession) -> SessionTransition:
     """A binary frame."""
-    return _mistake(session, "bad_frame", "expected text, got a binary frame")
+    return _report_protocol_error(session, "bad_frame", "expected text, got a binary frame")
 
 
-def asked(session: Session, request: RemoteToolRequest, now_ms: int) -> Step:
+def send_request(session: ClientSession, request: RemoteToolRequest, now_ms: int) -> SessionTransition:
     """A call for this client. The same one again changes nothing: what became of it is told once."""
-    session = _without_the_past(session, now_ms)
-    if request.request_id in session.remembered:
+    session = _forget_expired(session, now_ms)
+    if request.request_id in session.seen_until_ms:
         return session, ()
     name = request.tool.removeprefix(TOOL_NAME_PREFIX)
     if request.deadline_ms <= now_ms:
-        return session, (_not_begun(request, "its time was over before it could be handed to the client"),)
-    if name not in session.names:
-        return session, (_not_begun(request, "the client does not offer it any more"),)
-    if len(session.open) >= limits.CALLS_MAX or len(session.remembered) >= limits.REMEMBERED_MAX:
-        return session, (_not_begun(request, f"the client has {len(session.open)} calls open already"),)
+        return session, (_unstarted_call(request, "its time was over before it could be handed to the client"),)
+    if name not in session.tool_names:
+        return session, (_unstarted_call(request, "the client does not offer it any more"),)
+    if len(session.open_calls) >= limits.CALLS_MAX or len(session.seen_until_ms) >= limits.SEEN_CALLS_MAX:
+        return session, (_unstarted_call(request, f"the client has {len(session.open_calls)} calls open already"),)
     try:
         given = json.loads(request.input)
     except (ValueError, RecursionError):
-        return session, (_not_begun(request, "its arguments are not JSON"),)
+        return session, (_unstarted_call(request, "its arguments are not JSON"),)
     frame = {
         "type": "invoke",
         "call_id": request.request_id,
@@ -140,56 +142,58 @@ def asked(session: Session, request: RemoteToolRequest, now_ms: int) -> Step:
         "agent": request.agent,
         "deadline_ms": request.deadline_ms,
     }
-    size = len(written(frame).encode())
+    size = len(encode_frame(frame).encode())
     if size > session.frame_bytes_max:
         text = f"the call has {size} bytes; a client is sent at most {session.frame_bytes_max}"
-        return session, (_not_begun(request, text),)
+        return session, (_unstarted_call(request, text),)
     after = replace(
         session,
-        open={**session.open, request.request_id: request},
-        remembered={**session.remembered, request.request_id: request.deadline_ms + limits.REMEMBERED_MS},
+        open_calls={**session.open_calls, request.request_id: request},
+        seen_until_ms={**session.seen_until_ms, request.request_id: request.deadline_ms + limits.SEEN_CALL_TTL_MS},
     )
-    return after, (Send(frame=frame),)
+    return after, (SendFrame(frame=frame),)
 
 
-def waited(session: Session, now_ms: int) -> Step:
+def on_timeout(session: ClientSession, now_ms: int) -> SessionTransition:
     """Time has passed."""
-    if not session.has_said_hello:
+    if not session.has_received_hello:
         if now_ms < session.hello_by_ms:
             return session, ()
-        return _ended(session, "hello_expected", "no hello came in time")
-    late = [request for request in session.open.values() if request.deadline_ms <= now_ms]
-    answers = tuple([_unknown(request, "the client did not answer in time") for request in late])
-    kept = {call_id: request for call_id, request in session.open.items() if request.deadline_ms > now_ms}
-    return _without_the_past(replace(session, open=kept), now_ms), answers
+        return _close_with_error(session, "hello_expected", "no hello came in time")
+    late = [request for request in session.open_calls.values() if request.deadline_ms <= now_ms]
+    answers = tuple([_unknown_outcome(request, "the client did not answer in time") for request in late])
+    kept = {call_id: request for call_id, request in session.open_calls.items() if request.deadline_ms > now_ms}
+    return _forget_expired(replace(session, open_calls=kept), now_ms), answers
 
 
-def left(session: Session) -> Step:
+def disconnect(session: ClientSession) -> SessionTransition:
     """The connection is over, whoever ended it."""
-    answers = tuple([_unknown(request, "the client went away during the call") for request in session.open.values()])
-    return replace(session, open={}, names=frozenset()), answers
+    answers = tuple(
+        [_unknown_outcome(request, "the client went away during the call") for request in session.open_calls.values()]
+    )
+    return replace(session, open_calls={}, tool_names=frozenset()), answers
 
 
-def due_ms(session: Session) -> int | None:
-    """When `waited` has something to do; None when nothing waits."""
-    if not session.has_said_hello:
+def next_timeout_ms(session: ClientSession) -> int | None:
+    """When `on_timeout` has something to do; None when nothing waits."""
+    if not session.has_received_hello:
         return session.hello_by_ms
-    return min((request.deadline_ms for request in session.open.values()), default=None)
+    return min((request.deadline_ms for request in session.open_calls.values()), default=None)
 
 
-def written(frame: Mapping[str, Any]) -> str:
+def encode_frame(frame: Mapping[str, Any]) -> str:
     """A frame as it is sent."""
     return json.dumps(frame, separators=(",", ":"))
 
 
-def _hello(session: Session, frame: Mapping[str, Any]) -> Step:
+def _receive_hello(session: ClientSession, frame: Mapping[str, Any]) -> SessionTransition:
     client, offered = frame.get("client", ""), frame.get("tools")
     if not isinstance(offered, list) or len(offered) > limits.TOOLS_MAX:
-        return _bad_hello(session, f"tools: expected a list of at most {limits.TOOLS_MAX}")
+        return _reject_hello(session, f"tools: expected a list of at most {limits.TOOLS_MAX}")
     tools: dict[str, ClientTool] = {}
     refused: list[dict[str, str]] = []
     for entry in offered:
-        found = _tool(entry)
+        found = _parse_tool(entry)
         if isinstance(found, str) or found.name in tools:
             name = entry.get("name") if isinstance(entry, dict) else None
             reason = found if isinstance(found, str) else "there is one of this name before it"
@@ -198,19 +202,19 @@ def _hello(session: Session, frame: Mapping[str, Any]) -> Step:
             tools[found.name] = found
     size = sum(len(t.name) + len(t.description.encode()) + len(t.input_schema) for t in tools.values())
     if size > limits.OFFER_BYTES_MAX:
-        return _bad_hello(session, f"the tools have {size} bytes together; at most {limits.OFFER_BYTES_MAX}")
-    after = replace(session, has_said_hello=True, names=frozenset(tools))
+        return _reject_hello(session, f"the tools have {size} bytes together; at most {limits.OFFER_BYTES_MAX}")
+    after = replace(session, has_received_hello=True, tool_names=frozenset(tools))
     told = {
         "type": "hello_ok",
         "connection_id": session.connection_id,
         "accepted": list(tools),
         "refused": refused,
     }
-    called = clean(client)[: limits.CLIENT_CHARACTERS_MAX] if isinstance(client, str) else ""
-    return after, (Offer(client=called, tools=tuple(tools.values())), Send(frame=told))
+    called = replace_surrogates(client)[: limits.CLIENT_CHARACTERS_MAX] if isinstance(client, str) else ""
+    return after, (RegisterTools(client=called, tools=tuple(tools.values())), SendFrame(frame=told))
 
 
-def _tool(entry: Any) -> ClientTool | str:
+def _parse_tool(entry: Any) -> ClientTool | str:
     """A tool of a hello, or why it is none."""
     if not isinstance(entry, dict):
         return "expected an object"
@@ -227,81 +231,89 @@ def _tool(entry: Any) -> ClientTool | str:
     text = json.dumps({"type": "object", **schema}, separators=(",", ":")) if schema else DEFAULT_SCHEMA
     if len(text) > limits.SCHEMA_BYTES_MAX:
         return f"input_schema: {len(text)} bytes, at most {limits.SCHEMA_BYTES_MAX}"
-    return ClientTool(name=name, description=clean(description), input_schema=text)
+    return ClientTool(name=name, description=replace_surrogates(description), input_schema=text)
 
 
-def _result(session: Session, frame: Mapping[str, Any]) -> Step:
+def _receive_result(session: ClientSession, frame: Mapping[str, Any]) -> SessionTransition:
     call_id, ok = frame.get("call_id"), frame.get("ok")
     if not isinstance(call_id, str) or not isinstance(ok, bool):
-        return _mistake(session, "bad_frame", "result: expected call_id, text, and ok, true or false")
-    request = session.open.get(call_id)
+        return _report_protocol_error(session, "bad_frame", "result: expected call_id, text, and ok, true or false")
+    request = session.open_calls.get(call_id)
     if request is None:
         # No mistake: its time may just have been over.
-        return session, (_error("unknown_call", f"no call {call_id[: limits.ERROR_CHARACTERS_MAX]} is open here"),)
-    text = _text(frame.get("output")) if ok else _text(frame.get("error")) or "the client says that it failed"
-    after = replace(session, open={key: value for key, value in session.open.items() if key != call_id})
-    return after, (Answer(request=request, text=_bounded(text), is_error=not ok),)
+        return session, (
+            _error_frame("unknown_call", f"no call {call_id[: limits.ERROR_CHARACTERS_MAX]} is open here"),
+        )
+    text = (
+        _result_text(frame.get("output"))
+        if ok
+        else _result_text(frame.get("error")) or "the client says that it failed"
+    )
+    after = replace(session, open_calls={key: value for key, value in session.open_calls.items() if key != call_id})
+    return after, (CompleteCall(request=request, text=_truncate(text), is_error=not ok),)
 
 
-def _text(value: Any) -> str:
+def _result_text(value: Any) -> str:
     if value is None:
         return ""
-    return clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return replace_surrogates(
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    )
 
 
-def clean(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Without halves of surrogate pairs, which JSON can hold and UTF-8 cannot."""
     return text.encode(errors="replace").decode()
 
 
-def _bounded(text: str) -> str:
+def _truncate(text: str) -> str:
     data = text.encode()
     if len(data) <= limits.TEXT_BYTES_MAX:
         return text
     return data[: limits.TEXT_BYTES_MAX].decode(errors="ignore") + f"\n[cut after {limits.TEXT_BYTES_MAX} bytes]"
 
 
-def _without_the_past(session: Session, now_ms: int) -> Session:
-    if all(until_ms > now_ms for until_ms in session.remembered.values()):
+def _forget_expired(session: ClientSession, now_ms: int) -> ClientSession:
+    if all(until_ms > now_ms for until_ms in session.seen_until_ms.values()):
         return session
-    return replace(session, remembered={key: value for key, value in session.remembered.items() if value > now_ms})
+    return replace(session, seen_until_ms={key: value for key, value in session.seen_until_ms.items() if value > now_ms})
 
 
-def _bad_hello(session: Session, message: str) -> Step:
+def _reject_hello(session: ClientSession, message: str) -> SessionTransition:
     """What was offered before stays; without that there is nothing to stay for."""
-    if session.has_said_hello:
-        return _mistake(session, "bad_hello", message)
-    return _ended(session, "bad_hello", message)
+    if session.has_received_hello:
+        return _report_protocol_error(session, "bad_hello", message)
+    return _close_with_error(session, "bad_hello", message)
 
 
-def _mistake(session: Session, code: str, message: str) -> Step:
-    after = replace(session, mistakes=session.mistakes + 1)
-    told = _error(code, message)
-    if after.mistakes < limits.MISTAKES_MAX:
+def _report_protocol_error(session: ClientSession, code: str, message: str) -> SessionTransition:
+    after = replace(session, protocol_errors=session.protocol_errors + 1)
+    told = _error_frame(code, message)
+    if after.protocol_errors < limits.PROTOCOL_ERRORS_MAX:
         return after, (told,)
-    return after, (told, Close(code=POLICY, reason="too many frames that make no sense"))
+    return after, (told, CloseConnection(code=POLICY_VIOLATION, reason="too many frames that make no sense"))
 
 
-def _ended(session: Session, code: str, message: str) -> Step:
-    return session, (_error(code, message), Close(code=POLICY, reason=message))
+def _close_with_error(session: ClientSession, code: str, message: str) -> SessionTransition:
+    return session, (_error_frame(code, message), CloseConnection(code=POLICY_VIOLATION, reason=message))
 
 
-def _error(code: str, message: str) -> Send:
-    return Send(frame={"type": "error", "code": code, "message": message})
+def _error_frame(code: str, message: str) -> SendFrame:
+    return SendFrame(frame={"type": "error", "code": code, "message": message})
 
 
-def _unknown(request: RemoteToolRequest, why: str) -> Answer:
-    return Answer(request=request, text=why, is_error=True, outcome=UNKNOWN)
+def _unknown_outcome(request: RemoteToolRequest, reason: str) -> CompleteCall:
+    return CompleteCall(request=request, text=reason, is_error=True, outcome=UNKNOWN)
 
 
-def not_begun(request: RemoteToolRequest, why: str) -> Answer:
+def unstarted_call(request: RemoteToolRequest, reason: str) -> CompleteCall:
     """The answer to a call that was handed to nobody."""
-    return Answer(request=request, text=why, is_error=True, outcome=NOT_BEGUN)
+    return CompleteCall(request=request, text=reason, is_error=True, outcome=NOT_BEGUN)
 
 
-_not_begun = not_begun
+_unstarted_call = unstarted_call
 
 
-def full(message: str) -> Sequence[Act]:
+def reject_connection(message: str) -> Sequence[SessionAction]:
     """What a client is told for which there is no room."""
-    return (_error("too_many_connections", message), Close(code=TRY_LATER, reason=message))
+    return (_error_frame("too_many_connections", message), CloseConnection(code=TRY_AGAIN_LATER, reason=message))

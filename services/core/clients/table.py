@@ -22,7 +22,7 @@ Principal = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class OfferedTool:
     """A tool and the connection that is asked for it."""
 
     tool: ClientTool
@@ -34,74 +34,76 @@ class ClientTable:
     """Registrations by principal and connection, and when each host was last heard of (UTC milliseconds)."""
 
     principals: Mapping[Principal, Mapping[str, ClientRegistered]] = field(default_factory=dict)
-    hosts: Mapping[str, int] = field(default_factory=dict)
+    hosts_seen_ms: Mapping[str, int] = field(default_factory=dict)
 
-    def after(self, record: ClientRecord, seen_ms: int) -> "ClientTable":
+    def apply(self, record: ClientRecord, seen_ms: int) -> "ClientTable":
         """The table with one record more, which was seen then; the same object when nothing is different.
 
         Raises TooManyClients.
         """
         match record:
             case ClientRegistered():
-                hosts = _heard(self.hosts, record.host, seen_ms)
-                return ClientTable(principals=self._with(record), hosts=hosts)
+                hosts = _with_host_seen(self.hosts_seen_ms, record.host, seen_ms)
+                return ClientTable(principals=self._with_registration(record), hosts_seen_ms=hosts)
             case ClientLeft():
-                return self._without(record.connection_id)
+                return self._without_connection(record.connection_id)
             case ClientHostAlive():
-                return self._swept(seen_ms, _heard(self.hosts, record.host, seen_ms))
+                return self._without_expired_hosts(seen_ms, _with_host_seen(self.hosts_seen_ms, record.host, seen_ms))
 
-    def offered(self, tenant: str, subject: str, now_ms: int) -> dict[str, Offered]:
+    def offered_tools(self, tenant: str, subject: str, now_ms: int) -> dict[str, OfferedTool]:
         """What the runs of a principal may use now, by the names agents see; of two the one that registered later."""
         connections = self.principals.get((tenant, subject))
         if not connections:
             return {}
-        found: dict[str, Offered] = {}
+        found: dict[str, OfferedTool] = {}
         for entry in sorted(connections.values(), key=lambda entry: entry.registered_at_ms):
             if self._is_alive(entry.host, now_ms):
                 for tool in entry.tools:
-                    found[TOOL_NAME_PREFIX + tool.name] = Offered(tool=tool, connection_id=entry.connection_id)
+                    found[TOOL_NAME_PREFIX + tool.name] = OfferedTool(tool=tool, connection_id=entry.connection_id)
         return {name: found[name] for name in sorted(found)}
 
-    def has(self, tenant: str, subject: str, connection_id: str, now_ms: int) -> bool:
+    def is_connected(self, tenant: str, subject: str, connection_id: str, now_ms: int) -> bool:
         """Whether that connection can still answer."""
         entry = self.principals.get((tenant, subject), {}).get(connection_id)
         return entry is not None and self._is_alive(entry.host, now_ms)
 
     def _is_alive(self, host: str, now_ms: int) -> bool:
-        return now_ms - self.hosts.get(host, 0) <= limits.LEASE_MS
+        return now_ms - self.hosts_seen_ms.get(host, 0) <= limits.LEASE_MS
 
-    def _with(self, record: ClientRegistered) -> Mapping[Principal, Mapping[str, ClientRegistered]]:
+    def _with_registration(self, record: ClientRegistered) -> Mapping[Principal, Mapping[str, ClientRegistered]]:
         key = (record.tenant, record.subject)
         connections = self.principals.get(key, {})
         is_new = record.connection_id not in connections
-        if is_new and sum(map(len, self.principals.values())) >= limits.REGISTERED_MAX:
+        if is_new and sum(map(len, self.principals.values())) >= limits.REGISTRATIONS_MAX:
             raise TooManyClients(
-                f"{limits.REGISTERED_MAX} connections are known already; {record.connection_id} is one more"
+                f"{limits.REGISTRATIONS_MAX} connections are known already; {record.connection_id} is one more"
             )
         return {**self.principals, key: {**connections, record.connection_id: record}}
 
-    def _without(self, connection_id: str) -> "ClientTable":
+    def _without_connection(self, connection_id: str) -> "ClientTable":
         for key, connections in self.principals.items():
             if connection_id in connections:
                 left = {name: entry for name, entry in connections.items() if name != connection_id}
                 others = {name: entries for name, entries in self.principals.items() if name != key}
-                return ClientTable(principals={**others, key: left} if left else others, hosts=self.hosts)
+                return ClientTable(
+                    principals={**others, key: left} if left else others, hosts_seen_ms=self.hosts_seen_ms
+                )
         return self
 
-    def _swept(self, now_ms: int, hosts: Mapping[str, int]) -> "ClientTable":
+    def _without_expired_hosts(self, now_ms: int, hosts: Mapping[str, int]) -> "ClientTable":
         """Without hosts that are long gone, and what they held."""
         gone = {host for host, seen_ms in hosts.items() if now_ms - seen_ms > 2 * limits.LEASE_MS}
         if not gone:
-            return ClientTable(principals=self.principals, hosts=hosts)
+            return ClientTable(principals=self.principals, hosts_seen_ms=hosts)
         kept = {
             key: {name: entry for name, entry in entries.items() if entry.host not in gone}
             for key, entries in self.principals.items()
         }
         return ClientTable(
             principals={key: entries for key, entries in kept.items() if entries},
-            hosts={host: seen_ms for host, seen_ms in hosts.items() if host not in gone},
+            hosts_seen_ms={host: seen_ms for host, seen_ms in hosts.items() if host not in gone},
         )
 
 
-def _heard(hosts: Mapping[str, int], host: str, seen_ms: int) -> Mapping[str, int]:
+def _with_host_seen(hosts: Mapping[str, int], host: str, seen_ms: int) -> Mapping[str, int]:
     return {**hosts, host: max(seen_ms, hosts.get(host, 0))}

@@ -10,87 +10,89 @@ from dataclasses import replace
 from typing import Any
 
 from loomlog.schemas.generated.run_commands import StartRun
-from loomlog.services.core.admission import Place
+from loomlog.services.core.admission import Slot
 from loomlog.services.core.run.commands import CommandRefusal, StartCommand
 from loomlog.services.core.run.lifecycle.activity import ACTIVITY_EVENTS, is_active
 from loomlog.services.core.run.lifecycle.start import start_refusal
-from loomlog.services.runtime.admission.queue import Door
+from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.stream.context import Prepared
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
 
-class Doorway:
+class PartitionAdmission:
     """One partition's. `door` None: everybody goes in."""
 
-    def __init__(self, door: Door | None) -> None:
-        self._door = door
-        self._inside: set[str] = set()
+    def __init__(self, queue: AdmissionQueue | None) -> None:
+        self._queue = queue
+        self._active: set[str] = set()
 
-    def decided(self, aggregate: Aggregate, event: Any) -> None:
+    def on_decided(self, aggregate: Aggregate, event: Any) -> None:
         """An event was decided; the aggregate is as it is after all of its decision."""
-        if self._door is not None and type(event) in ACTIVITY_EVENTS:
-            self.look_at(aggregate)
+        if self._queue is not None and type(event) in ACTIVITY_EVENTS:
+            self.update_activity(aggregate)
 
-    def look_at(self, aggregate: Aggregate) -> None:
+    def update_activity(self, aggregate: Aggregate) -> None:
         """Whether the run is at work now."""
-        if self._door is None:
+        if self._queue is None:
             return
         if not is_active(aggregate.state):
-            self._left(aggregate.id)
-        elif aggregate.id not in self._inside:
+            self._release(aggregate.id)
+        elif aggregate.id not in self._active:
             facts = aggregate.state.facts
-            place = Place(tenant=aggregate.tenant, user_id=facts.user_id, provider=facts.definition.provider)
-            self._inside.add(aggregate.id)
-            self._door.at_work(aggregate.id, place)
+            place = Slot(tenant=aggregate.tenant, user_id=facts.user_id, provider=facts.definition.provider)
+            self._active.add(aggregate.id)
+            self._queue.mark_active(aggregate.id, place)
 
-    def closed(self) -> None:
+    def close(self) -> None:
         """The partition is not held any more; its runs are at work elsewhere."""
-        for run_id in list(self._inside):
-            self._left(run_id)
+        for run_id in list(self._active):
+            self._release(run_id)
 
-    def through(
-        self, starting: Prepared | Coroutine[Any, Any, Prepared], command: StartRun, partition: Partition
+    def admit_start(
+        self, preparing: Prepared | Coroutine[Any, Any, Prepared], command: StartRun, partition: Partition
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
         """The start, when its run may begin."""
-        if self._door is None:
-            return starting
-        if not isinstance(starting, Prepared):
-            return self._when_ready(starting, command, partition)
+        if self._queue is None:
+            return preparing
+        if not isinstance(preparing, Prepared):
+            return self._admit_when_prepared(preparing, command, partition)
         return (
-            self._wait(self._door, starting, partition) if self._must_wait(starting, command, partition) else starting
+            self._wait_for_slot(self._queue, preparing, partition)
+            if self._must_wait(preparing, command, partition)
+            else preparing
         )
 
-    async def _when_ready(
-        self, starting: Coroutine[Any, Any, Prepared], command: StartRun, partition: Partition
+    async def _admit_when_prepared(
+        self, preparing: Coroutine[Any, Any, Prepared], command: StartRun, partition: Partition
     ) -> Prepared:
-        found = self.through(await starting, command, partition)
+        found = self.admit_start(await preparing, command, partition)
         return found if isinstance(found, Prepared) else await found
 
     def _must_wait(self, prepared: Prepared, command: StartRun, partition: Partition) -> bool:
         """The usual start does not, and this costs it a microsecond."""
-        aggregate, door = prepared.aggregate, self._door
+        aggregate, door = prepared.aggregate, self._queue
         if door is None or aggregate is None or prepared.order is None or aggregate.id in partition.aggregates:
             return False  # it is handled already, or has no place
         provider = ""
-        if door.asks_for_providers:
+        if door.has_provider_limits:
             definition = prepared.order().definition
             provider = "" if definition is None else definition.provider
-        place = Place(tenant=aggregate.tenant, user_id=command.user_id, provider=provider)
-        return not door.admission.has_room(place)
+        place = Slot(tenant=aggregate.tenant, user_id=command.user_id, provider=provider)
+        return not door.controller.has_capacity(place)
 
-    async def _wait(self, door: Door, prepared: Prepared, partition: Partition) -> Prepared:
+    async def _wait_for_slot(self, queue: AdmissionQueue, prepared: Prepared, partition: Partition) -> Prepared:
         aggregate, order = prepared.aggregate, prepared.order
         assert aggregate is not None
         assert order is not None
         trial: StartCommand = order()
         if start_refusal(trial, aggregate.state.history) is not None or trial.pauses or trial.definition is None:
             return prepared
-        place = Place(tenant=aggregate.tenant, user_id=trial.command.user_id, provider=trial.definition.provider)
-        turned_away = await door.admitted(aggregate.id, place)
+        place = Slot(tenant=aggregate.tenant, user_id=trial.command.user_id, provider=trial.definition.provider)
+        turned_away = await queue.wait_for_slot(aggregate.id, place)
         if turned_away is None:
-            self._inside.add(aggregate.id)
+            self._active.add(aggregate.id)
             # Decided right after this; should nothing come of it, its place must not be lost.
-            asyncio.get_running_loop().call_soon(self._check, aggregate.id, partition)
+            asyncio.get_running_loop().call_soon(self._release_if_unstarted, aggregate.id, partition)
             return prepared
         why = CommandRefusal(
             code=turned_away.code, message=turned_away.message, about=turned_away.about, cap=turned_away.cap
@@ -98,12 +100,12 @@ class Doorway:
         prepared.order = lambda: replace(order(), admission_refusal=why)
         return prepared
 
-    def _check(self, run_id: str, partition: Partition) -> None:
+    def _release_if_unstarted(self, run_id: str, partition: Partition) -> None:
         if run_id not in partition.aggregates:
-            self._left(run_id)
+            self._release(run_id)
 
-    def _left(self, run_id: str) -> None:
-        if run_id in self._inside:
-            assert self._door is not None
-            self._inside.discard(run_id)
-            self._door.rests(run_id)
+    def _release(self, run_id: str) -> None:
+        if run_id in self._active:
+            assert self._queue is not None
+            self._active.discard(run_id)
+            self._queue.mark_idle(run_id)

@@ -13,84 +13,84 @@ from collections import Counter
 
 from loomlog.connectors.configuration import Loaded
 from loomlog.connectors.configuration.bounds import bounds_of
-from loomlog.services.core.admission import PROVIDER_FULL, Admission, Bounds, Place, TurnedAway
+from loomlog.services.core.admission import PROVIDER_FULL, AdmissionController, AdmissionLimits, AdmissionRefused, Slot
 from loomlog.services.stream.histogram import CALL_SECONDS, Distribution
 
 
-class Door:
+class AdmissionQueue:
     """`wait_s` is how long a start waits for a place, `provider_wait_s` when its provider is full."""
 
-    def __init__(self, bounds: Bounds, *, wait_s: float, provider_wait_s: float) -> None:
-        self.admission = Admission(bounds)
-        self.asks_for_providers = bool(bounds.providers)
+    def __init__(self, limits: AdmissionLimits, *, wait_s: float, provider_wait_s: float) -> None:
+        self.controller = AdmissionController(limits)
+        self.has_provider_limits = bool(limits.providers)
         """Whether the provider of a run makes a difference."""
-        self.waited_s = Distribution(CALL_SECONDS)
+        self.wait_seconds = Distribution(CALL_SECONDS)
         """Of starts that had to wait and were let in."""
-        self.turned_away: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
         """By code."""
         self._wait_s = wait_s
         self._provider_wait_s = provider_wait_s
-        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._waiters: dict[str, asyncio.Future[None]] = {}
 
-    def at_work(self, run_id: str, place: Place) -> None:
+    def mark_active(self, run_id: str, slot: Slot) -> None:
         """Something of the run is due."""
-        self.admission.enter(run_id, place)
+        self.controller.admit(run_id, slot)
 
-    def rests(self, run_id: str) -> None:
+    def mark_idle(self, run_id: str) -> None:
         """Nothing of it is due, for now or for ever."""
-        if self.admission.leave(run_id):
-            self._let_in()
+        if self.controller.release(run_id):
+            self._admit_waiting()
 
-    async def admitted(self, run_id: str, place: Place) -> TurnedAway | None:
+    async def wait_for_slot(self, run_id: str, slot: Slot) -> AdmissionRefused | None:
         """Until the run may begin; then it is inside, and leaves by `rests`. Or why it may not."""
         began = time.monotonic()
-        why = await self._let_in_or_not(run_id, place)
+        why = await self._enqueue_and_wait(run_id, slot)
         if why is None:
-            self.waited_s.observe(time.monotonic() - began)
+            self.wait_seconds.observe(time.monotonic() - began)
         else:
-            self.turned_away[why.code] += 1
+            self.refused[why.code] += 1
         return why
 
-    async def _let_in_or_not(self, run_id: str, place: Place) -> TurnedAway | None:
-        turned_away = self.admission.queue(run_id, place)
+    async def _enqueue_and_wait(self, run_id: str, slot: Slot) -> AdmissionRefused | None:
+        turned_away = self.controller.enqueue(run_id, slot)
         if turned_away is not None:
             return turned_away
-        is_full = self.admission.why(place).code == PROVIDER_FULL
-        entered = self._waiting[run_id] = asyncio.get_running_loop().create_future()
-        self._let_in()
+        is_full = self.controller.refusal_for(slot).code == PROVIDER_FULL
+        entered = self._waiters[run_id] = asyncio.get_running_loop().create_future()
+        self._admit_waiting()
         try:
             async with asyncio.timeout(self._provider_wait_s if is_full else self._wait_s):
                 await entered
         except TimeoutError:
             if entered.done() and not entered.cancelled():
                 return None  # let in at the last moment
-            why = self.admission.why(place)
-            self.admission.give_up(run_id)
+            why = self.controller.refusal_for(slot)
+            self.controller.withdraw(run_id)
             return why
         except asyncio.CancelledError:
             # Its partition is somebody else's now.
-            self.admission.give_up(run_id)
-            self.rests(run_id)
+            self.controller.withdraw(run_id)
+            self.mark_idle(run_id)
             raise
         finally:
-            self._waiting.pop(run_id, None)
+            self._waiters.pop(run_id, None)
         return None
 
-    def _let_in(self) -> None:
-        if not self._waiting:
+    def _admit_waiting(self) -> None:
+        if not self._waiters:
             return
-        while run_id := self.admission.next():
-            entered = self._waiting.get(run_id)
+        while run_id := self.controller.admit_next():
+            entered = self._waiters.get(run_id)
             if entered is not None and not entered.done():
                 entered.set_result(None)
 
 
-def door_of(loaded: Loaded) -> Door:
+def build_admission_queue(loaded: Loaded) -> AdmissionQueue:
     """How many runs are at work in this process."""
     found = bounds_of(loaded.configuration, loaded.settings)
     providers = loaded.configuration.providers
-    return Door(
-        Bounds(
+    return AdmissionQueue(
+        AdmissionLimits(
             runs=found.max_concurrent_runs,
             queue=found.max_queue_depth,
             per_user=found.max_concurrent_runs_per_user,

@@ -21,7 +21,7 @@ from loomlog.services.stream.encryption.content_fields import sealed_command, te
 from loomlog.services.stream.encryption.subject_keys import Sealer, SubjectKeys
 
 
-class Clear:
+class NoCipher:
     """The twin of a Sealer that leaves everything as it is."""
 
     def text(self, text: str) -> str:
@@ -34,28 +34,28 @@ class Clear:
         return text
 
 
-CLEAR = Clear()
+NO_CIPHER = NoCipher()
 
 
-class Secrecy:
+class ContentEncryption:
     """`keys` None: content is not encrypted."""
 
     def __init__(self, keys: SubjectKeys | None = None) -> None:
         self._keys = keys
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         return self._keys is not None
 
-    async def sealer(self, tenant: str, subject: str) -> Sealer | Clear:
+    async def cipher(self, tenant: str, subject: str) -> Sealer | NoCipher:
         """Raises Transient."""
-        return CLEAR if self._keys is None else await self._keys.sealer(tenant, subject)
+        return NO_CIPHER if self._keys is None else await self._keys.sealer(tenant, subject)
 
-    def crash(self, error: Exception) -> str:
+    def describe_error(self, error: Exception) -> str:
         """What a run is told of a crash. The text of an error may quote what the call was given."""
-        return type(error).__name__ if self.is_on else f"{type(error).__name__}: {error}"
+        return type(error).__name__ if self.is_enabled else f"{type(error).__name__}: {error}"
 
-    def command(self, command: Command, subject: str) -> Command | Coroutine[Any, Any, Command]:
+    def encrypt_command(self, command: Command, subject: str) -> Command | Coroutine[Any, Any, Command]:
         """The command sealed; to be awaited when the subject has no key yet, or one this process has not heard of.
 
         A start that was erased is as it is: it will be refused, and must not give its subject a fresh key.
@@ -64,15 +64,15 @@ class Secrecy:
         if keys is None or not isinstance(command, StartRun | ForkRun | PostInput | ResolveCall):
             return command
         tenant = command.envelope.tenant
-        named = _key_ids(command)
-        if isinstance(command, StartRun) and _is_any_erased(keys, named, tenant):
+        named = _referenced_key_ids(command)
+        if isinstance(command, StartRun) and _has_erased_key(keys, named, tenant):
             return command
         sealer = keys.at_hand(tenant, subject)
         if sealer is None or not all(map(keys.table.is_known, named)):
-            return self._with_new_key(keys, command, subject)
+            return self._encrypt_with_new_key(keys, command, subject)
         return sealed_command(command, keys.unsealed(tenant, subject, sealer))
 
-    async def _with_new_key(
+    async def _encrypt_with_new_key(
         self, keys: SubjectKeys, command: StartRun | ForkRun | PostInput | ResolveCall, subject: str
     ) -> Command:
         tenant = command.envelope.tenant
@@ -85,70 +85,72 @@ class Secrecy:
     def is_erased(self, command: Command) -> bool:
         """Whether anything a command says was erased since it was sent: nobody can read it any more."""
         keys = self._keys
-        return keys is not None and _is_any_erased(keys, _key_ids(command), command.envelope.tenant)
+        return keys is not None and _has_erased_key(keys, _referenced_key_ids(command), command.envelope.tenant)
 
-    def results(self, events: Sequence[Any], tenant: str, subject: str) -> Sequence[Any]:
+    def encrypt_results(self, events: Sequence[Any], tenant: str, subject: str) -> Sequence[Any]:
         """The events with the results that the core has put in words itself sealed like those that tools gave.
 
         They hold nothing of a person, but nobody could tell that later of a text in clear. As they are while the
         subject has no key.
         """
-        if self._keys is None or not any(map(_is_in_clear, events)):
+        if self._keys is None or not any(map(_is_plaintext_result, events)):
             return events
         sealer = self._keys.at_hand(tenant, subject)
         if sealer is None:
             return events
-        return [replace(event, text=sealer.text(event.text)) if _is_in_clear(event) else event for event in events]
+        return [
+            replace(event, text=sealer.text(event.text)) if _is_plaintext_result(event) else event for event in events
+        ]
 
-    async def text(self, text: str, tenant: str) -> str:
+    async def decrypt_text(self, text: str, tenant: str) -> str:
         """The text in clear, for a tool. Raises Transient; Permanent when it cannot be read here."""
         if self._keys is None:
             return text
         await self._keys.know(text)
         return self._keys.opened_for_model(text, tenant)
 
-    async def texts(self, texts: tuple[str, ...], tenant: str) -> tuple[str, ...]:
+    async def decrypt_texts(self, texts: tuple[str, ...], tenant: str) -> tuple[str, ...]:
         """As `text`, for the system texts."""
         if self._keys is None:
             return texts
-        return tuple([await self.text(text, tenant) for text in texts])
+        return tuple([await self.decrypt_text(text, tenant) for text in texts])
 
-    async def messages(self, messages: tuple[Message, ...], tenant: str) -> tuple[Message, ...]:
+    async def decrypt_messages(self, messages: tuple[Message, ...], tenant: str) -> tuple[Message, ...]:
         """The conversation in clear, for a model. Raises as `text`."""
         if self._keys is None:
             return messages
-        return tuple([await self._message(message, tenant) for message in messages])
+        return tuple([await self._decrypt_message(message, tenant) for message in messages])
 
-    async def _message(self, message: Message, tenant: str) -> Message:
+    async def _decrypt_message(self, message: Message, tenant: str) -> Message:
         return replace(
             message,
-            blocks=tuple([await self._block(block, tenant) for block in message.blocks]),
-            reasoning=await self.text(message.reasoning, tenant),
-            reasoning_signature=await self.text(message.reasoning_signature, tenant),
+            blocks=tuple([await self._decrypt_block(block, tenant) for block in message.blocks]),
+            reasoning=await self.decrypt_text(message.reasoning, tenant),
+            reasoning_signature=await self.decrypt_text(message.reasoning_signature, tenant),
         )
 
-    async def _block(self, block: Block, tenant: str) -> Block:
+    async def _decrypt_block(self, block: Block, tenant: str) -> Block:
         match block:
             case TextBlock() | ToolResultBlock():
-                return replace(block, text=await self.text(block.text, tenant))
+                return replace(block, text=await self.decrypt_text(block.text, tenant))
             case ImageBlock():
-                return replace(block, data=await self.text(block.data, tenant))
+                return replace(block, data=await self.decrypt_text(block.data, tenant))
             case ToolUseBlock():
-                return replace(block, input=await self.text(block.input, tenant))
+                return replace(block, input=await self.decrypt_text(block.input, tenant))
 
 
-def _key_ids(command: Command) -> set[str]:
+def _referenced_key_ids(command: Command) -> set[str]:
     return {key_id for text in texts_in(command) for key_id in key_ids_in(text)}
 
 
-def _is_any_erased(keys: SubjectKeys, key_ids: set[str], tenant: str) -> bool:
+def _has_erased_key(keys: SubjectKeys, key_ids: set[str], tenant: str) -> bool:
     return any(keys.table.is_erased(key_id, tenant) for key_id in key_ids)
 
 
-def _is_in_clear(event: Any) -> bool:
+def _is_plaintext_result(event: Any) -> bool:
     """A result without a token; of one around a token the rest are ids and names."""
     return type(event) is ToolReturned and bool(event.text) and not has_tokens(event.text)
 
 
-IN_CLEAR = Secrecy()
+PLAINTEXT = ContentEncryption()
 """Content is not encrypted."""

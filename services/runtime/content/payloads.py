@@ -14,7 +14,7 @@ from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.core.run.conversation.prompt import fence, fence_tool_result
-from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
+from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 
 INLINE_TEXT_BYTES = 64 * 1024
 """A longer text goes to the blob store and the event names it (design.md 3)."""
@@ -23,7 +23,7 @@ INLINE_TEXT_BYTES = 64 * 1024
 async def inline_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
     """The text for the event: itself when it is short, otherwise a reference to where it lies. Raises ConnectorError.
     """
-    text = storable(text)
+    text = make_storable(text)
     if len(text) * 4 <= INLINE_TEXT_BYTES:
         return text, None
     data = text.encode()
@@ -32,7 +32,7 @@ async def inline_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
     return "", await blobs.put(data)
 
 
-def storable(text: str) -> str:
+def make_storable(text: str) -> str:
     """The text as UTF-8 can hold it: halves of a surrogate pair that met are joined, single ones replaced."""
     if text.isascii():
         return text
@@ -43,44 +43,44 @@ def storable(text: str) -> str:
     return text
 
 
-async def loaded(
-    messages: tuple[Message, ...], blobs: Blobs, secrecy: Secrecy = IN_CLEAR, tenant: str = ""
+async def load_messages(
+    messages: tuple[Message, ...], blobs: Blobs, encryption: ContentEncryption = PLAINTEXT, tenant: str = ""
 ) -> tuple[Message, ...]:
     """The messages in clear, with every blob's text in place. Raises ConnectorError."""
-    if secrecy.is_on:
-        messages = await secrecy.messages(messages, tenant)
+    if encryption.is_enabled:
+        messages = await encryption.decrypt_messages(messages, tenant)
     if not any(getattr(block, "blob", None) for message in messages for block in message.blocks):
         return messages
 
     async def text_of(ref: BlobRef) -> str:
-        return await secrecy.text((await blobs.get(ref)).decode(), tenant)
+        return await encryption.decrypt_text((await blobs.get(ref)).decode(), tenant)
 
     return tuple(
-        [replace(m, blocks=tuple([await _loaded_block(block, text_of) for block in m.blocks])) for m in messages]
+        [replace(m, blocks=tuple([await _load_block(block, text_of) for block in m.blocks])) for m in messages]
     )
 
 
-def with_fenced_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def fence_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """The messages, in clear, as a model is shown them: what tools gave is data from a named source."""
     if not any(isinstance(block, ToolResultBlock) for message in messages for block in message.blocks):
         return messages
-    return tuple([replace(m, blocks=tuple(map(_fenced, m.blocks))) if m.role == "user" else m for m in messages])
+    return tuple([replace(m, blocks=tuple(map(_fence_block, m.blocks))) if m.role == "user" else m for m in messages])
 
 
-def _fenced(block: Block) -> Block:
+def _fence_block(block: Block) -> Block:
     return (
         replace(block, text=fence_tool_result(block.text, block.name)) if isinstance(block, ToolResultBlock) else block
     )
 
 
-async def _loaded_block(block: Block, text_of: Callable[[BlobRef], Awaitable[str]]) -> Block:
+async def _load_block(block: Block, load_text: Callable[[BlobRef], Awaitable[str]]) -> Block:
     match block:
         case TextBlock(blob=BlobRef() as ref, fence=label):
-            text = await text_of(ref)
+            text = await load_text(ref)
             return replace(block, text=fence(text, label) if label else text, blob=None)
         case ToolResultBlock(blob=BlobRef() as ref):
-            return replace(block, text=await text_of(ref), blob=None)
+            return replace(block, text=await load_text(ref), blob=None)
         case ImageBlock(blob=BlobRef() as ref):
-            return replace(block, data=await text_of(ref), blob=None)
+            return replace(block, data=await load_text(ref), blob=None)
         case _:
             return block

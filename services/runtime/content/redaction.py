@@ -19,7 +19,7 @@ from loomlog.connectors.crypto.secret_patterns import redact_secrets
 
 CREDENTIAL_CHARACTERS_MIN = 4
 """Shorter ones are not masked: they would also hide innocent text (runtime parity 5.9)."""
-CREDENTIAL = "[redacted:credential]"
+CREDENTIAL_MASK = "[redacted:credential]"
 
 
 class Redaction:
@@ -30,16 +30,16 @@ class Redaction:
         values = sorted(self._names, key=len, reverse=True)
         self._pattern = re.compile("|".join(re.escape(value) for value in values)) if values else None
         self._values = values
-        self._firsts = frozenset(value[0] for value in values)
-        self._longest = len(values[0]) if values else 0
+        self._first_characters = frozenset(value[0] for value in values)
+        self._longest_length = len(values[0]) if values else 0
 
-    def text(self, text: str) -> str:
+    def mask_text(self, text: str) -> str:
         """The text without secrets; the same object when there are none."""
         if self._pattern is None or not text:
             return text
         return self._pattern.sub(lambda found: f"[redacted:{self._names[found.group()]}]", text)
 
-    def beginning(self, text: str) -> tuple[str, str]:
+    def mask_prefix(self, text: str) -> tuple[str, str]:
         """Of a text that goes on: what of it is certain, without secrets, and the rest, which may begin a secret.
 
         The certain parts of a text, each begun with the rest of the one before, are together a beginning of `text` of
@@ -50,32 +50,32 @@ class Redaction:
         end = len(text)
         open_at = [
             at
-            for at in range(max(0, end - self._longest + 1), end)
-            if text[at] in self._firsts
+            for at in range(max(0, end - self._longest_length + 1), end)
+            if text[at] in self._first_characters
             and any(value.startswith(text[at:]) and len(value) > end - at for value in self._values)
         ]
         if not open_at:
-            return self.text(text), ""
+            return self.mask_text(text), ""
         done = 0
         for found in self._pattern.finditer(text):
             if any(done <= at <= found.start() for at in open_at):
                 break
             done = found.end()
         held = next((at for at in open_at if at >= done), end)
-        return self.text(text[:held]), text[held:]
+        return self.mask_text(text[:held]), text[held:]
 
-    def result(self, text: str) -> str:
+    def mask_result(self, text: str) -> str:
         """What a tool gave, without known secrets and without what looks like one."""
-        return redact_secrets(self.text(text))
+        return redact_secrets(self.mask_text(text))
 
 
 NO_REDACTION = Redaction({})
 """Masks nothing."""
 
 
-def without(credentials: Iterable[str], text: str) -> str:
+def mask_credentials(credentials: Iterable[str], text: str) -> str:
     """The text without the credentials of its run, the longest first."""
     for value in sorted(credentials, key=len, reverse=True):
         if len(value) >= CREDENTIAL_CHARACTERS_MIN and value in text:
-            text = text.replace(value, CREDENTIAL)
+            text = text.replace(value, CREDENTIAL_MASK)
     return text

@@ -20,14 +20,14 @@ from loomlog.services.core.run.subagents.children import root_of
 
 log = logging.getLogger(__name__)
 
-KEPT = 10_000
+CACHE_MAX = 10_000
 """Runs whose credentials a process keeps in memory; the longest unused go first and are read again."""
 ENDED_MAX = 100_000
 """Ended runs whose credentials wait to be deleted; more are left to their lifetime."""
-SWEEP_S = 300.0
+SWEEP_INTERVAL_S = 300.0
 """Between two looks for credentials whose time is over."""
 RETRY_S = 5.0
-NOTHING: Mapping[str, str] = {}
+NO_VALUES: Mapping[str, str] = {}
 
 
 class CredentialStore(Protocol):
@@ -43,33 +43,33 @@ class Credentials:
 
     def __init__(self, store: CredentialStore | None = None) -> None:
         self._store = store
-        self._kept: OrderedDict[str, Mapping[str, str]] = OrderedDict()
+        self._cache: OrderedDict[str, Mapping[str, str]] = OrderedDict()
         self._ended: set[str] = set()
-        self._woken = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
-    async def of(self, facts: RunFacts, tenant: str) -> Mapping[str, str]:
+    async def load_values(self, facts: RunFacts, tenant: str) -> Mapping[str, str]:
         """By name; empty when they are gone. Raises ConnectorError."""
         if not facts.credentials or self._store is None:
-            return NOTHING
+            return NO_VALUES
         run_id = root_of(facts)
-        found = self._kept.get(run_id)
+        found = self._cache.get(run_id)
         if found is None:
             found = await self._store.get(tenant, run_id)
-            self._kept[run_id] = found
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            self._cache[run_id] = found
+            if len(self._cache) > CACHE_MAX:
+                self._cache.popitem(last=False)
         else:
-            self._kept.move_to_end(run_id)
+            self._cache.move_to_end(run_id)
         return found
 
-    def ended(self, facts: RunFacts) -> None:
+    def on_run_ended(self, facts: RunFacts) -> None:
         """The end of that run is in the log. Those of a tree are there until the run it began with is over."""
         if not facts.credentials or facts.parent is not None:
             return
-        self._kept.pop(facts.run_id, None)
+        self._cache.pop(facts.run_id, None)
         if len(self._ended) < ENDED_MAX:
             self._ended.add(facts.run_id)
-            self._woken.set()
+            self._wakeup.set()
 
     async def run(self) -> None:
         """Deletes what is over until cancelled."""
@@ -79,15 +79,15 @@ class Credentials:
         swept_at = loop.time()
         while True:
             try:
-                async with asyncio.timeout_at(swept_at + SWEEP_S):
-                    await self._woken.wait()
+                async with asyncio.timeout_at(swept_at + SWEEP_INTERVAL_S):
+                    await self._wakeup.wait()
             except TimeoutError:
                 swept_at = loop.time()
                 await self._try_to_sweep(self._store)
-            self._woken.clear()
+            self._wakeup.clear()
             if self._ended and not await self._try_to_delete(self._store):
                 await asyncio.sleep(RETRY_S)
-                self._woken.set()
+                self._wakeup.set()
 
     async def _try_to_delete(self, store: CredentialStore) -> bool:
         over = list(self._ended)

@@ -14,20 +14,20 @@ from loomlog.connectors.configuration import (
 )
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, InterruptionTerms, ModelChoice, VolumeGrant
-from loomlog.services.core.availability import Matrix
+from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 from loomlog.services.runtime.content.payloads import inline_or_blob
 
-NOTHING: Mapping[str, int] = {}
-NO_NAMES: Mapping[str, str] = {}
+NO_TIME_LIMITS: Mapping[str, int] = {}
+NO_KEY_NAMES: Mapping[str, str] = {}
 NO_KEYS: frozenset[str] = frozenset()
 log = logging.getLogger("loomlog.runtime")
 
-KEPT = 10_000
+CACHE_MAX = 10_000
 """Resolved definitions kept by (agent, user tier); resolving again would cost every start a hash."""
-NOTHING_KNOWN = Matrix()
+EMPTY_TABLE = AvailabilityTable()
 
 
 class ConfiguredDefinitions:
@@ -45,30 +45,30 @@ class ConfiguredDefinitions:
         configuration: Configuration,
         usable: Collection[str],
         *,
-        matrix: Callable[[], Matrix] = lambda: NOTHING_KNOWN,
+        availability_table: Callable[[], AvailabilityTable] = lambda: EMPTY_TABLE,
         clock_ms: Callable[[], int] = lambda: 0,
         pins_after_success: bool = False,
-        unbounded: Collection[str] = (),
-        time_limits_s: Mapping[str, int] = NOTHING,
-        key_names: Mapping[str, str] = NO_NAMES,
+        unbounded_providers: Collection[str] = (),
+        time_limits_s: Mapping[str, int] = NO_TIME_LIMITS,
+        key_names: Mapping[str, str] = NO_KEY_NAMES,
     ) -> None:
         self._key_names = key_names
         self._all_key_names = frozenset(key_names.values())
         self.scripts: dict[str, BlobRef] = {}
         """Where scripts lie that are too long for an event, by their text."""
-        self._unbounded = frozenset(unbounded)
+        self._unbounded_providers = frozenset(unbounded_providers)
         self._time_limits_s = time_limits_s
         self._configuration = configuration
         self._usable = frozenset(usable)
-        self._matrix = matrix
+        self._availability_table = availability_table
         self._clock_ms = clock_ms
         self._pins_after_success = pins_after_success
-        self._kept: dict[tuple[str, str, frozenset[str], bool], AgentDefinition] = {}
-        self._known = NOTHING_KNOWN
-        self._known_until_ms = 0
+        self._cache: dict[tuple[str, str, frozenset[str], bool], AgentDefinition] = {}
+        self._table = EMPTY_TABLE
+        self._table_valid_until_ms = 0
         """0 = until the matrix changes."""
         self._patterns = sorted(patterns_of(configuration))
-        self._picks: dict[tuple[str, str], str | None] = {}
+        self._pattern_models: dict[tuple[str, str], str | None] = {}
 
     def resolve(
         self,
@@ -85,36 +85,36 @@ class ConfiguredDefinitions:
         the run; others are there when the run may use the operator's keys and there is one, or when they need none.
         """
         now_ms = self._clock_ms()
-        self._look(now_ms)
+        self._refresh_table(now_ms)
         # A run may bring any number of other names.
         own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
         key = (agent, user_tier, own, operator_key_restricted)
-        found: AgentDefinition | CommandRefusal | None = self._kept.get(key)
+        found: AgentDefinition | CommandRefusal | None = self._cache.get(key)
         if found is None:
-            found = self._found(agent, user_tier, own, now_ms, restricted=operator_key_restricted)
+            found = self._resolve_uncached(agent, user_tier, own, now_ms, restricted=operator_key_restricted)
             if isinstance(found, CommandRefusal):
-                found = self._refused(found, agent, tenant, user_tier, own, restricted=operator_key_restricted)
+                found = self._explain_refusal(found, agent, tenant, user_tier, own, restricted=operator_key_restricted)
             # Refusals are not kept: callers can make up any number of names.
-            elif len(self._kept) < KEPT:
-                self._kept[key] = found
+            elif len(self._cache) < CACHE_MAX:
+                self._cache[key] = found
         return found
 
     def providers(self) -> Set[str]:
         return self._usable | self._key_names.keys()
 
-    def _found(
-        self, agent: str, user_tier: str, own: frozenset[str], now_ms: int, *, restricted: bool
+    def _resolve_uncached(
+        self, agent: str, user_tier: str, own_key_names: frozenset[str], now_ms: int, *, restricted: bool
     ) -> AgentDefinition | CommandRefusal:
         names = self._key_names
-        paid = frozenset(provider for provider, name in names.items() if name in own)
+        paid = frozenset(provider for provider, name in names.items() if name in own_key_names)
         operators = frozenset(name for name in self._usable if name not in names) if restricted else self._usable
         # The others are not probed: whatever is known of them is from before.
-        listings = {name: models for name, models in self._known.listings().items() if name in self._usable}
+        listings = {name: models for name, models in self._table.listings().items() if name in self._usable}
 
         def why_not(provider: str, model: str) -> str:
             if provider not in self._usable:
                 return ""
-            return self._known.standing(provider, model, now_ms, own_key=provider in paid).why_not
+            return self._table.availability(provider, model, now_ms, own_key=provider in paid).unavailable_reason
 
         resolved = resolve_agent(
             self._configuration,
@@ -124,66 +124,77 @@ class ConfiguredDefinitions:
             listings=listings,
             why_not=why_not,
         )
-        return self._pinned(resolved) if isinstance(resolved, ResolvedAgent) else refusal(resolved)
+        return self._pin(resolved) if isinstance(resolved, ResolvedAgent) else to_refusal(resolved)
 
-    def _refused(
-        self, found: CommandRefusal, agent: str, tenant: str, user_tier: str, own: frozenset[str], *, restricted: bool
+    def _explain_refusal(
+        self,
+        original: CommandRefusal,
+        agent: str,
+        tenant: str,
+        user_tier: str,
+        own_key_names: frozenset[str],
+        *,
+        restricted: bool,
     ) -> CommandRefusal:
         """The refusal with the keys that would help, when it is for want of them; else what is wrong anyway."""
         if restricted:
-            anyway = self.resolve(agent, tenant=tenant, user_tier=user_tier, credentials=own)
+            anyway = self.resolve(agent, tenant=tenant, user_tier=user_tier, credentials=own_key_names)
             if isinstance(anyway, CommandRefusal):
                 return anyway
-        with_all = self._found(agent, user_tier, self._all_key_names, self._clock_ms(), restricted=restricted)
+        with_all = self._resolve_uncached(
+            agent, user_tier, self._all_key_names, self._clock_ms(), restricted=restricted
+        )
         if isinstance(with_all, CommandRefusal):
-            return found
+            return original
         choices = with_all.candidates or (ModelChoice(provider=with_all.provider, model="", effort=""),)
         # Where the operator has a key as well, one of the run helps only whoever may not use the operator's.
         lacking = [one.provider for one in choices if restricted or one.provider not in self._usable]
-        wanted = dict.fromkeys(name for one in lacking if (name := self._key_names.get(one)) and name not in own)
+        wanted = dict.fromkeys(
+            name for one in lacking if (name := self._key_names.get(one)) and name not in own_key_names
+        )
         if not wanted:
-            return found
+            return original
         advice = f"send a key of yours with the request, as the credential {' or '.join(wanted)}"
         if not restricted:
-            return replace(found, message=f"{found.message}; {advice}")
+            return replace(original, message=f"{original.message}; {advice}")
         return CommandRefusal(
             code=OPERATOR_KEY_RESTRICTED,
             message=f"{OPERATOR_KEY_RESTRICTED}: agent {agent}: whoever starts this run may not use the operator's keys"
             f" (it lacks the scope providers:operator-key); {advice}",
         )
 
-    def _pinned(self, agent: ResolvedAgent) -> AgentDefinition:
-        definition = pinned(agent, pins_after_success=self._pins_after_success)
+    def _pin(self, agent: ResolvedAgent) -> AgentDefinition:
+        definition = pin_definition(agent, pins_after_success=self._pins_after_success)
         if (blob := self.scripts.get(agent.code_body)) is not None:
             definition = replace(definition, code_body="", code_blob=blob)
-        if agent.provider in self._unbounded:
+        if agent.provider in self._unbounded_providers:
             definition = replace(definition, unbounded_iterations=True)
         if not definition.run_timeout_s and agent.provider in self._time_limits_s:
             definition = replace(definition, run_timeout_s=self._time_limits_s[agent.provider])
         return definition
 
-    def _look(self, now_ms: int) -> None:
+    def _refresh_table(self, now_ms: int) -> None:
         """Forgets what was resolved when other models can be called now."""
-        matrix = self._matrix()
-        if matrix is self._known and not 0 < self._known_until_ms <= now_ms:
+        matrix = self._availability_table()
+        if matrix is self._table and not 0 < self._table_valid_until_ms <= now_ms:
             return
-        self._known, self._known_until_ms = matrix, matrix.next_change_ms(now_ms)
-        self._kept.clear()
-        self._tell_moves()
+        self._table, self._table_valid_until_ms = matrix, matrix.next_change_ms(now_ms)
+        self._cache.clear()
+        self._log_pattern_changes()
 
-    def _tell_moves(self) -> None:
+    def _log_pattern_changes(self) -> None:
         """Whoever wrote a pattern wants to know when it means another model from now on."""
-        listings = self._known.listings()
+        listings = self._table.listings()
         for provider, pattern in self._patterns:
             pick = newest(pattern, listings.get(provider, ()))
-            before = self._picks.get((provider, pattern))
+            before = self._pattern_models.get((provider, pattern))
             if pick is not None and before is not None and pick != before:
                 log.warning("%s/%s means %s from now on, and meant %s", provider, pattern, pick, before)
             if pick is not None:
-                self._picks[provider, pattern] = pick
+                self._pattern_models[provider, pattern] = pick
 
 
-async def stored_scripts(configuration: Configuration, blobs: Blobs) -> dict[str, BlobRef]:
+async def store_scripts(configuration: Configuration, blobs: Blobs) -> dict[str, BlobRef]:
     """Scripts too long for an event, by their text, in the blob store. Raises ConnectorError."""
     found: dict[str, BlobRef] = {}
     for agent in configuration.agents.values():
@@ -193,13 +204,13 @@ async def stored_scripts(configuration: Configuration, blobs: Blobs) -> dict[str
     return found
 
 
-def refusal(unresolved: Unresolved) -> CommandRefusal:
+def to_refusal(unresolved: Unresolved) -> CommandRefusal:
     """Why an agent cannot run, in the codes the API maps."""
     code = "bad_request" if unresolved.reason_code == "invalid_argument" else unresolved.reason_code
     return CommandRefusal(code=code, message=unresolved.message)
 
 
-def pinned(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDefinition:
+def pin_definition(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDefinition:
     """A resolved agent as a run keeps it."""
     others = [ModelChoice(provider=other.provider, model=other.model, effort=other.effort) for other in agent.fallbacks]
     first = ModelChoice(provider=agent.provider, model=agent.model, effort=agent.effort)
@@ -219,7 +230,7 @@ def pinned(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDe
         sampling=agent.sampling,
         unknown_outcome=agent.unknown_outcome,
         code_body=agent.code_body,
-        interruption=_terms(agent),
+        interruption=_interruption_terms(agent),
         max_concurrent_children=agent.max_concurrent_children,
         compaction=agent.compaction,
         volumes=tuple(VolumeGrant(name=v.name, mode=v.mode, is_default=v.is_default) for v in agent.volumes),
@@ -231,7 +242,7 @@ def pinned(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDe
     )
 
 
-def _terms(agent: ResolvedAgent) -> InterruptionTerms | None:
+def _interruption_terms(agent: ResolvedAgent) -> InterruptionTerms | None:
     """How it may interrupt people: the narrower of what it and the operator say. None when it may not."""
     wanted, bounds = agent.interruption, agent.interruption_bounds
     if not wanted.enabled:

@@ -19,7 +19,7 @@ from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ModelMarked
-from loomlog.services.core.availability import RATE_LIMITED, mark_of_failure, mark_of_success
+from loomlog.services.core.availability import RATE_LIMITED, failure_mark, success_mark
 from loomlog.services.core.run.commands import Alternative, ModelFailed
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel
@@ -29,77 +29,77 @@ from loomlog.services.stream.global_tables.providers import PARTITION, ProviderB
 
 log = logging.getLogger("loomlog.runtime")
 
-OF_KEYS = frozenset({"rate_limited", "unauthorised", "forbidden", "refused"})
+KEY_FAILURES = frozenset({"rate_limited", "unauthorised", "forbidden", "refused"})
 """Kinds of failures that are about the key of a call: 429 (an exhausted quota too), 401, 403, 402."""
 RETRY_S = 1.0
 """Between tries to append marks while the broker is away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class ModelTraits:
     """What a fallback has to know of the models of one provider.
 
     `sees`: whether a model takes images. `sibling`: the one to ask in place of a model that needs reasoning which is
     not there; the same name when it needs none.
     """
 
-    sees: Callable[[str], bool]
-    sibling: Callable[[str], str] = str
-    keeps_cache: bool = False
+    supports_vision: Callable[[str], bool]
+    non_thinking_sibling: Callable[[str], str] = str
+    has_prompt_cache: bool = False
     api_key_env: str = ""
     has_key: bool = True
     """As in model_calls.Provider."""
 
     @property
-    def is_of_runs(self) -> bool:
+    def requires_run_key(self) -> bool:
         """Only runs with a key of their own are there."""
         return bool(self.api_key_env) and not self.has_key
 
 
-class Availability:
+class AvailabilityTracker:
     """One for each process. `traits` are those of the providers this process can call."""
 
     def __init__(
         self,
-        board: ProviderBoard,
-        traits: Mapping[str, Traits],
+        global_table: ProviderBoard,
+        traits: Mapping[str, ModelTraits],
         *,
         codec: Codec,
         appender: LogAppender,
         clock_ms: Callable[[], int],
         name: str,
     ) -> None:
-        self._board = board
+        self._global_table = global_table
         self._traits = traits
         self._codec = codec
         self._appender = appender
         self._clock_ms = clock_ms
         self._name = name
-        self._unwritten: dict[tuple[str, str, bool], ModelMarked] = {}
+        self._pending_marks: dict[tuple[str, str, bool], ModelMarked] = {}
         """The latest mark of each model and state; the second state is the rate limit."""
-        self._grown = asyncio.Event()
+        self._has_pending = asyncio.Event()
 
-    def answered(self, provider: str, model: str, *, key: ProviderKey = NO_KEY) -> None:
+    def on_success(self, provider: str, model: str, *, key: ProviderKey = NO_KEY) -> None:
         """A call made with that key was answered."""
-        if self._is_of_runs(provider):
+        if self._requires_run_key(provider):
             return
-        mark = mark_of_success(
-            self._board.matrix, provider, model, at_ms=self._clock_ms(), by=self._name, own_key=not key.is_of_all
+        mark = success_mark(
+            self._global_table.matrix, provider, model, at_ms=self._clock_ms(), by=self._name, own_key=not key.is_shared
         )
-        self._say(mark)
+        self._publish(mark)
 
-    def erred(self, state: AwaitingModel, order: ModelFailed, *, key: ProviderKey = NO_KEY) -> ModelFailed:
+    def on_failure(self, state: AwaitingModel, order: ModelFailed, *, key: ProviderKey = NO_KEY) -> ModelFailed:
         """A call made with that key failed; the order with what else could be called, when no retry will follow.
 
         A rate limit, an empty balance or a refusal met with a key that is not everybody's says nothing of the model.
         """
         if retry_wait_ms(state, order) is not None:
             return order
-        if (order.kind in OF_KEYS and not key.is_of_all) or self._is_of_runs(state.provider):
+        if (order.kind in KEY_FAILURES and not key.is_shared) or self._requires_run_key(state.provider):
             return self._with_alternatives(state, order)
         definition = state.facts.definition
-        mark = mark_of_failure(
-            self._board.matrix,
+        mark = failure_mark(
+            self._global_table.matrix,
             state.provider,
             state.model,
             order.kind,
@@ -107,10 +107,10 @@ class Availability:
             at_ms=order.at_ms,
             by=self._name,
         )
-        self._say(mark)
+        self._publish(mark)
         return self._with_alternatives(state, order)
 
-    def crowded(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
+    def on_saturated(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
         """No place of the provider was free for a call, which says nothing of its model; the order as from `erred`,
         with what other providers have."""
         if retry_wait_ms(state, order) is not None:
@@ -119,29 +119,31 @@ class Availability:
         elsewhere = [one for one in found.alternatives if one.choice.provider != state.provider]
         return replace(found, alternatives=tuple(elsewhere))
 
-    def _is_of_runs(self, provider: str) -> bool:
+    def _requires_run_key(self, provider: str) -> bool:
         traits = self._traits.get(provider)
-        return traits is not None and traits.is_of_runs
+        return traits is not None and traits.requires_run_key
 
     def _with_alternatives(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
         left = self._traits.get(state.provider)
         return replace(
-            order, alternatives=self._alternatives(state, order.at_ms), leaves_cache=bool(left and left.keeps_cache)
+            order,
+            alternatives=self._alternatives(state, order.at_ms),
+            leaves_cache=bool(left and left.has_prompt_cache),
         )
 
     async def run(self) -> None:
         """Appends what was marked, until cancelled."""
         while True:
-            await self._grown.wait()
-            self._grown.clear()
-            marks, self._unwritten = self._unwritten, {}
+            await self._has_pending.wait()
+            self._has_pending.clear()
+            marks, self._pending_marks = self._pending_marks, {}
             records = [ProducerRecord(key=None, value=self._codec.encode(mark)) for mark in marks.values()]
             try:
-                await self._appender.append(self._board.topic, PARTITION, records)
+                await self._appender.append(self._global_table.topic, PARTITION, records)
             except UnknownOutcome as error:
                 log.warning("marks of models are appended again: %s", error)
-                self._unwritten = {**marks, **self._unwritten}
-                self._grown.set()
+                self._pending_marks = {**marks, **self._pending_marks}
+                self._has_pending.set()
                 await asyncio.sleep(RETRY_S)
 
     def _alternatives(self, state: AwaitingModel, now_ms: int) -> tuple[Alternative, ...]:
@@ -153,28 +155,28 @@ class Availability:
             if traits is None or not _has_key(state.facts, traits):
                 continue
             own_key = traits.api_key_env in state.facts.credentials
-            standing = self._board.matrix.standing(choice.provider, choice.model, now_ms, own_key=own_key)
-            if traits.is_of_runs or standing.available:
-                sibling = traits.sibling(choice.model)
+            standing = self._global_table.matrix.availability(choice.provider, choice.model, now_ms, own_key=own_key)
+            if traits.requires_run_key or standing.is_available:
+                sibling = traits.non_thinking_sibling(choice.model)
                 found.append(
                     Alternative(
                         choice=choice,
-                        sees_images=traits.sees(choice.model),
+                        sees_images=traits.supports_vision(choice.model),
                         sibling=sibling if sibling != choice.model else "",
                     )
                 )
         return tuple(found)
 
-    def _say(self, mark: ModelMarked | None) -> None:
+    def _publish(self, mark: ModelMarked | None) -> None:
         if mark is None:
             return
         log.info("%s/%s is %s: %s", mark.provider, mark.model, mark.mark, mark.reason or "a call was answered")
-        self._board.note(mark)
-        self._unwritten[mark.provider, mark.model, mark.mark == RATE_LIMITED] = mark
-        self._grown.set()
+        self._global_table.note(mark)
+        self._pending_marks[mark.provider, mark.model, mark.mark == RATE_LIMITED] = mark
+        self._has_pending.set()
 
 
-def _has_key(facts: RunFacts, traits: Traits) -> bool:
+def _has_key(facts: RunFacts, traits: ModelTraits) -> bool:
     """A run goes only where it has a key, where it may use the operator's and there is one, or where none is needed."""
     if not traits.api_key_env or traits.api_key_env in facts.credentials:
         return True

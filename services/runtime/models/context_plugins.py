@@ -22,11 +22,11 @@ from loomlog.connectors.crypto.secret_patterns import clean_json, redact_secrets
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.runtime.content.redaction import Redaction, without
+from loomlog.services.runtime.content.redaction import Redaction, mask_credentials
 from loomlog.services.runtime.content.run_credentials import Credentials
 
 REDACT = "redact"
-MESSAGES_AT_ONCE = 8
+MESSAGES_PER_YIELD = 8
 """Then the other runs of the process have their turn: 75,000 characters take 3 ms."""
 SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_AUTH", "_PASSWORD", "_CREDENTIAL", "_CREDENTIALS", "_DSN")
 """Ends of the names of environment variables whose values are secrets (operations parity 1.4)."""
@@ -34,28 +34,28 @@ SECRET_CHARACTERS_MIN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outbound:
+class OutboundConversation:
     """What is about to be sent."""
 
     system: tuple[str, ...]
     messages: tuple[Message, ...]
 
 
-class Transform(Protocol):
+class ContextPlugin(Protocol):
     """One plugin. Raises ConnectorError."""
 
     name: str
 
-    async def apply(self, outbound: Outbound, facts: RunFacts, tenant: str) -> Outbound: ...
+    async def apply(self, outbound: OutboundConversation, facts: RunFacts, tenant: str) -> OutboundConversation: ...
 
 
 class ContextPlugins:
     """The plugins in their order."""
 
-    def __init__(self, plugins: tuple[Transform, ...] = ()) -> None:
+    def __init__(self, plugins: tuple[ContextPlugin, ...] = ()) -> None:
         self._plugins = plugins
 
-    async def applied(self, outbound: Outbound, facts: RunFacts, tenant: str) -> Outbound:
+    async def apply(self, outbound: OutboundConversation, facts: RunFacts, tenant: str) -> OutboundConversation:
         """Raises Transient or Permanent, `context transform: ...`: what is not redacted is not sent."""
         for plugin in self._plugins:
             try:
@@ -67,7 +67,7 @@ class ContextPlugins:
         return outbound
 
 
-class Redact:
+class RedactPlugin:
     """The plugin `redact`. `secrets` maps names to values."""
 
     name = REDACT
@@ -75,48 +75,48 @@ class Redact:
     def __init__(
         self, secrets: Mapping[str, str], *, credentials: Credentials, redact_tool_input: bool = False
     ) -> None:
-        self._known = Redaction(secrets)
+        self._redaction = Redaction(secrets)
         self._credentials = credentials
-        self._tool_input = redact_tool_input
+        self._redact_tool_input = redact_tool_input
 
-    async def apply(self, outbound: Outbound, facts: RunFacts, tenant: str) -> Outbound:
-        values = tuple((await self._credentials.of(facts, tenant)).values())
+    async def apply(self, outbound: OutboundConversation, facts: RunFacts, tenant: str) -> OutboundConversation:
+        values = tuple((await self._credentials.load_values(facts, tenant)).values())
 
         def clean(text: str) -> str:
-            return self._clean(text, values)
+            return self._mask(text, values)
 
         messages: list[Message] = []
         for message in outbound.messages:
-            messages.append(self._message(message, clean))
-            if len(messages) % MESSAGES_AT_ONCE == 0:
+            messages.append(self._mask_message(message, clean))
+            if len(messages) % MESSAGES_PER_YIELD == 0:
                 await asyncio.sleep(0)
-        return Outbound(system=tuple(map(clean, outbound.system)), messages=tuple(messages))
+        return OutboundConversation(system=tuple(map(clean, outbound.system)), messages=tuple(messages))
 
-    def _clean(self, text: str, credentials: tuple[str, ...]) -> str:
+    def _mask(self, text: str, credentials: tuple[str, ...]) -> str:
         if credentials:
-            text = without(credentials, text)
-        return redact_secrets(self._known.text(text))
+            text = mask_credentials(credentials, text)
+        return redact_secrets(self._redaction.mask_text(text))
 
-    def _message(self, message: Message, clean: Callable[[str], str]) -> Message:
-        blocks = tuple(self._block(block, clean) for block in message.blocks)
-        reasoning = message.reasoning if message.reasoning_signature else clean(message.reasoning)
+    def _mask_message(self, message: Message, mask: Callable[[str], str]) -> Message:
+        blocks = tuple(self._mask_block(block, mask) for block in message.blocks)
+        reasoning = message.reasoning if message.reasoning_signature else mask(message.reasoning)
         if reasoning == message.reasoning and all(new is old for new, old in zip(blocks, message.blocks, strict=True)):
             return message
         return replace(message, blocks=blocks, reasoning=reasoning)
 
-    def _block(self, block: Block, clean: Callable[[str], str]) -> Block:
+    def _mask_block(self, block: Block, mask: Callable[[str], str]) -> Block:
         match block:
             case TextBlock() | ToolResultBlock():
-                text = clean(block.text)
+                text = mask(block.text)
                 return block if text == block.text else replace(block, text=text)
-            case ToolUseBlock() if self._tool_input:
-                given = clean_json(block.input, clean)
+            case ToolUseBlock() if self._redact_tool_input:
+                given = clean_json(block.input, mask)
                 return block if given == block.input else replace(block, input=given)
             case ToolUseBlock() | ImageBlock():
                 return block
 
 
-def secrets_of(environ: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+def collect_secrets(environ: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
     """Values of the environment whose names say that they are secrets, and those the configuration knows, by name."""
     named = {
         name: value.strip()

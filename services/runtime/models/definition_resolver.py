@@ -10,7 +10,7 @@ from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.services.core.run.commands import CommandRefusal
 
 
-class Definitions(Protocol):
+class DefinitionResolver(Protocol):
     """Resolves an agent by name to what a run is pinned to.
 
     `credentials`: the names of those that the run brings, which may be keys for its calls.

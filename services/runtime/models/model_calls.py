@@ -38,27 +38,27 @@ from loomlog.services.core.run.limits import FALLBACK_CAUSE_MAX
 from loomlog.services.core.run.react import CallModel, Summarise
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, Compacting
-from loomlog.services.runtime.content.encryption import CLEAR, IN_CLEAR, Clear, Secrecy
-from loomlog.services.runtime.content.payloads import inline_or_blob, loaded, storable, with_fenced_results
-from loomlog.services.runtime.content.redaction import NO_REDACTION, without
-from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, NOTHING, Credentials
+from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
+from loomlog.services.runtime.content.payloads import fence_results, inline_or_blob, load_messages, make_storable
+from loomlog.services.runtime.content.redaction import NO_REDACTION, mask_credentials
+from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, NO_VALUES, Credentials
 from loomlog.services.runtime.models import provider_keys
-from loomlog.services.runtime.models.availability import Availability
+from loomlog.services.runtime.models.availability import AvailabilityTracker
 from loomlog.services.runtime.models.budget_reservation import (
-    MAX_TOKENS_UNSAID,
-    Budgets,
-    CallPlace,
-    Hold,
+    DEFAULT_MAX_TOKENS,
+    CallAttempt,
+    CallBudgets,
+    CallReservation,
     NoBudgets,
-    Worst,
-    tokens_of,
+    WorstCase,
+    total_tokens,
     worst_case,
 )
-from loomlog.services.runtime.models.context_plugins import ContextPlugins, Outbound
-from loomlog.services.runtime.models.partial_output import SoFar
+from loomlog.services.runtime.models.context_plugins import ContextPlugins, OutboundConversation
+from loomlog.services.runtime.models.partial_output import PartialOutputs
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
-from loomlog.services.runtime.models.provider_queues import ProviderQueue, Waiting
+from loomlog.services.runtime.models.provider_queues import ProviderQueue, ProviderQueueLimits
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.stream.encryption.subject_keys import Sealer
 
@@ -68,13 +68,13 @@ _model_answered, _tool_call = maker(ModelAnswered), maker(ToolCall)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Provider:
+class RuntimeProvider:
     """A configured provider. retries_rate_limits: its 429s are waited for (every driver but the mock)."""
 
     model: Model
     max_concurrent: int = 0
     """0 = nobody named a bound."""
-    is_outside: bool = True
+    is_external: bool = True
     """Context plugins and budgets apply; not for code agents, which run here and spend nothing."""
     retries_rate_limits: bool = True
     api_key_env: str = ""
@@ -83,10 +83,10 @@ class Provider:
     """The operator has one."""
 
 
-class ToolShelf(Protocol):
+class Toolset(Protocol):
     """What the tools look like to a model, and what their calls may do."""
 
-    def of(self, tenant: str, subject: str) -> "ToolShelf":
+    def for_principal(self, tenant: str, subject: str) -> "Toolset":
         """With what clients of that principal offer to its runs."""
         ...
 
@@ -102,23 +102,23 @@ class ModelCalls:
 
     def __init__(
         self,
-        providers: Mapping[str, Provider],
+        providers: Mapping[str, RuntimeProvider],
         *,
         prices: Mapping[tuple[str, str], Price],
         currency: str,
-        tools: ToolShelf,
+        tools: Toolset,
         blobs: Blobs,
         previews: Previews,
         tracing: Tracing,
         clock_ms: Callable[[], int],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
-        mask_beginning: Callable[[str], tuple[str, str]] = NO_REDACTION.beginning,
-        secrecy: Secrecy = IN_CLEAR,
-        budgets: Budgets | None = None,
-        availability: Availability | None = None,
+        mask_prefix: Callable[[str], tuple[str, str]] = NO_REDACTION.mask_prefix,
+        encryption: ContentEncryption = PLAINTEXT,
+        budgets: CallBudgets | None = None,
+        availability: AvailabilityTracker | None = None,
         plugins: ContextPlugins | None = None,
-        waiting: Waiting | None = None,
+        queue_limits: ProviderQueueLimits | None = None,
         credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         """`mask` and `mask_beginning` hide secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
@@ -131,9 +131,9 @@ class ModelCalls:
         self._plugins = plugins
         self._availability = availability
         self._mask = mask
-        self._mask_beginning = mask_beginning
-        self._secrecy = secrecy
-        self.so_far = SoFar(blobs, mask=mask)
+        self._mask_prefix = mask_prefix
+        self._encryption = encryption
+        self.partial_outputs = PartialOutputs(blobs, mask=mask)
         self._budgets = NoBudgets() if budgets is None else budgets
         self._providers = dict(providers)
         self._prices = prices
@@ -145,7 +145,7 @@ class ModelCalls:
         self._clock_ms = clock_ms
         self._sleep = sleep
         self.queues: Mapping[str, ProviderQueue] = {
-            name: ProviderQueue(name, places=provider.max_concurrent, waiting=waiting)
+            name: ProviderQueue(name, slots=provider.max_concurrent, limits=queue_limits)
             for name, provider in self._providers.items()
         }
 
@@ -158,65 +158,71 @@ class ModelCalls:
             await self._sleep(wait_ms / 1000)
         provider = self._providers.get(effect.provider)
         began = time.monotonic()
-        sealer: Sealer | Clear = CLEAR
+        sealer: Sealer | NoCipher = NO_CIPHER
         if provider is None:
-            return self._erred(effect, self._unknown(effect.provider), began, sealer, retries_rate_limits=False)
+            return self._build_failure(
+                effect, self._unknown_provider(effect.provider), began, sealer, retries_rate_limits=False
+            )
         is_with_provider = False
         key = NO_KEY
         user_id = state.facts.user_id
-        place = CallPlace(effect.run_id, str(effect.turn), effect.attempt)
-        hold: Hold | None = None
+        place = CallAttempt(effect.run_id, str(effect.turn), effect.attempt)
+        hold: CallReservation | None = None
         try:
-            hold = await self._first_hold(provider, place, tenant, user_id)
-            if self._secrecy.is_on:
-                sealer = await self._secrecy.sealer(tenant, user_id)
+            hold = await self._open_reservation(provider, place, tenant, user_id)
+            if self._encryption.is_enabled:
+                sealer = await self._encryption.cipher(tenant, user_id)
             if provider.api_key_env:
-                key = await self._key(effect.provider, provider, state.facts, tenant)
+                key = await self._resolve_key(effect.provider, provider, state.facts, tenant)
             request: ModelRequest | None = None
             if hold is not None:
-                request = await self._request(provider, effect, state, tenant)
-                request, worst = self._worst(effect.provider, request)
+                request = await self._build_request(provider, effect, state, tenant)
+                request, worst = self._with_worst_case(effect.provider, request)
                 refused = await hold.reserve(worst)
                 if refused is not None:
                     return BudgetExceeded(
                         at_ms=self._clock_ms(), turn=effect.turn, attempt=effect.attempt, notice=refused
                     )
-            async with self.queues[effect.provider].place(tenant, user_id):
+            async with self.queues[effect.provider].slot(tenant, user_id):
                 began = time.monotonic()
                 if hold is not None:
-                    hold.begun = True
+                    hold.was_sent = True
                 with self._tracing.model_call(effect, state) as span:
-                    request = request or await self._request(provider, effect, state, tenant)
+                    request = request or await self._build_request(provider, effect, state, tenant)
                     request = replace(request, api_key=key.value) if key.value else request
                     is_with_provider = True
-                    reply = await self._call(provider.model, effect, request, sealer)
+                    reply = await self._stream_reply(provider.model, effect, request, sealer)
                     is_with_provider = False
-                    span.answered(reply)
+                    span.record_reply(reply)
                 if self._availability is not None:
-                    self._availability.answered(effect.provider, effect.model, key=key)
-            hold = hold or self._hold(provider, place, tenant, user_id)  # the first limit may be younger than the call
+                    self._availability.on_success(effect.provider, effect.model, key=key)
+            hold = hold or self._reservation(
+                provider, place, tenant, user_id
+            )  # the first limit may be younger than the call
             spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
-            notices = await hold.settle(tokens_of(reply.usage), spent_micros) if hold is not None else ()
+            notices = await hold.settle(total_tokens(reply.usage), spent_micros) if hold is not None else ()
             definition = state.facts.definition
-            answered = await self._answered(
+            answered = await self._build_answer(
                 effect, provider.model, definition, reply, began, span.traceparent, sealer, key
             )
             return replace(answered, notices=notices) if notices else answered
         except (Transient, Permanent) as error:
             if hold is not None:
-                hold.failed(error)
-            order = self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits, key=key)
+                hold.on_failure(error)
+            order = self._build_failure(
+                effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits, key=key
+            )
             if self._availability is None:
                 return order
             if error.kind == PROVIDER_FULL:
-                return self._availability.crowded(state, order)
+                return self._availability.on_saturated(state, order)
             # A blob store, a key or a budget that is away says nothing of the model, and is no better at another one.
-            return self._availability.erred(state, order, key=key) if is_with_provider else order
+            return self._availability.on_failure(state, order, key=key) if is_with_provider else order
         finally:
             if hold is not None:
                 hold.close()
 
-    async def ask(
+    async def call_summary_model(
         self, effect: Summarise, request: ModelRequest, state: Compacting, tenant: str
     ) -> tuple[Reply, ProviderKey]:
         """One answer beside the turns of a run, without previews, and the key it was had with.
@@ -225,104 +231,112 @@ class ModelCalls:
         """
         provider = self._providers.get(effect.provider)
         if provider is None:
-            raise self._unknown(effect.provider)
-        place = CallPlace(effect.run_id, f"compact.{effect.number}", effect.attempt)
-        hold: Hold | None = None
+            raise self._unknown_provider(effect.provider)
+        place = CallAttempt(effect.run_id, f"compact.{effect.number}", effect.attempt)
+        hold: CallReservation | None = None
         try:
-            hold = await self._first_hold(provider, place, tenant, state.facts.user_id)
-            key = await self._key(effect.provider, provider, state.facts, tenant)
+            hold = await self._open_reservation(provider, place, tenant, state.facts.user_id)
+            key = await self._resolve_key(effect.provider, provider, state.facts, tenant)
             request = replace(request, api_key=key.value) if key.value else request
             if hold is not None:
-                request, worst = self._worst(effect.provider, request)
+                request, worst = self._with_worst_case(effect.provider, request)
                 refused = await hold.reserve(worst)
                 if refused is not None:
                     raise Permanent(f"token_limit_exceeded: {refused.message}", kind="refused")
-            async with self.queues[effect.provider].place(tenant, state.facts.user_id):
+            async with self.queues[effect.provider].slot(tenant, state.facts.user_id):
                 if hold is not None:
-                    hold.begun = True
-                reply = await self._summary(provider, effect, request, state, tenant)
+                    hold.was_sent = True
+                reply = await self._stream_summary(provider, effect, request, state, tenant)
             if hold is not None:
-                await hold.settle(tokens_of(reply.usage), self.cost(effect.provider, effect.model, reply.usage)[0])
+                await hold.settle(total_tokens(reply.usage), self.cost(effect.provider, effect.model, reply.usage)[0])
             return reply, key
         except (Transient, Permanent) as error:
             if hold is not None:
-                hold.failed(error)
+                hold.on_failure(error)
             raise
         finally:
             if hold is not None:
                 hold.close()
 
-    async def _summary(
-        self, provider: Provider, effect: Summarise, request: ModelRequest, state: Compacting, tenant: str
+    async def _stream_summary(
+        self, provider: RuntimeProvider, effect: Summarise, request: ModelRequest, state: Compacting, tenant: str
     ) -> Reply:
-        if self._plugins is not None and provider.is_outside:
+        if self._plugins is not None and provider.is_external:
             system = tuple([block.text for block in request.system])
-            whole = Outbound(system=system, messages=tuple(request.messages))
-            sent = await self._plugins.applied(whole, state.facts, tenant)
+            whole = OutboundConversation(system=system, messages=tuple(request.messages))
+            sent = await self._plugins.apply(whole, state.facts, tenant)
             blocks = tuple([SystemBlock(text=text) for text in sent.system])
             request = replace(request, system=blocks, messages=sent.messages)
         with self._tracing.model_call(effect, state) as span:
             async with aclosing(provider.model.stream(request)) as items:  # type: ignore[type-var]  # as below
                 async for item in items:
                     if isinstance(item, Reply):
-                        span.answered(item)
+                        span.record_reply(item)
                         return item
         raise Transient(f"{effect.provider}: the stream ended without a reply", kind="broken_off")
 
-    async def _key(self, name: str, provider: Provider, facts: RunFacts, tenant: str) -> ProviderKey:
+    async def _resolve_key(self, name: str, provider: RuntimeProvider, facts: RunFacts, tenant: str) -> ProviderKey:
         """What a call of the run is made with. Raises ConnectorError: no key, or its store is away."""
-        values = NOTHING
+        values = NO_VALUES
         if provider.api_key_env in facts.credentials:
-            values = await self._credentials.of(facts, tenant)
+            values = await self._credentials.load_values(facts, tenant)
             if not values.get(provider.api_key_env):
                 # Not the operator's instead: whoever brought a key did not mean to spend somebody else's money.
                 raise Permanent(
                     f"{name}: the credential {provider.api_key_env} that came with the run is gone, its time is over",
                     kind="refused",
                 )
-        return provider_keys.resolved(
+        return provider_keys.resolve_key(
             name,
             provider.api_key_env,
-            (provider_keys.of_run(facts, values),),
-            operator_has_one=provider.has_key,
-            may_use_operators=not facts.operator_key_restricted,
+            (provider_keys.run_key_source(facts, values),),
+            operator_has_key=provider.has_key,
+            may_use_operator_key=not facts.operator_key_restricted,
         )
 
-    async def _first_hold(self, provider: Provider, place: CallPlace, tenant: str, user_id: str) -> Hold | None:
-        """With every limit known that its run has to be under. Raises BooksAway."""
-        if provider.is_outside:
-            await self._budgets.caught_up()
-        return self._hold(provider, place, tenant, user_id)
+    async def _open_reservation(
+        self, provider: RuntimeProvider, place: CallAttempt, tenant: str, user_id: str
+    ) -> CallReservation | None:
+        """With every limit known that its run has to be under. Raises BudgetUnavailable."""
+        if provider.is_external:
+            await self._budgets.wait_for_limits()
+        return self._reservation(provider, place, tenant, user_id)
 
-    def _hold(self, provider: Provider, place: CallPlace, tenant: str, user_id: str) -> Hold | None:
+    def _reservation(
+        self, provider: RuntimeProvider, place: CallAttempt, tenant: str, user_id: str
+    ) -> CallReservation | None:
         """None when no limit applies, or nothing can be spent: a script uses no tokens, and a reservation for one would
         only keep others from what is left."""
-        return self._budgets.hold(place, tenant, user_id) if provider.is_outside else None
+        return self._budgets.reservation_for(place, tenant, user_id) if provider.is_external else None
 
-    def _worst(self, provider: str, request: ModelRequest) -> tuple[ModelRequest, Worst]:
+    def _with_worst_case(self, provider: str, request: ModelRequest) -> tuple[ModelRequest, WorstCase]:
         """The request with a bound, and the most it may cost."""
-        request = replace(request, max_tokens=request.max_tokens or MAX_TOKENS_UNSAID)
+        request = replace(request, max_tokens=request.max_tokens or DEFAULT_MAX_TOKENS)
         price = self._prices.get((provider, request.model))
         return request, worst_case(request, price, self._providers[provider].model.capabilities.max_context_tokens)
 
     def cost(self, provider: str, model: str, usage: Usage) -> tuple[int, str]:
         """What an answer costs, in millionths, and its currency; 0 and empty without a price, or without a count."""
-        price = self._prices.get((provider, model)) if tokens_of(usage) else None
+        price = self._prices.get((provider, model)) if total_tokens(usage) else None
         return (cost_micros(price, usage), self._currency) if price is not None else (0, "")
 
-    def _unknown(self, provider: str) -> Permanent:
+    def _unknown_provider(self, provider: str) -> Permanent:
         known = ", ".join(sorted(self._providers)) or "none"
         return Permanent(f"{provider}: no such provider in this runtime; it has {known}", kind="unsupported")
 
-    async def _request(self, provider: Provider, effect: CallModel, state: AwaitingModel, tenant: str) -> ModelRequest:
+    async def _build_request(
+        self, provider: RuntimeProvider, effect: CallModel, state: AwaitingModel, tenant: str
+    ) -> ModelRequest:
         facts = state.facts
-        system = await self._secrecy.texts(facts.system, tenant) if self._secrecy.is_on else facts.system
-        messages = await loaded(facts.messages, self._blobs, self._secrecy, tenant)
-        if self._plugins is not None and provider.is_outside:
-            sent = await self._plugins.applied(Outbound(system=system, messages=messages), facts, tenant)
+        system = (
+            await self._encryption.decrypt_texts(facts.system, tenant) if self._encryption.is_enabled else facts.system
+        )
+        messages = await load_messages(facts.messages, self._blobs, self._encryption, tenant)
+        if self._plugins is not None and provider.is_external:
+            sent = await self._plugins.apply(OutboundConversation(system=system, messages=messages), facts, tenant)
             system, messages = sent.system, sent.messages
         if not provider.model.capabilities.metadata_via_input:
-            messages = with_fenced_results(messages)  # a script takes values, and no text can talk it into anything
+            messages = fence_results(messages)  # a script takes values, and no text can talk it into anything
         definition = facts.definition
         return _model_request(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
@@ -332,22 +346,22 @@ class ModelCalls:
                 [_system_block(text=text, cacheable=at in facts.cache_marks) for at, text in enumerate(system)]
             ),
             messages=messages,
-            tools=self._shown(provider, facts, tenant),
+            tools=self._visible_tools(provider, facts, tenant),
             max_tokens=definition.max_tokens,
             effort=facts.current_model.effort,
             sampling=definition.sampling,
-            script=await self._script(effect, facts, tenant)
+            script=await self._build_script_run(effect, facts, tenant)
             if provider.model.capabilities.metadata_via_input
             else None,
         )
 
-    def _shown(self, provider: Provider, facts: RunFacts, tenant: str) -> tuple[ToolSpec, ...]:
+    def _visible_tools(self, provider: RuntimeProvider, facts: RunFacts, tenant: str) -> tuple[ToolSpec, ...]:
         """The tools that the model is shown.
 
         A script is executed again from its beginning: what it names or has called exists, also when its client left.
         """
         granted = facts.definition.tools
-        specs = self._tools.of(tenant, facts.subject).specs(granted)
+        specs = self._tools.for_principal(tenant, facts.subject).specs(granted)
         if not provider.model.capabilities.metadata_via_input:
             return specs
         blocks = (block for message in facts.messages for block in message.blocks if isinstance(block, ToolUseBlock))
@@ -356,11 +370,13 @@ class ModelCalls:
         lost = [name for name in dict.fromkeys(wanted) if name.startswith(CLIENT_PREFIX) and name not in there]
         return (*specs, *(ToolSpec(name=name, description="", input_schema={"type": "object"}) for name in lost))
 
-    async def _call(self, model: Model, effect: CallModel, request: ModelRequest, sealer: Sealer | Clear) -> Reply:
+    async def _stream_reply(
+        self, model: Model, effect: CallModel, request: ModelRequest, cipher: Sealer | NoCipher
+    ) -> Reply:
         reply: Reply | None = None
         with (
-            self._previews.of(effect, sealer.text, self._mask_beginning) as preview,
-            self.so_far.of(effect, sealer) as saying,
+            self._previews.open_preview(effect, cipher.text, self._mask_prefix) as preview,
+            self.partial_outputs.track(effect, cipher) as saying,
         ):
             async with aclosing(model.stream(request)) as items:  # type: ignore[type-var]  # drivers are generators
                 async for item in items:
@@ -374,7 +390,7 @@ class ModelCalls:
             raise Transient(f"{effect.provider}: the stream ended without a reply", kind="broken_off")
         return reply
 
-    async def _script(self, effect: CallModel, facts: RunFacts, tenant: str) -> ScriptRun:
+    async def _build_script_run(self, effect: CallModel, facts: RunFacts, tenant: str) -> ScriptRun:
         """The run as values, in clear. Raises ConnectorError."""
         definition = facts.definition
         body = definition.code_body
@@ -388,12 +404,12 @@ class ModelCalls:
             started_at_ms=facts.started_at_ms,
             time_left_ms=facts.deadline_ms - self._clock_ms() if facts.deadline_ms else None,
             body=body,
-            metadata=await self._values(facts.metadata, tenant),
-            payload_metadata=await self._values(facts.payload_metadata, tenant),
+            metadata=await self._decrypt_values(facts.metadata, tenant),
+            payload_metadata=await self._decrypt_values(facts.payload_metadata, tenant),
         )
 
-    async def _values(self, values: tuple[tuple[str, str], ...], tenant: str) -> dict[str, str]:
-        texts = await self._secrecy.texts(tuple([text for _, text in values]), tenant)
+    async def _decrypt_values(self, values: tuple[tuple[str, str], ...], tenant: str) -> dict[str, str]:
+        texts = await self._encryption.decrypt_texts(tuple([text for _, text in values]), tenant)
         return dict(zip([name for name, _ in values], texts, strict=True))
 
     async def close(self) -> None:
@@ -401,25 +417,25 @@ class ModelCalls:
         for provider in self._providers.values():
             await provider.model.close()
 
-    async def _answered(
+    async def _build_answer(
         self,
         effect: CallModel,
         model: Model,
         definition: AgentDefinition,
         reply: Reply,
-        began: float,
+        started_at: float,
         traceparent: str,
-        sealer: Sealer | Clear,
+        cipher: Sealer | NoCipher,
         key: ProviderKey,
     ) -> ModelAnswered:
-        text, blob = await inline_or_blob(sealer.text(storable(self._mask(reply.text))), self._blobs)
+        text, blob = await inline_or_blob(cipher.text(make_storable(self._mask(reply.text))), self._blobs)
         reasoning = self._mask(reply.reasoning)
         # Changed reasoning no longer fits its signature, and providers refuse that; without one they are not sent it.
         signature = reply.reasoning_signature if reasoning == reply.reasoning else ""
         spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
         calls = tuple(
             [
-                _tool_call(id=storable(call.id), name=storable(call.name), input=storable(call.input))
+                _tool_call(id=make_storable(call.id), name=make_storable(call.name), input=make_storable(call.input))
                 for call in reply.tool_calls
             ]
         )
@@ -429,12 +445,12 @@ class ModelCalls:
             attempt=effect.attempt,
             text=text,
             text_blob=blob,
-            reasoning=sealer.text(storable(reasoning)),
-            reasoning_signature=sealer.text(signature),
-            tool_calls=calls if sealer is CLEAR else tuple([_sealed(call, sealer) for call in calls]),
+            reasoning=cipher.text(make_storable(reasoning)),
+            reasoning_signature=cipher.text(signature),
+            tool_calls=calls if cipher is NO_CIPHER else tuple([_encrypt_call(call, cipher) for call in calls]),
             effect_classes=tuple([self._tools.effect_class(call.name, call.input) for call in calls]),
             reconcilable=tuple([self._tools.is_reconcilable(call.name) for call in calls]),
-            interruption_requests=self._wishes(calls, definition, sealer),
+            interruption_requests=self._interruption_requests(calls, definition, cipher),
             stop_reason=reply.stop_reason,
             usage=reply.usage,
             provider=effect.provider,
@@ -442,14 +458,14 @@ class ModelCalls:
             max_context_tokens=reply.max_context_tokens or model.capabilities.max_context_tokens,
             cost_micros=spent_micros,
             currency=currency,
-            duration_ms=_since_ms(began),
+            duration_ms=_elapsed_ms(started_at),
             traceparent=traceparent,
             credential_source=key.source,
             credential_scope=key.scope,
         )
 
-    def _wishes(
-        self, calls: tuple[ToolCall, ...], definition: AgentDefinition, sealer: Sealer | Clear
+    def _interruption_requests(
+        self, calls: tuple[ToolCall, ...], definition: AgentDefinition, cipher: Sealer | NoCipher
     ) -> tuple[InterruptionWish, ...]:
         """What calls of Interruption ask for, read off while they are in clear."""
         if interruptions.TOOL_NAME not in [call.name for call in calls]:
@@ -458,55 +474,55 @@ class ModelCalls:
             return ()  # the agent has no such tool, and hears that as of any other
         return tuple(
             [
-                self._kept_wish(interruptions.parse_request(index, call.input), sealer)
+                self._encrypt_request(interruptions.parse_request(index, call.input), cipher)
                 for index, call in enumerate(calls)
                 if call.name == interruptions.TOOL_NAME
             ]
         )
 
-    def _kept_wish(self, wish: InterruptionWish, sealer: Sealer | Clear) -> InterruptionWish:
+    def _encrypt_request(self, request: InterruptionWish, cipher: Sealer | NoCipher) -> InterruptionWish:
         def kept(text: str) -> str:
-            return sealer.text(storable(self._mask(text)))
+            return cipher.text(make_storable(self._mask(text)))
 
         return replace(
-            wish,
-            problem=kept(wish.problem),
-            question=kept(wish.question),
-            options=tuple(map(kept, wish.options)),
-            context=kept(wish.context),
-            kind=storable(wish.kind),
-            interrupt_id=storable(wish.interrupt_id),
+            request,
+            problem=kept(request.problem),
+            question=kept(request.question),
+            options=tuple(map(kept, request.options)),
+            context=kept(request.context),
+            kind=make_storable(request.kind),
+            interrupt_id=make_storable(request.interrupt_id),
         )
 
-    def _erred(
+    def _build_failure(
         self,
         effect: CallModel,
         error: Transient | Permanent,
-        began: float,
-        sealer: Sealer | Clear,
+        started_at: float,
+        cipher: Sealer | NoCipher,
         *,
         retries_rate_limits: bool,
         key: ProviderKey = NO_KEY,
     ) -> ModelFailed:
         retry_after_s = error.retry_after_s if isinstance(error, Transient) else None
         # The drivers cut the key out of what they say; this is for whatever stands around them.
-        message = storable(without((key.value,), self._mask(str(error))))
+        message = make_storable(mask_credentials((key.value,), self._mask(str(error))))
         return ModelFailed(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             attempt=effect.attempt,
             kind=error.kind,
             transient=isinstance(error, Transient),
-            message=sealer.short(message),
+            message=cipher.short(message),
             retry_after_ms=int((retry_after_s or 0) * 1000),
             retries_rate_limits=retries_rate_limits,
-            duration_ms=_since_ms(began),
-            cause=sealer.short(message[:FALLBACK_CAUSE_MAX]),
+            duration_ms=_elapsed_ms(started_at),
+            cause=cipher.short(message[:FALLBACK_CAUSE_MAX]),
         )
 
 
-def _sealed(call: ToolCall, sealer: Sealer | Clear) -> ToolCall:
-    return replace(call, input=sealer.text(call.input))
+def _encrypt_call(call: ToolCall, cipher: Sealer | NoCipher) -> ToolCall:
+    return replace(call, input=cipher.text(call.input))
 
 
 def idempotency_key(effect: CallModel, state: AwaitingModel) -> str:
@@ -518,5 +534,5 @@ def idempotency_key(effect: CallModel, state: AwaitingModel) -> str:
     return f"{effect.run_id}:{effect.turn}.{effect.attempt - state.lost_attempts}"
 
 
-def _since_ms(began: float) -> int:
-    return int((time.monotonic() - began) * 1000)
+def _elapsed_ms(started_at: float) -> int:
+    return int((time.monotonic() - started_at) * 1000)

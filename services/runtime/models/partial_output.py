@@ -15,59 +15,59 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.core.run.react import CallModel
-from loomlog.services.runtime.content.encryption import Clear
-from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES, inline_or_blob, storable
+from loomlog.services.runtime.content.encryption import NoCipher
+from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES, inline_or_blob, make_storable
 from loomlog.services.stream.encryption.subject_keys import Sealer
 
 log = logging.getLogger(__name__)
 
-CUT_CHARACTERS = INLINE_TEXT_BYTES // 8
+TRUNCATED_CHARACTERS = INLINE_TEXT_BYTES // 8
 """What is kept of a long text when the blob store is away: encrypted and in any alphabet it still fits inline."""
 
 
-class SoFar:
+class PartialOutputs:
     """The calls under way, by run, turn and attempt. `mask` hides secrets."""
 
     def __init__(self, blobs: Blobs, *, mask: Callable[[str], str] = str) -> None:
         self._blobs = blobs
         self._mask = mask
-        self._under_way: dict[tuple[str, int, int], Saying] = {}
+        self._calls: dict[tuple[str, int, int], PartialOutput] = {}
 
-    def of(self, effect: CallModel, sealer: Sealer | Clear) -> "Saying":
+    def track(self, effect: CallModel, cipher: Sealer | NoCipher) -> "PartialOutput":
         """One call, as a context manager: it is known as long as it is under way."""
-        return Saying(self._under_way, (effect.run_id, effect.turn, effect.attempt), sealer)
+        return PartialOutput(self._calls, (effect.run_id, effect.turn, effect.attempt), cipher)
 
-    async def said(self, run_id: str, turn: int, attempt: int) -> tuple[str, BlobRef | None]:
+    async def read(self, run_id: str, turn: int, attempt: int) -> tuple[str, BlobRef | None]:
         """The text as an event may hold it; empty when the call has said nothing, or is not under way here."""
-        saying = self._under_way.get((run_id, turn, attempt))
+        saying = self._calls.get((run_id, turn, attempt))
         if saying is None:
             return "", None
-        text = storable(self._mask("".join(saying.pieces)))
+        text = make_storable(self._mask("".join(saying.pieces)))
         try:
-            return await inline_or_blob(saying.sealer.text(text), self._blobs)
+            return await inline_or_blob(saying.cipher.text(text), self._blobs)
         except ConnectorError as error:
             log.warning("%s: only the beginning of a stopped turn is kept: %s", run_id, error)
-            return saying.sealer.text(text[:CUT_CHARACTERS]), None
+            return saying.cipher.text(text[:TRUNCATED_CHARACTERS]), None
 
 
-class Saying:
+class PartialOutput:
     """What one call has said."""
 
     def __init__(
-        self, under_way: "dict[tuple[str, int, int], Saying]", key: tuple[str, int, int], sealer: Sealer | Clear
+        self, calls: "dict[tuple[str, int, int], PartialOutput]", key: tuple[str, int, int], cipher: Sealer | NoCipher
     ) -> None:
         self.pieces: list[str] = []
-        self.sealer = sealer
-        self._under_way = under_way
+        self.cipher = cipher
+        self._calls = calls
         self._key = key
 
     def __enter__(self) -> Self:
-        self._under_way[self._key] = self
+        self._calls[self._key] = self
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # The same attempt may be under way anew after the partition was lost and taken again.
-        if self._under_way.get(self._key) is self:
-            del self._under_way[self._key]
+        if self._calls.get(self._key) is self:
+            del self._calls[self._key]

@@ -18,15 +18,15 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.ids import partition_key
 from loomlog.services.core.run.react import CallModel
-from loomlog.services.runtime.content.payloads import storable
+from loomlog.services.runtime.content.payloads import make_storable
 from loomlog.services.runtime.content.redaction import NO_REDACTION
 from loomlog.services.stream.snapshots.snapshots import batches
 
 log = logging.getLogger(__name__)
 
-GROUP_S = 0.04
+FLUSH_INTERVAL_S = 0.04
 """How long characters gather: below what a person sees as a stutter, 25 records a second for each stream."""
-FIRST_S = 0.005
+FIRST_FLUSH_PAUSE_S = 0.005
 """Pause after first characters have left before those of other calls do, so that many calls share an append: at most
 200 appends a second. It is a third of what a start may add to the first token of its provider (15 ms)."""
 MAX_CHARACTERS = 100_000
@@ -47,38 +47,38 @@ class Previews:
         self._topic = topic
         self._partitions = partitions
         self._term_of = term_of
-        self._begun: set[Preview] = set()
+        self._first_text_waiting: set[ModelPreview] = set()
         """Calls whose first characters wait."""
-        self._going_on: set[Preview] = set()
+        self._more_text_waiting: set[ModelPreview] = set()
         """Calls of which further characters wait."""
-        self._woken = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._waiting: dict[int, list[ProducerRecord]] = {}
-        self._count = 0
+        self._waiting_count = 0
 
-    def of(
+    def open_preview(
         self,
         effect: CallModel,
-        seal: Callable[[str], str] = str,
-        mask: Callable[[str], tuple[str, str]] = NO_REDACTION.beginning,
-    ) -> "Preview":
+        encrypt: Callable[[str], str] = str,
+        mask: Callable[[str], tuple[str, str]] = NO_REDACTION.mask_prefix,
+    ) -> "ModelPreview":
         """The preview of one model call, as a context manager; `seal` encrypts what goes out, `mask` gives what of a
-        text is certain, without secrets, and the rest (Redaction.beginning)."""
-        return Preview(self, effect, seal, mask)
+        text is certain, without secrets, and the rest (Redaction.mask_prefix)."""
+        return ModelPreview(self, effect, encrypt, mask)
 
-    def said(self, preview: "Preview", *, is_first: bool) -> None:
+    def schedule(self, preview: "ModelPreview", *, is_first: bool) -> None:
         """Characters of a call wait."""
         if is_first:
-            self._begun.add(preview)
-            self._woken.set()
-        elif preview not in self._begun:
-            if not self._going_on:
-                self._woken.set()
-            self._going_on.add(preview)
+            self._first_text_waiting.add(preview)
+            self._wakeup.set()
+        elif preview not in self._first_text_waiting:
+            if not self._more_text_waiting:
+                self._wakeup.set()
+            self._more_text_waiting.add(preview)
 
-    def over(self, preview: "Preview") -> None:
+    def discard(self, preview: "ModelPreview") -> None:
         """Of a call that has returned nothing more is sent."""
-        self._begun.discard(preview)
-        self._going_on.discard(preview)
+        self._first_text_waiting.discard(preview)
+        self._more_text_waiting.discard(preview)
 
     async def run(self) -> None:
         """Sends groups until cancelled."""
@@ -86,26 +86,26 @@ class Previews:
         group_at = 0.0
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(group_at if self._going_on else None):
-                    await self._woken.wait()
-            self._woken.clear()
+                async with asyncio.timeout_at(group_at if self._more_text_waiting else None):
+                    await self._wakeup.wait()
+            self._wakeup.clear()
             if clock() >= group_at:
-                self._gather_of(self._going_on)
-                group_at = clock() + GROUP_S
-            if self._begun:
-                self._gather_of(self._begun)
+                self._gather_all(self._more_text_waiting)
+                group_at = clock() + FLUSH_INTERVAL_S
+            if self._first_text_waiting:
+                self._gather_all(self._first_text_waiting)
             if self._waiting:
                 await self._send()
-                await asyncio.sleep(FIRST_S)
+                await asyncio.sleep(FIRST_FLUSH_PAUSE_S)
 
-    def _gather_of(self, previews: "set[Preview]") -> None:
+    def _gather_all(self, previews: "set[ModelPreview]") -> None:
         for preview in previews:
             self._gather(preview)
         previews.clear()
 
     async def _send(self) -> None:
         """All partitions at once: one after the other, the last one's listeners would wait for every other append."""
-        waiting, self._waiting, self._count = self._waiting, {}, 0
+        waiting, self._waiting, self._waiting_count = self._waiting, {}, 0
         async with asyncio.TaskGroup() as group:
             for partition, records in waiting.items():
                 group.create_task(self._append(partition, records))
@@ -118,15 +118,15 @@ class Previews:
             self.dropped += len(records)
             log.warning("previews of partition %d are lost: %s", partition, error)
 
-    def _gather(self, preview: "Preview") -> None:
+    def _gather(self, preview: "ModelPreview") -> None:
         effect = preview.effect
         key = partition_key(effect.run_id).encode()
         partition = partition_of(key, self._partitions)
         for thinking in (True, False):
-            start = preview.sent[thinking]
-            text = preview.take(thinking=thinking)
+            start = preview.sent_characters[thinking]
+            text = preview.drain(thinking=thinking)
             for at in range(0, len(text), MAX_CHARACTERS):
-                if self._count >= MAX_WAITING:
+                if self._waiting_count >= MAX_WAITING:
                     self.dropped += 1
                     continue
                 delta = ModelDelta(
@@ -135,51 +135,51 @@ class Previews:
                     turn=effect.turn,
                     attempt=effect.attempt,
                     start=start + at,
-                    text=preview.seal(storable(text[at : at + MAX_CHARACTERS])),
+                    text=preview.encrypt(make_storable(text[at : at + MAX_CHARACTERS])),
                     thinking=thinking,
                 )
                 self._waiting.setdefault(partition, []).append(ProducerRecord(key=key, value=self._codec.encode(delta)))
-                self._count += 1
+                self._waiting_count += 1
 
 
-class Preview:
+class ModelPreview:
     """Characters of one call that were not sent yet."""
 
     def __init__(
         self,
         previews: Previews,
         effect: CallModel,
-        seal: Callable[[str], str],
+        encrypt: Callable[[str], str],
         mask: Callable[[str], tuple[str, str]],
     ) -> None:
         self.effect = effect
-        self.seal = seal
+        self.encrypt = encrypt
         self._mask = mask
-        self._has_begun = False
-        self.sent = {True: 0, False: 0}
-        self._gathered: dict[bool, list[str]] = {True: [], False: []}
+        self._has_text = False
+        self.sent_characters = {True: 0, False: 0}
+        self._buffers: dict[bool, list[str]] = {True: [], False: []}
         self._previews = previews
 
     def add(self, text: str, *, thinking: bool) -> None:
         if text:
-            self._gathered[thinking].append(text)
-            self._previews.said(self, is_first=not self._has_begun)
-            self._has_begun = True
+            self._buffers[thinking].append(text)
+            self._previews.schedule(self, is_first=not self._has_text)
+            self._has_text = True
 
-    def take(self, *, thinking: bool) -> str:
+    def drain(self, *, thinking: bool) -> str:
         """What gathered since the last time, masked; `sent` counts it."""
-        pieces = self._gathered[thinking]
+        pieces = self._buffers[thinking]
         if not pieces:
             return ""
         text, rest = self._mask("".join(pieces))
         pieces[:] = [rest] if rest else []
-        self.sent[thinking] += len(text)
+        self.sent_characters[thinking] += len(text)
         return text
 
-    def __enter__(self) -> "Preview":
+    def __enter__(self) -> "ModelPreview":
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._previews.over(self)
+        self._previews.discard(self)

@@ -25,7 +25,7 @@ from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 
 RUN, OPERATOR = "run", "operator"
 """Sources, as the log and the clients name them."""
-OF_ALL = frozenset({"", OPERATOR})
+SHARED_SOURCES = frozenset({"", OPERATOR})
 """Sources whose rate limits and balances are everybody's."""
 
 
@@ -47,17 +47,17 @@ class ProviderKey:
     value: str = field(default="", repr=False)
 
     @property
-    def is_of_all(self) -> bool:
+    def is_shared(self) -> bool:
         """What the provider says of this key holds for every run."""
-        return self.source in OF_ALL
+        return self.source in SHARED_SOURCES
 
 
 NO_KEY = ProviderKey()
-OPERATORS = ProviderKey(source=OPERATOR)
+OPERATOR_KEY = ProviderKey(source=OPERATOR)
 
 
-def resolved(
-    provider: str, name: str, sources: Sequence[KeySource], *, operator_has_one: bool, may_use_operators: bool
+def resolve_key(
+    provider: str, name: str, sources: Sequence[KeySource], *, operator_has_key: bool, may_use_operator_key: bool
 ) -> ProviderKey:
     """The key of one call. `name` is the provider's `api_key_env`, empty for one that needs none.
 
@@ -69,21 +69,21 @@ def resolved(
         value = source.values.get(name, "")
         if value:
             return ProviderKey(source=source.source, scope=source.scope, value=value)
-    if not may_use_operators:
+    if not may_use_operator_key:
         raise Permanent(
             f"{provider}: operator key forbidden: this run may not use the operator's key and brings none of its own;"
             f" send a key of yours with the request, as the credential {name}",
             kind=OPERATOR_KEY_RESTRICTED,
         )
-    if not operator_has_one:
+    if not operator_has_key:
         raise Permanent(
             f"{provider}: the operator has no key for this provider and the run brings none;"
             f" send one with the request, as the credential {name}",
             kind="refused",
         )
-    return OPERATORS
+    return OPERATOR_KEY
 
 
-def of_run(facts: RunFacts, values: Mapping[str, str]) -> KeySource:
+def run_key_source(facts: RunFacts, values: Mapping[str, str]) -> KeySource:
     """The credentials of a run's tree as a source."""
     return KeySource(source=RUN, scope=root_of(facts), values=values)

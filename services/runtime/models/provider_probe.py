@@ -16,17 +16,17 @@ from loomlog.connectors.protocols import LogAppender, Model, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ProviderProbed
 from loomlog.services.core.availability import ERROR_MAX
-from loomlog.services.runtime.models.availability import OF_KEYS
+from loomlog.services.runtime.models.availability import KEY_FAILURES
 from loomlog.services.stream.global_tables.global_table import NotUnderstood
 from loomlog.services.stream.global_tables.providers import PARTITION, ProviderBoard
 
 log = logging.getLogger("loomlog.runtime")
 
-INTERVAL_S = (60.0, 3_600.0)
+INTERVAL_RANGE_S = (60.0, 3_600.0)
 """Least and most between two probes of a provider (parity); the default is in the settings."""
-PASSED_OVER_S = 60.0
+UNHEALTHY_INTERVAL_S = 60.0
 """Between probes of a provider that is away or has a stalled model: as long as that is so, runs pass it over."""
-LOOK_S = 1.0
+POLL_S = 1.0
 """How often the prober looks whether something is due, when nobody wakes it."""
 PROBE_WAIT_S = 10.0
 """Longest wait for one provider; a slower one is as good as away."""
@@ -36,12 +36,12 @@ NAME_MAX = 200
 """Characters of a name; a longer one is no model anybody configured."""
 
 
-class Prober:
+class ProviderProber:
     """One for each runtime; which one is to probe is told to `run`."""
 
     def __init__(
         self,
-        board: ProviderBoard,
+        global_table: ProviderBoard,
         models: Mapping[str, Model],
         *,
         codec: Codec,
@@ -50,67 +50,71 @@ class Prober:
         name: str,
         interval_s: float,
     ) -> None:
-        least_s, most_s = INTERVAL_S
+        least_s, most_s = INTERVAL_RANGE_S
         self._interval_ms = int(min(max(interval_s, least_s), most_s) * 1000)
-        self._board = board
+        self._global_table = global_table
         self._models = models
         self._codec = codec
         self._appender = appender
         self._clock_ms = clock_ms
         self._name = name
 
-    async def run(self, is_mine: Callable[[], bool]) -> None:
+    async def run(self, is_active: Callable[[], bool]) -> None:
         """Probes what is due while it is this one's to do, until cancelled."""
         while True:
-            if is_mine():
-                request, due = self.due(self._clock_ms())
+            if is_active():
+                request, due = self.due_probes(self._clock_ms())
                 await self.probe(due, request)
-            await self._board.until(lambda: is_mine() and bool(self._open_request()), timeout_s=LOOK_S)
+            await self._global_table.until(lambda: is_active() and bool(self._open_request()), timeout_s=POLL_S)
 
-    def due(self, now_ms: int) -> tuple[str, tuple[str, ...]]:
+    def due_probes(self, now_ms: int) -> tuple[str, tuple[str, ...]]:
         """The providers to be probed now, and the request that asks for it; empty when only time does."""
         request = self._open_request()
         if request:
-            return request, tuple(name for name in self._models if not self._board.matrix.has_answered(request, name))
+            return request, tuple(
+                name for name in self._models if not self._global_table.matrix.has_answered(request, name)
+            )
         return "", tuple(name for name in self._models if self._is_due(name, now_ms))
 
     async def probe(self, names: tuple[str, ...], request_id: str = "") -> None:
         """Asks these providers at once and tells everybody, each as soon as it has answered."""
         async with asyncio.TaskGroup() as group:
             for name in names:
-                group.create_task(self._probe(name, request_id), name=f"probe {name}")
+                group.create_task(self._probe_one(name, request_id), name=f"probe {name}")
 
-    async def _probe(self, name: str, request_id: str) -> None:
-        found = await asked(name, self._models[name], request_id=request_id, by=self._name, clock_ms=self._clock_ms)
-        before = self._board.matrix.providers.get(name)
+    async def _probe_one(self, name: str, request_id: str) -> None:
+        found = await probe_provider(
+            name, self._models[name], request_id=request_id, by=self._name, clock_ms=self._clock_ms
+        )
+        before = self._global_table.matrix.providers.get(name)
         if before is not None and found.reachable != before.reachable:
             # One that was never there (a local server nobody installed) is nobody's worry.
             log.warning("%s %s", name, "answers again" if found.reachable else f"does not answer: {found.error}")
         try:
-            self._board.note(found)
+            self._global_table.note(found)
             await self._appender.append(
-                self._board.topic, PARTITION, [ProducerRecord(key=None, value=self._codec.encode(found))]
+                self._global_table.topic, PARTITION, [ProducerRecord(key=None, value=self._codec.encode(found))]
             )
         except (UnknownOutcome, NotUnderstood) as error:
             log.warning("the probe of %s was not told to the others: %s", name, error)
 
     def _is_due(self, name: str, now_ms: int) -> bool:
-        probed = self._board.matrix.providers.get(name)
+        probed = self._global_table.matrix.providers.get(name)
         if probed is None:
             return True
         wait_ms = self._interval_ms
-        if not probed.reachable or self._board.matrix.stalled_at(name):
-            wait_ms = min(wait_ms, int(PASSED_OVER_S * 1000))
+        if not probed.reachable or self._global_table.matrix.stalled_since_ms(name):
+            wait_ms = min(wait_ms, int(UNHEALTHY_INTERVAL_S * 1000))
         return now_ms - probed.checked_at_ms >= wait_ms
 
     def _open_request(self) -> str:
         """The newest, when a provider has not been probed for it: that answers the older ones too."""
-        matrix = self._board.matrix
-        newest = matrix.requested[-1] if matrix.requested else ""
+        matrix = self._global_table.matrix
+        newest = matrix.request_ids[-1] if matrix.request_ids else ""
         return newest if newest and any(not matrix.has_answered(newest, name) for name in self._models) else ""
 
 
-async def asked(
+async def probe_provider(
     name: str, model: Model, *, request_id: str = "", by: str = "", clock_ms: Callable[[], int]
 ) -> ProviderProbed:
     """What a provider says when it is asked now. A provider that answers and lists nothing is reachable."""
@@ -127,7 +131,7 @@ async def asked(
             )
     except (ConnectorError, TimeoutError) as failure:
         error = f"no answer within {PROBE_WAIT_S:g} s" if isinstance(failure, TimeoutError) else str(failure)
-        key_refused = not reachable and isinstance(failure, ConnectorError) and failure.kind in OF_KEYS
+        key_refused = not reachable and isinstance(failure, ConnectorError) and failure.kind in KEY_FAILURES
     return ProviderProbed(
         provider=name,
         reachable=reachable,

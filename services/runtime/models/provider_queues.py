@@ -23,10 +23,10 @@ from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.fair_queue import FairQueue
 from loomlog.services.stream.histogram import CALL_SECONDS, Distribution
 
-PLACES_UNSAID = 1_000
+DEFAULT_SLOTS = 1_000
 """Calls at once with a provider for which nobody named a bound: as many as runs at work, of which each has one, unless
 `max_concurrent_runs` says more (parity: no bound)."""
-WAIT_UNSAID_S = 600.0
+DEFAULT_WAIT_S = 600.0
 """How long a call waits there. Nobody asked to be refused, so it only keeps the wait from being endless."""
 RETRY_AFTER_S = 5.0
 """What whoever was turned away is told to wait (parity: reference runtime 1.3)."""
@@ -35,7 +35,7 @@ FULL, LATE = "full", "late"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class ProviderQueueLimits:
     """Bounds of waiting for one provider's place: how many calls, and how long each."""
 
     depth: int = 4_000
@@ -45,90 +45,90 @@ class Waiting:
 class ProviderQueue:
     """Of one provider in this process. `places` 0: nobody named a bound."""
 
-    def __init__(self, provider: str, *, places: int = 0, waiting: Waiting | None = None) -> None:
-        bounds = waiting or Waiting()
+    def __init__(self, provider: str, *, slots: int = 0, limits: ProviderQueueLimits | None = None) -> None:
+        bounds = limits or ProviderQueueLimits()
         self.provider = provider
-        self.places = places or PLACES_UNSAID
+        self.slots = slots or DEFAULT_SLOTS
         self.depth = bounds.depth
-        self.wait_s = bounds.wait_s if places else max(bounds.wait_s, WAIT_UNSAID_S)
+        self.wait_s = bounds.wait_s if slots else max(bounds.wait_s, DEFAULT_WAIT_S)
         self.in_use = 0
-        self.turned_away: Counter[str] = Counter()
-        self.waited_s = Distribution(CALL_SECONDS)
+        self.refused: Counter[str] = Counter()
+        self.wait_seconds = Distribution(CALL_SECONDS)
         """Of calls that had to wait and got a place."""
         self._queue: FairQueue[int] = FairQueue()
-        self._entered: dict[int, asyncio.Future[None]] = {}
-        self._tickets = 0
+        self._waiters: dict[int, asyncio.Future[None]] = {}
+        self._last_ticket = 0
 
     @property
     def waiting(self) -> int:
         """Calls that wait now."""
         return len(self._queue)
 
-    def place(self, tenant: str, user: str) -> "HeldPlace":
+    def slot(self, tenant: str, user: str) -> "ProviderSlot":
         """A place for the length of an `async with`, which raises Transient when there is none in time."""
-        return HeldPlace(self, tenant, user)
+        return ProviderSlot(self, tenant, user)
 
-    def enter_at_once(self) -> bool:
+    def try_acquire(self) -> bool:
         """A place if one is free. Nobody waits then: a place that gets free goes to whoever waits."""
-        if self.in_use < self.places:
+        if self.in_use < self.slots:
             self.in_use += 1
             return True
         return False
 
-    async def enter(self, tenant: str, user: str) -> None:
+    async def acquire(self, tenant: str, user: str) -> None:
         """Until there is a place; it is given back with `leave`. Raises Transient."""
-        if self.enter_at_once():
+        if self.try_acquire():
             return
         if len(self._queue) >= self.depth:
-            raise self._away(FULL)
+            raise self._refusal(FULL)
         began = time.monotonic()
-        await self._turn(tenant, user)
-        self.waited_s.observe(time.monotonic() - began)
+        await self._wait_for_turn(tenant, user)
+        self.wait_seconds.observe(time.monotonic() - began)
 
-    async def _turn(self, tenant: str, user: str) -> None:
-        self._tickets += 1
-        ticket = self._tickets
-        entered = self._entered[ticket] = asyncio.get_running_loop().create_future()
+    async def _wait_for_turn(self, tenant: str, user: str) -> None:
+        self._last_ticket += 1
+        ticket = self._last_ticket
+        entered = self._waiters[ticket] = asyncio.get_running_loop().create_future()
         self._queue.join(ticket, tenant, user)
         try:
             async with asyncio.timeout(self.wait_s):
                 await entered
         except TimeoutError as error:
             if self._queue.leave(ticket):
-                raise self._away(LATE) from error
+                raise self._refusal(LATE) from error
             # It was let in at the last moment.
         except asyncio.CancelledError:
             if not self._queue.leave(ticket):
-                self.leave()
+                self.release()
             raise
         finally:
-            del self._entered[ticket]
+            del self._waiters[ticket]
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """The place is free for whoever is next."""
         ticket = self._queue.next()
         if ticket is None:
             self.in_use -= 1
             return
-        entered = self._entered[ticket]
+        entered = self._waiters[ticket]
         if not entered.done():  # else it is being cancelled, and gives the place back itself
             entered.set_result(None)
 
-    def _away(self, why: str) -> Transient:
-        self.turned_away[why] += 1
+    def _refusal(self, reason: str) -> Transient:
+        self.refused[reason] += 1
         said = (
             f"{self.depth} calls wait already"
-            if why == FULL
+            if reason == FULL
             else f"none of them got free within {self.wait_s:g} s while {len(self._queue)} more wait"
         )
         return Transient(
-            f"{self.provider}: {PROVIDER_FULL}: all {self.places} places are taken, and {said}",
+            f"{self.provider}: {PROVIDER_FULL}: all {self.slots} places are taken, and {said}",
             kind=PROVIDER_FULL,
             retry_after_s=RETRY_AFTER_S,
         )
 
 
-class HeldPlace:
+class ProviderSlot:
     """A place of a provider while a call has it."""
 
     __slots__ = ("_queue", "_tenant", "_user")
@@ -139,10 +139,10 @@ class HeldPlace:
         self._user = user
 
     async def __aenter__(self) -> None:
-        if not self._queue.enter_at_once():  # mostly it is free, and no other coroutine is needed
-            await self._queue.enter(self._tenant, self._user)
+        if not self._queue.try_acquire():  # mostly it is free, and no other coroutine is needed
+            await self._queue.acquire(self._tenant, self._user)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._queue.leave()
+        self._queue.release()

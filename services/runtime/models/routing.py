@@ -23,8 +23,8 @@ from loomlog.connectors.models.catalog import build_models
 from loomlog.connectors.protocols import LogAppender, LogRanges, LogTail, Model
 from loomlog.schemas.codec import Codec
 from loomlog.services.runtime.models.agent_definitions import ConfiguredDefinitions
-from loomlog.services.runtime.models.availability import Availability, Traits
-from loomlog.services.runtime.models.provider_probe import Prober
+from loomlog.services.runtime.models.availability import AvailabilityTracker, ModelTraits
+from loomlog.services.runtime.models.provider_probe import ProviderProber
 from loomlog.services.stream.global_tables.providers import PARTITION, ProviderBoard
 
 
@@ -48,10 +48,10 @@ class Routing:
         callable_ids = usable | open_to_keys(providers.values(), loaded.settings)
         self.providers = {name: provider for name, provider in providers.items() if name in callable_ids}
         self.models: dict[str, Model] = build_models(self.providers)
-        self.board = ProviderBoard(codec, topic)
-        self.availability = Availability(
-            self.board,
-            {name: traits_of(provider) for name, provider in self.providers.items()},
+        self.global_table = ProviderBoard(codec, topic)
+        self.availability = AvailabilityTracker(
+            self.global_table,
+            {name: model_traits(provider) for name, provider in self.providers.items()},
             codec=codec,
             appender=appender,
             clock_ms=clock_ms,
@@ -60,10 +60,12 @@ class Routing:
         self.definitions = ConfiguredDefinitions(
             loaded.configuration,
             usable,
-            matrix=lambda: self.board.matrix,
+            availability_table=lambda: self.global_table.matrix,
             clock_ms=clock_ms,
             pins_after_success=loaded.settings.fallback_pin_after_success,
-            unbounded=[name for name, model in self.models.items() if model.capabilities.unbounded_iterations],
+            unbounded_providers=[
+                name for name, model in self.models.items() if model.capabilities.unbounded_iterations
+            ],
             time_limits_s={
                 name: loaded.settings.code_agents_run_timeout_seconds
                 for name, provider in self.providers.items()
@@ -71,9 +73,9 @@ class Routing:
             },
             key_names={name: found.api_key_env for name, found in self.providers.items() if found.api_key_env},
         )
-        self._by_pattern = sorted({provider for provider, _ in patterns_of(loaded.configuration)} & usable)
-        self.prober = Prober(
-            self.board,
+        self._pattern_providers = sorted({provider for provider, _ in patterns_of(loaded.configuration)} & usable)
+        self.prober = ProviderProber(
+            self.global_table,
             {name: model for name, model in self.models.items() if name in usable},
             codec=codec,
             appender=appender,
@@ -84,43 +86,43 @@ class Routing:
 
     async def open(self, stack: AsyncExitStack, ranges: LogRanges, kafka: KafkaOptions) -> KafkaTail:
         """Reads what is known of the models; the tail from there on. Raises Transient."""
-        await self.board.catch_up(ranges)
-        await self.prober.probe(self.unlisted())
-        tail = await open_tail(kafka, self.board.topic, {PARTITION: self.board.next_offset})
+        await self.global_table.catch_up(ranges)
+        await self.prober.probe(self.unlisted_providers())
+        tail = await open_tail(kafka, self.global_table.topic, {PARTITION: self.global_table.next_offset})
         stack.push_async_callback(tail.close)
         return tail
 
-    def unlisted(self) -> tuple[str, ...]:
+    def unlisted_providers(self) -> tuple[str, ...]:
         """The providers whose models are looked up by patterns, and which have not listed any: a pattern means nothing
         until then."""
-        listed = self.board.matrix.listings()
-        return tuple(name for name in self._by_pattern if not listed.get(name))
+        listed = self.global_table.matrix.listings()
+        return tuple(name for name in self._pattern_providers if not listed.get(name))
 
-    def begin(
-        self, tasks: asyncio.TaskGroup, tail: LogTail, *, is_prober: Callable[[], bool]
+    def start_tasks(
+        self, tasks: asyncio.TaskGroup, tail: LogTail, *, is_active_prober: Callable[[], bool]
     ) -> list[asyncio.Task[None]]:
         """What has to be kept running. `is_prober`: this process is the one that probes now."""
         return [
-            tasks.create_task(self.board.follow(tail), name="providers"),
+            tasks.create_task(self.global_table.follow(tail), name="providers"),
             tasks.create_task(self.availability.run(), name="marks of models"),
-            tasks.create_task(self.prober.run(is_prober), name="prober"),
+            tasks.create_task(self.prober.run(is_active_prober), name="prober"),
         ]
 
 
-def checked_tiers(loaded: Loaded, environ: Mapping[str, str]) -> list[str]:
+def check_configured_tiers(loaded: Loaded, environ: Mapping[str, str]) -> list[str]:
     """What is odd about the tiers. Raises ConfigurationProblem when one resolves to nothing."""
     providers = providers_of(loaded.configuration, loaded.settings, environ).values()
     return check_tiers(loaded.configuration, usable_ids(providers), open_to_keys(providers, loaded.settings))
 
 
-def traits_of(provider: Provider) -> Traits:
+def model_traits(provider: Provider) -> ModelTraits:
     """What a fallback has to know of a provider's models."""
-    return Traits(
-        sees=lambda model: traits.provider_supports_vision(
+    return ModelTraits(
+        supports_vision=lambda model: traits.provider_supports_vision(
             provider.driver, model, provider.options, provider.capabilities
         ),
-        sibling=lambda model: traits.non_thinking_sibling(provider.driver, model),
+        non_thinking_sibling=lambda model: traits.non_thinking_sibling(provider.driver, model),
         api_key_env=provider.api_key_env,
         has_key=bool(provider.api_key),
-        keeps_cache=traits.has_native_prompt_cache(provider.driver, provider.capabilities),
+        has_prompt_cache=traits.has_native_prompt_cache(provider.driver, provider.capabilities),
     )

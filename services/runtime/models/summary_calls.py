@@ -17,8 +17,8 @@ from loomlog.services.core.run.conversation.compaction import summary_tokens
 from loomlog.services.core.run.conversation.summary_prompt import SYSTEM, summary_request
 from loomlog.services.core.run.react import Summarise
 from loomlog.services.core.run.state import Compacting
-from loomlog.services.runtime.content.encryption import CLEAR, IN_CLEAR, Clear, Secrecy
-from loomlog.services.runtime.content.payloads import loaded, storable
+from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
+from loomlog.services.runtime.content.payloads import load_messages, make_storable
 from loomlog.services.runtime.models.model_calls import ModelCalls
 from loomlog.services.stream.encryption.subject_keys import Sealer
 
@@ -36,31 +36,33 @@ class SummaryCalls:
         blobs: Blobs,
         clock_ms: Callable[[], int],
         mask: Callable[[str], str] = str,
-        secrecy: Secrecy = IN_CLEAR,
+        encryption: ContentEncryption = PLAINTEXT,
     ) -> None:
         self._models = models
         self._blobs = blobs
         self._clock_ms = clock_ms
         self._mask = mask
-        self._secrecy = secrecy
+        self._encryption = encryption
 
     async def run(self, effect: Summarise, state: Compacting, tenant: str = "") -> SummaryCompleted | SummaryFailed:
         """The order that tells the core how the call went. Cancelling it closes the connection."""
         began = time.monotonic()
-        sealer: Sealer | Clear = CLEAR
+        sealer: Sealer | NoCipher = NO_CIPHER
         try:
-            sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
-            reply, key = await self._models.ask(effect, await self._request(effect, state, tenant), state, tenant)
+            sealer = await self._encryption.cipher(tenant, state.facts.user_id)
+            reply, key = await self._models.call_summary_model(
+                effect, await self._build_request(effect, state, tenant), state, tenant
+            )
         except (Transient, Permanent) as error:
             return SummaryFailed(
                 at_ms=self._clock_ms(),
                 number=effect.number,
                 attempt=effect.attempt,
                 kind=error.kind,
-                message=sealer.short(storable(self._mask(str(error)))),
-                duration_ms=_since_ms(began),
+                message=sealer.short(make_storable(self._mask(str(error)))),
+                duration_ms=_elapsed_ms(began),
             )
-        whole = storable(self._mask(reply.text)).strip()
+        whole = make_storable(self._mask(reply.text)).strip()
         summary = whole[: limits.SUMMARY_CHARACTERS_MAX]
         cost_micros, currency = self._models.cost(effect.provider, effect.model, reply.usage)
         return SummaryCompleted(
@@ -74,17 +76,17 @@ class SummaryCalls:
             model=reply.model or effect.model,
             cost_micros=cost_micros,
             currency=currency,
-            duration_ms=_since_ms(began),
+            duration_ms=_elapsed_ms(began),
             credential_source=key.source,
             credential_scope=key.scope,
             is_truncated=reply.stop_reason == "max_tokens" or len(summary) < len(whole),
         )
 
-    async def _request(self, effect: Summarise, state: Compacting, tenant: str) -> ModelRequest:
+    async def _build_request(self, effect: Summarise, state: Compacting, tenant: str) -> ModelRequest:
         """Raises ConnectorError when the conversation cannot be read."""
         facts, tokens = state.facts, summary_tokens(state.facts, state.split)
         older = facts.messages[: len(facts.messages) - state.keep_n]
-        messages = await loaded(older, self._blobs, self._secrecy, tenant)
+        messages = await load_messages(older, self._blobs, self._encryption, tenant)
         return ModelRequest(
             call_id=f"{effect.run_id}:compact.{effect.number}.{effect.attempt}",
             # Only owners that were lost make it again, so every attempt asks for the same answer.
@@ -96,5 +98,5 @@ class SummaryCalls:
         )
 
 
-def _since_ms(began: float) -> int:
-    return int((time.monotonic() - began) * 1000)
+def _elapsed_ms(started_at: float) -> int:
+    return int((time.monotonic() - started_at) * 1000)

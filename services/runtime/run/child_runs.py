@@ -43,23 +43,23 @@ from loomlog.services.core.run.subagents.children import (
 from loomlog.services.core.run.subagents.delegation import DelegatedChild, Delegation
 from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
 from loomlog.services.runtime.models.budget_reservation import StartBudgets
-from loomlog.services.runtime.models.definition_resolver import Definitions
+from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.stream.context import Prepared
 from loomlog.services.stream.partition.ended_aggregates import Past
 from loomlog.services.stream.partition.fold import BrokenHistory
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
-NOTHING: Sequence[Prepared] = ()
+NO_COMMANDS: Sequence[Prepared] = ()
 UNKNOWN_CHILD = "{} is no sub-agent of this run"
 
 
-class Whereabouts(Protocol):
+class RunLocator(Protocol):
     """What the desk knows of runs."""
 
     async def __call__(self, run_id: str, tenant: str, partition: Partition) -> RunPosition | None: ...
 
 
-class KinDesk:
+class ChildRunCoordinator:
     """Carries out what a run of one partition asks of its kin."""
 
     def __init__(
@@ -67,14 +67,14 @@ class KinDesk:
         *,
         number: int,
         past: Past,
-        definitions: Definitions,
-        find: Whereabouts,
+        definitions: DefinitionResolver,
+        locate: RunLocator,
         is_ending: Callable[[str], bool],
-        is_over: Callable[[str], bool],
-        holder: Callable[[str, str], str],
+        has_ended: Callable[[str], bool],
+        handle_holder: Callable[[str, str], str],
         pauses: Callable[[str, str], tuple[Pause, ...]],
         clock_ms: Callable[[], int],
-        absent: Callable[[str, Any], Any],
+        absent_state: Callable[[str, Any], Any],
         budgets: StartBudgets | None = None,
     ) -> None:
         """`is_ending`: its end is decided and not in the log yet; `is_over`: it is remembered to be over. `holder`
@@ -82,24 +82,24 @@ class KinDesk:
         self._number = number
         self._past = past
         self._definitions = definitions
-        self._find = find
+        self._locate = locate
         self._is_ending = is_ending
-        self._is_over = is_over
-        self._holder = holder
+        self._has_ended = has_ended
+        self._handle_holder = handle_holder
         self._pauses = pauses
         self._clock_ms = clock_ms
-        self._absent = absent
+        self._absent_state = absent_state
         self._budgets = budgets
         self._children: dict[str, dict[str, None]] = {}
         """Live children by their parent, in the order they began."""
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
-    def began(self, run_id: str, parent: str) -> None:
+    def on_child_started(self, run_id: str, parent: str) -> None:
         """A child is live, or about to be."""
         self._children.setdefault(parent, {})[run_id] = None
 
-    def ended(self, run_id: str, parent: str) -> None:
+    def on_child_ended(self, run_id: str, parent: str) -> None:
         """A child is over."""
         children = self._children.get(parent)
         if children is not None:
@@ -116,52 +116,52 @@ class KinDesk:
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 
-    def carry_out(
+    def execute(
         self, aggregate: Aggregate, effect: RelatedRunEffect, state: State, partition: Partition
     ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
         """The orders that an effect means now."""
         match effect:
             case EnsureChild():
-                return self._see_to_child(aggregate, effect, partition)
+                return self._ensure_child(aggregate, effect, partition)
             case NotifyParent():
-                return self._tell_parent(aggregate, state, partition)
+                return self._notify_parent(aggregate, state, partition)
             case CancelChildren():
                 children = [partition.aggregates.get(name) for name in self._children.get(aggregate.id, ())]
                 if not isinstance(aggregate.state, Ended):
-                    children = [child for child in children if child is not None and _is_left(aggregate, child)]
-                ends = (self._end(child) for child in children)
+                    children = [child for child in children if child is not None and _is_orphaned(aggregate, child)]
+                ends = (self._cancel_orphan(child) for child in children)
                 return [prepared for prepared in ends if prepared is not None]
             case EnsureParent():
-                return self._see_to_parent(aggregate, partition)
+                return self._ensure_parent(aggregate, partition)
             case _:
                 assert_never(effect)
 
-    def _see_to_child(
+    def _ensure_child(
         self, parent: Aggregate, effect: EnsureChild, partition: Partition
     ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
-        found = self._awaited(parent, effect, partition)
+        found = self._find_awaited_child(parent, effect, partition)
         if found is None:
-            return NOTHING
+            return NO_COMMANDS
         wanted, child = found
         live = partition.aggregates.get(child.run_id)
         if wanted.op in delegation.START_OPERATIONS:
             if live is not None:
-                return self._stands(parent, live, wanted, child)
+                return self._report_if_parked(parent, live, wanted, child)
             if self._is_ending(child.run_id):
-                return NOTHING  # its own end tells the parent
-            if effect.is_new and not self._is_over(child.run_id):
-                return self._begin(parent, effect, wanted, child, partition)
-            return self._missed(parent, effect, partition)
+                return NO_COMMANDS  # its own end tells the parent
+            if effect.is_new and not self._has_ended(child.run_id):
+                return self._begin_child(parent, effect, wanted, child, partition)
+            return self._resolve_absent_child(parent, effect, partition)
         if partition_key(child.run_id) != partition_key(parent.id):
             # The index would tell where it lies in its own partition, and that place means nothing in this one.
-            return [self._refused(parent, child, UNKNOWN_CHILD.format(child.run_id))]
+            return [self._child_refusal(parent, child, UNKNOWN_CHILD.format(child.run_id))]
         if live is not None:
-            return self._ask(parent, live, effect, wanted, child)
+            return self._command_resident(parent, live, effect, wanted, child)
         if self._is_ending(child.run_id):
-            return NOTHING
-        return self._missed(parent, effect, partition)
+            return NO_COMMANDS
+        return self._resolve_absent_child(parent, effect, partition)
 
-    def _awaited(
+    def _find_awaited_child(
         self, parent: Aggregate, effect: EnsureChild, partition: Partition
     ) -> tuple[Delegation, DelegatedChild] | None:
         """The child as the parent waits for it now; None when it does not any more."""
@@ -174,40 +174,40 @@ class KinDesk:
         child = opened.delegation.children[effect.number]
         return (opened.delegation, child) if child.phase == delegation.RUNNING else None
 
-    def _begin(
-        self, parent: Aggregate, effect: EnsureChild, wanted: Delegation, child: DelegatedChild, partition: Partition
+    def _begin_child(
+        self, parent: Aggregate, effect: EnsureChild, plan: Delegation, child: DelegatedChild, partition: Partition
     ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
         """The start of a child that is known not to have begun."""
-        user_id = _facts(parent.state).user_id
-        if self._budgets is None or not self._budgets.applies(parent.tenant, user_id):
-            return [self._start(parent, effect, wanted, child)]
-        return self._begin_in_budget(self._budgets, user_id, parent, effect, partition)
+        user_id = _require_facts(parent.state).user_id
+        if self._budgets is None or not self._budgets.may_be_limited(parent.tenant, user_id):
+            return [self._prepare_child_start(parent, effect, plan, child)]
+        return self._begin_child_in_budget(self._budgets, user_id, parent, effect, partition)
 
-    async def _begin_in_budget(
+    async def _begin_child_in_budget(
         self, budgets: StartBudgets, user_id: str, parent: Aggregate, effect: EnsureChild, partition: Partition
     ) -> Sequence[Prepared]:
         """The start of a child to which limits apply, refused by one under which nothing is left. Raises Transient."""
-        exhausted = await budgets.exhausted(parent.tenant, user_id)
-        found = self._awaited(parent, effect, partition)
+        exhausted = await budgets.exhausted_limit(parent.tenant, user_id)
+        found = self._find_awaited_child(parent, effect, partition)
         if found is None or found[1].run_id in partition.aggregates or self._is_ending(found[1].run_id):
-            return NOTHING  # not wanted any more, or begun meanwhile: its own end tells the parent
-        if self._is_over(found[1].run_id):
-            return await self._missed(parent, effect, partition)  # and over already
-        return [self._start(parent, effect, *found, exhausted=exhausted)]
+            return NO_COMMANDS  # not wanted any more, or begun meanwhile: its own end tells the parent
+        if self._has_ended(found[1].run_id):
+            return await self._resolve_absent_child(parent, effect, partition)  # and over already
+        return [self._prepare_child_start(parent, effect, *found, exhausted=exhausted)]
 
-    def _start(
+    def _prepare_child_start(
         self,
         parent: Aggregate,
         effect: EnsureChild,
-        wanted: Delegation,
+        plan: Delegation,
         child: DelegatedChild,
         *,
         exhausted: LimitNotice | None = None,
     ) -> Prepared:
-        facts, agent = _facts(parent.state), child.spawn.agent
+        facts, agent = _require_facts(parent.state), child.spawn.agent
         if child.spawn.def_id:
             text = f"def_id {child.spawn.def_id}: this server keeps no versions of definitions; leave def_id out"
-            return self._refused(parent, child, text)
+            return self._child_refusal(parent, child, text)
         definition = self._definitions.resolve(
             agent,
             tenant=parent.tenant,
@@ -216,57 +216,61 @@ class KinDesk:
             operator_key_restricted=facts.operator_key_restricted,
         )
         if isinstance(definition, CommandRefusal):
-            return self._refused(parent, child, definition.message)
-        holder = self._holder(parent.tenant, child.agent_id)
+            return self._child_refusal(parent, child, definition.message)
+        holder = self._handle_holder(parent.tenant, child.agent_id)
         if holder:
-            return self._refused(parent, child, f"the live run {holder} has the handle {child.agent_id}")
+            return self._child_refusal(parent, child, f"the live run {holder} has the handle {child.agent_id}")
         order = child_start_command(
             facts,
             tenant=parent.tenant,
             turn=effect.turn,
             index=effect.index,
-            plan=wanted,
+            plan=plan,
             child=child,
             definition=definition,
             pauses=self._pauses(parent.tenant, agent),
             at_ms=self._clock_ms(),
         )
         order = replace(order, exhausted_limit=exhausted)
-        state = self._absent(child.run_id, None)
+        state = self._absent_state(child.run_id, None)
         first = decide(state, order)[0]
         if isinstance(first, RunRefused):  # nobody would wait for a run that never was
-            return self._refused(parent, child, first.message)
+            return self._child_refusal(parent, child, first.message)
         begun = Aggregate(id=child.run_id, state=state, key=parent.key, tenant=parent.tenant)
         return Prepared(begun, lambda: order)
 
-    def _stands(
-        self, parent: Aggregate, live: Aggregate, wanted: Delegation, child: DelegatedChild
+    def _report_if_parked(
+        self, parent: Aggregate, live: Aggregate, plan: Delegation, child: DelegatedChild
     ) -> Sequence[Prepared]:
         """A child that was started: one that stands still has said what its parent waits for."""
-        if wanted.op == delegation.OPEN and isinstance(live.state, Parked):
-            return [self._told(parent, child.run_id, live.state)]
-        return NOTHING
+        if plan.op == delegation.OPEN and isinstance(live.state, Parked):
+            return [self._child_report(parent, child.run_id, live.state)]
+        return NO_COMMANDS
 
-    def _ask(
-        self, parent: Aggregate, live: Aggregate, effect: EnsureChild, wanted: Delegation, child: DelegatedChild
+    def _command_resident(
+        self, parent: Aggregate, live: Aggregate, effect: EnsureChild, plan: Delegation, child: DelegatedChild
     ) -> Sequence[Prepared]:
         """What is wanted of a resident child that is live. Asked again it changes nothing."""
         state, at_ms = live.state, self._clock_ms()
-        facts = _facts(state)
+        facts = _require_facts(state)
         if facts.parent is None or facts.parent.run_id != parent.id or not facts.parent.is_resident:
-            return [self._refused(parent, child, UNKNOWN_CHILD.format(child.run_id))]
+            return [self._child_refusal(parent, child, UNKNOWN_CHILD.format(child.run_id))]
         if child.only_look:
-            return [self._told(parent, child.run_id, state)]
+            return [self._child_report(parent, child.run_id, state)]
         envelope = CommandEnvelope(
             command_id=child_input_id(parent.id, effect.turn, effect.index),
             tenant=parent.tenant,
             subject=facts.subject,
             issued_at_ms=at_ms,
         )
-        match wanted.op:
+        match plan.op:
             case delegation.SEND if envelope.command_id not in facts.input_ids:
                 if len(facts.waiting_inputs) >= limits.MAX_WAITING_INPUTS:
-                    return [self._refused(parent, child, f"{child.run_id} has too many texts to answer: poll it first")]
+                    return [
+                        self._child_refusal(
+                            parent, child, f"{child.run_id} has too many texts to answer: poll it first"
+                        )
+                    ]
                 said = PostInput(envelope=envelope, run_id=live.id, text=child.spawn.prompt, source="api")
                 return [Prepared(live, lambda: InputCommand(at_ms=at_ms, command=said))]
             case delegation.CLOSE:
@@ -281,56 +285,58 @@ class KinDesk:
                 stop = CancelTurn(envelope=envelope, run_id=live.id, reason="cancelled by its parent")
                 return [Prepared(live, lambda: CancelTurnCommand(at_ms=at_ms, command=stop))]
             case _:
-                return [self._told(parent, child.run_id, state)] if isinstance(state, Parked) else NOTHING
+                return [self._child_report(parent, child.run_id, state)] if isinstance(state, Parked) else NO_COMMANDS
 
-    async def _missed(self, parent: Aggregate, effect: EnsureChild, partition: Partition) -> Sequence[Prepared]:
+    async def _resolve_absent_child(
+        self, parent: Aggregate, effect: EnsureChild, partition: Partition
+    ) -> Sequence[Prepared]:
         """A child that is not live: over, or never begun. Raises Transient."""
-        found = self._awaited(parent, effect, partition)
+        found = self._find_awaited_child(parent, effect, partition)
         if found is None:
-            return NOTHING
-        position = await self._find(found[1].run_id, parent.tenant, partition)
+            return NO_COMMANDS
+        position = await self._locate(found[1].run_id, parent.tenant, partition)
         state, broken = None, ""
         try:
             state = await self._past.state(self._number, position) if position is not None else None
         except BrokenHistory as error:
             broken = f"what became of {found[1].run_id} cannot be read: {error}"
-        found = self._awaited(parent, effect, partition)
+        found = self._find_awaited_child(parent, effect, partition)
         if found is None or found[1].run_id in partition.aggregates or self._is_ending(found[1].run_id):
-            return NOTHING  # begun while it was looked for: its own end tells the parent
+            return NO_COMMANDS  # begun while it was looked for: its own end tells the parent
         wanted, child = found
-        if state is None and not broken and self._is_over(child.run_id):
-            return await self._missed(parent, effect, partition)  # and over already
+        if state is None and not broken and self._has_ended(child.run_id):
+            return await self._resolve_absent_child(parent, effect, partition)  # and over already
         if broken:
-            return [self._refused(parent, child, broken)]
+            return [self._child_refusal(parent, child, broken)]
         if state is None:
             if wanted.op in delegation.START_OPERATIONS:
-                begun = self._begin(parent, effect, wanted, child, partition)
+                begun = self._begin_child(parent, effect, wanted, child, partition)
                 return begun if isinstance(begun, Sequence) else await begun
-            return [self._refused(parent, child, UNKNOWN_CHILD.format(child.run_id))]
+            return [self._child_refusal(parent, child, UNKNOWN_CHILD.format(child.run_id))]
         theirs = state.facts.parent if isinstance(state, Ended) else None
         if theirs is None or theirs.run_id != parent.id:
-            return [self._refused(parent, child, UNKNOWN_CHILD.format(child.run_id))]
-        return [self._told(parent, child.run_id, state)]
+            return [self._child_refusal(parent, child, UNKNOWN_CHILD.format(child.run_id))]
+        return [self._child_report(parent, child.run_id, state)]
 
-    def _tell_parent(self, aggregate: Aggregate, state: State, partition: Partition) -> Sequence[Prepared]:
+    def _notify_parent(self, aggregate: Aggregate, state: State, partition: Partition) -> Sequence[Prepared]:
         """How the run stands, to the run that started it; nothing when that is over."""
-        parent = _facts(state).parent
+        parent = _require_facts(state).parent
         assert parent is not None
         live = partition.aggregates.get(parent.run_id)
         if live is None:
-            return NOTHING
+            return NO_COMMANDS
         if isinstance(state, Parked) and not isinstance(aggregate.state, Parked):
-            return NOTHING  # meanwhile it goes on, and tells when it stands still again
-        return [self._told(live, aggregate.id, state)]
+            return NO_COMMANDS  # meanwhile it goes on, and tells when it stands still again
+        return [self._child_report(live, aggregate.id, state)]
 
-    def _see_to_parent(self, aggregate: Aggregate, partition: Partition) -> Sequence[Prepared]:
+    def _ensure_parent(self, aggregate: Aggregate, partition: Partition) -> Sequence[Prepared]:
         """The end of a run that was left behind; otherwise what its parent wants of it and it may not have heard."""
-        theirs = _facts(aggregate.state).parent
+        theirs = _require_facts(aggregate.state).parent
         assert theirs is not None
         parent = partition.aggregates.get(theirs.run_id)
-        if parent is None or _is_left(parent, aggregate):
-            end = self._end(aggregate)
-            return NOTHING if end is None else [end]
+        if parent is None or _is_orphaned(parent, aggregate):
+            end = self._cancel_orphan(aggregate)
+            return NO_COMMANDS if end is None else [end]
         orders: list[Prepared] = []
         for opened in parent.state.open if isinstance(parent.state, AwaitingTools) else ():
             for child in delegation.running_children(opened.delegation) if opened.delegation is not None else ():
@@ -342,13 +348,13 @@ class KinDesk:
                         number=child.number,
                         is_new=False,
                     )
-                    found = self._see_to_child(parent, wish, partition)
+                    found = self._ensure_child(parent, wish, partition)
                     assert isinstance(found, Sequence), "of a live child nothing has to be looked up"
                     orders += found
         return orders
 
-    def _told(self, parent: Aggregate, child_run_id: str, state: State) -> Prepared:
-        facts = _facts(state)
+    def _child_report(self, parent: Aggregate, child_run_id: str, state: State) -> Prepared:
+        facts = _require_facts(state)
         text, blob = last_output(state)
         order = ChildReported(
             at_ms=self._clock_ms(),
@@ -362,15 +368,15 @@ class KinDesk:
         )
         return Prepared(parent, lambda: order)
 
-    def _refused(self, parent: Aggregate, child: DelegatedChild, text: str) -> Prepared:
+    def _child_refusal(self, parent: Aggregate, child: DelegatedChild, text: str) -> Prepared:
         order = ChildReported(at_ms=self._clock_ms(), child_run_id=child.run_id, status=delegation.REFUSED, text=text)
         return Prepared(parent, lambda: order)
 
-    def _end(self, live: Aggregate | None) -> Prepared | None:
+    def _cancel_orphan(self, live: Aggregate | None) -> Prepared | None:
         """The end of a run whose parent is over."""
         if live is None:
             return None
-        facts, at_ms = _facts(live.state), self._clock_ms()
+        facts, at_ms = _require_facts(live.state), self._clock_ms()
         envelope = CommandEnvelope(
             command_id=f"{live.id}:parent", tenant=live.tenant, subject=facts.subject, issued_at_ms=at_ms
         )
@@ -386,12 +392,12 @@ class KinDesk:
         return Prepared(live, lambda: order, despite_quarantine=not live.unfolded)
 
 
-def _is_left(parent: Aggregate, child: Aggregate) -> bool:
+def _is_orphaned(parent: Aggregate, child: Aggregate) -> bool:
     """A child whose live parent does not wait for it any more, because that turn was stopped. A resident one lives
     between calls, once the call that opened it has told of it. What a parent wants that is not told whole here yet,
     nobody knows."""
-    facts, state = _facts(child.state), parent.state
-    if facts.parent is None or is_importing(state) or child.id in _facts(state).residents:
+    facts, state = _require_facts(child.state), parent.state
+    if facts.parent is None or is_importing(state) or child.id in _require_facts(state).residents:
         return False
     opened = (
         find_call_of_turn(state, facts.parent.turn, facts.parent.index) if isinstance(state, AwaitingTools) else None
@@ -399,7 +405,7 @@ def _is_left(parent: Aggregate, child: Aggregate) -> bool:
     return opened is None
 
 
-def _facts(state: Any) -> RunFacts:
+def _require_facts(state: Any) -> RunFacts:
     facts = getattr(state, "facts", None)
     assert isinstance(facts, RunFacts), f"a {type(state).__name__} has no kin"
     return facts

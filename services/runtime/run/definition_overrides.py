@@ -12,11 +12,11 @@ from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.lifecycle.fork import merge_sampling
 
 
-def narrowed(definition: AgentDefinition, command: StartRun) -> AgentDefinition:
+def apply_overrides(definition: AgentDefinition, command: StartRun) -> AgentDefinition:
     """The definition with the caller's wishes: tools only ever fewer, sampling and compaction field by field."""
     if command.tools is None and command.sampling is None and command.compaction is None:
         return definition
-    tools = definition.tools if command.tools is None else granted_by_both(definition.tools, command.tools)
+    tools = definition.tools if command.tools is None else intersect_grants(definition.tools, command.tools)
     return replace(
         definition,
         tools=tools,
@@ -25,11 +25,11 @@ def narrowed(definition: AgentDefinition, command: StartRun) -> AgentDefinition:
     )
 
 
-def granted_by_both(granted: tuple[str, ...], wished: tuple[str, ...]) -> tuple[str, ...]:
+def intersect_grants(granted: tuple[str, ...], requested: tuple[str, ...]) -> tuple[str, ...]:
     """What both lists of names and trailing-star patterns grant; of two patterns the narrower."""
-    wished = tuple(map(visible_name, wished))
-    both = [entry for entry in granted if any(_covers(wish, entry) for wish in wished)]
-    both += [wish for wish in wished if any(_covers(entry, wish) for entry in granted)]
+    requested = tuple(map(visible_name, requested))
+    both = [entry for entry in granted if any(_covers(wish, entry) for wish in requested)]
+    both += [wish for wish in requested if any(_covers(entry, wish) for entry in granted)]
     return tuple(dict.fromkeys(both))
 
 

@@ -64,7 +64,7 @@ from loomlog.services.core.run.state import (
 from loomlog.services.core.run.tools import unknown_outcome
 
 NO_USAGE = Usage()
-KIN = (EnsureChild, NotifyParent, CancelChildren, EnsureParent)
+RELATED_RUN_EFFECTS = (EnsureChild, NotifyParent, CancelChildren, EnsureParent)
 """A tuple, because a union is made anew at every look."""
 
 
@@ -178,7 +178,7 @@ class RunFamily:
         return isinstance(effect, StopCalls)
 
     def is_local(self, effect: Effect) -> bool:
-        return isinstance(effect, KIN)
+        return isinstance(effect, RELATED_RUN_EFFECTS)
 
     def unsettled(self, state: State) -> tuple[RelatedRunEffect, ...]:
         return pending_related_effects(state)

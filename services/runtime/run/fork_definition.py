@@ -5,8 +5,8 @@
     agent ""  definition 3f2a91...  the one of these two whose hash begins so
     agent X   definition ""         the agent X as it is configured now
 
-Of an origin that was imported and not restored, its own definition is a wish (`as_here`): what its file says may be
-anybody's words, so tools, volumes, the script and every bound are those its agent has here now.
+Of an origin that was imported and not restored, its own definition is a wish (`restrict_to_current`): what its file
+says may be anybody's words, so tools, volumes, the script and every bound are those its agent has here now.
 
 An override that would leave the fork with nothing to work with (a tool that the definition does not grant, a provider
 that is not there) is refused with what there is.
@@ -27,17 +27,17 @@ from loomlog.services.core.run.lifecycle.fork import (
     override_definition,
 )
 from loomlog.services.core.run.limits import ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
-from loomlog.services.runtime.models.definition_resolver import Definitions
-from loomlog.services.runtime.run.definition_overrides import granted_by_both
+from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
+from loomlog.services.runtime.run.definition_overrides import intersect_grants
 
 CURRENT = "current"
 
 
-def definition_of(
-    command: ForkRun, started: RunStarted, definitions: Definitions, *, tenant: str
+def resolve_fork_definition(
+    command: ForkRun, started: RunStarted, definitions: DefinitionResolver, *, tenant: str
 ) -> AgentDefinition | CommandRefusal:
     """The definition of the fork, or why there is none."""
-    chosen = _chosen(command, started, definitions, tenant)
+    chosen = _base_definition(command, started, definitions, tenant)
     if isinstance(chosen, CommandRefusal):
         return chosen
     overrides = command.overrides
@@ -45,28 +45,28 @@ def definition_of(
         return chosen
     if overrides.provider is not None and overrides.provider not in definitions.providers():
         there = ", ".join(sorted(definitions.providers()))
-        return _wrong(f"overrides.provider is {overrides.provider[:80]!r}: there are {there}")
+        return _bad_request(f"overrides.provider is {overrides.provider[:80]!r}: there are {there}")
     if overrides.tools is None:
         return override_definition(chosen, overrides, tools=chosen.tools)
     for name in overrides.tools:
-        if not granted_by_both(chosen.tools, (name,)):
+        if not intersect_grants(chosen.tools, (name,)):
             granted = ", ".join(chosen.tools) or "no tools"
-            return _wrong(f"overrides.tools: {name[:80]!r} is none of the agent's tools; it has {granted}")
-    return override_definition(chosen, overrides, tools=granted_by_both(chosen.tools, overrides.tools))
+            return _bad_request(f"overrides.tools: {name[:80]!r} is none of the agent's tools; it has {granted}")
+    return override_definition(chosen, overrides, tools=intersect_grants(chosen.tools, overrides.tools))
 
 
-def _wrong(message: str) -> CommandRefusal:
+def _bad_request(message: str) -> CommandRefusal:
     return CommandRefusal(code="bad_request", message=message)
 
 
-def _chosen(
-    command: ForkRun, started: RunStarted, definitions: Definitions, tenant: str
+def _base_definition(
+    command: ForkRun, started: RunStarted, definitions: DefinitionResolver, tenant: str
 ) -> AgentDefinition | CommandRefusal:
     pinned, wanted = started.definition, command.definition
     if not command.agent and not wanted and not is_foreign_event(started):
         return pinned
     if command.agent and wanted not in ("", CURRENT):
-        return _wrong("agent and definition name two definitions: give one of them")
+        return _bad_request("agent and definition name two definitions: give one of them")
     current = definitions.resolve(
         command.agent or pinned.name,
         tenant=tenant,
@@ -78,15 +78,15 @@ def _chosen(
         return current
     if is_foreign_event(started):
         if isinstance(current, CommandRefusal):
-            return _not_here(started, current)
+            return _current_unavailable(started, current)
         if not wanted or (len(wanted) >= DIGEST_PREFIX_MIN and pinned.sha256.startswith(wanted)):
-            return as_here(pinned, current)
+            return restrict_to_current(pinned, current)
     if len(wanted) >= DIGEST_PREFIX_MIN:
         for candidate in (pinned, current):
             if isinstance(candidate, AgentDefinition) and candidate.sha256.startswith(wanted):
                 return candidate
     now = current.sha256 if isinstance(current, AgentDefinition) else f"none ({current.message})"
-    return _wrong(
+    return _bad_request(
         f"definition is {wanted[:80]!r}: expected current, or at least {DIGEST_PREFIX_MIN} digits of the "
         f"hash of the definition the run is pinned to ({pinned.sha256}) or of the agent's current one ({now})"
     )
@@ -95,53 +95,57 @@ def _chosen(
 # --- definitions that came in a file ---------------------------------------------------------------------------------
 
 
-def as_here(told: AgentDefinition, here: AgentDefinition) -> AgentDefinition | CommandRefusal:
+def restrict_to_current(imported: AgentDefinition, current: AgentDefinition) -> AgentDefinition | CommandRefusal:
     """The definition an imported run says it had, as far as a caller might ask for it: `here`, what its agent is now,
     with the told model, words and bounds of the answer, and of tools and volumes what both have.
 
     Refused when it is another script: that would be run with the tools of this one.
     """
-    if (told.code_body, told.code_blob) != (here.code_body, here.code_blob):
-        return _wrong(
-            f"the run was imported, and the agent {here.name} has another script here than the run says it had: "
+    if (imported.code_body, imported.code_blob) != (current.code_body, current.code_blob):
+        return _bad_request(
+            f"the run was imported, and the agent {current.name} has another script here than the run says it had: "
             f"fork it with the definition {CURRENT}, or name an agent"
         )
-    is_same_model = (told.provider, told.model, told.effort) == (here.provider, here.model, here.effort)
-    found = replace(
-        here,
-        provider=told.provider,
-        model=told.model,
-        effort=told.effort,
-        candidates=here.candidates if is_same_model else (),
-        system_prompt=told.system_prompt,
-        sampling=told.sampling,
-        tools=granted_by_both(here.tools, told.tools),
-        volumes=_volumes_of_both(told, here),
-        max_tokens=max(0, told.max_tokens),
-        max_iterations=_bound(told.max_iterations, ITERATIONS_BACKSTOP),
-        unbounded_iterations=told.unbounded_iterations and here.unbounded_iterations,
-        retry_attempts=_bound(told.retry_attempts, RETRY_ATTEMPTS_MAX),
+    is_same_model = (imported.provider, imported.model, imported.effort) == (
+        current.provider,
+        current.model,
+        current.effort,
     )
-    return found if found == here else replace(found, sha256=content_sha256(found))
+    found = replace(
+        current,
+        provider=imported.provider,
+        model=imported.model,
+        effort=imported.effort,
+        candidates=current.candidates if is_same_model else (),
+        system_prompt=imported.system_prompt,
+        sampling=imported.sampling,
+        tools=intersect_grants(current.tools, imported.tools),
+        volumes=_common_volumes(imported, current),
+        max_tokens=max(0, imported.max_tokens),
+        max_iterations=_clamp(imported.max_iterations, ITERATIONS_BACKSTOP),
+        unbounded_iterations=imported.unbounded_iterations and current.unbounded_iterations,
+        retry_attempts=_clamp(imported.retry_attempts, RETRY_ATTEMPTS_MAX),
+    )
+    return found if found == current else replace(found, sha256=content_sha256(found))
 
 
-def _volumes_of_both(told: AgentDefinition, here: AgentDefinition) -> tuple[VolumeGrant, ...]:
+def _common_volumes(imported: AgentDefinition, current: AgentDefinition) -> tuple[VolumeGrant, ...]:
     """Each in the narrower of its two modes."""
-    modes = {volume.name: volume.mode for volume in told.volumes}
+    modes = {volume.name: volume.mode for volume in imported.volumes}
     return tuple(
         volume if volume.mode == modes[volume.name] else replace(volume, mode="ro")
-        for volume in here.volumes
+        for volume in current.volumes
         if volume.name in modes
     )
 
 
-def _bound(told: int, most: int) -> int:
-    return min(max(0, told), most)
+def _clamp(value: int, maximum: int) -> int:
+    return min(max(0, value), maximum)
 
 
-def _not_here(started: RunStarted, why: CommandRefusal) -> CommandRefusal:
+def _current_unavailable(started: RunStarted, refusal: CommandRefusal) -> CommandRefusal:
     message = (
-        f"the run was imported, so its fork has what its agent has here, and that cannot be had: {why.message}; "
+        f"the run was imported, so its fork has what its agent has here, and that cannot be had: {refusal.message}; "
         "name an agent that goes on with it"
     )
-    return replace(why, message=message)
+    return replace(refusal, message=message)

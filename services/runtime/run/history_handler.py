@@ -21,19 +21,19 @@ from loomlog.services.core.run.commands import ApplyWidePauses, CommandRefusal, 
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.lifecycle.fork import conversation_origin, fork_user_id
 from loomlog.services.core.run.run_facts import Pause, RunFacts
-from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
-from loomlog.services.runtime.models.definition_resolver import Definitions
-from loomlog.services.runtime.run.fork_definition import definition_of
+from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
+from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
+from loomlog.services.runtime.run.fork_definition import resolve_fork_definition
 from loomlog.services.stream.context import Prepared
 from loomlog.services.stream.partition.ended_aggregates import Past, Prefix
 from loomlog.services.stream.partition.fold import BrokenHistory
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
-Finding = Callable[[str, str, Partition], Awaitable[RunPosition | None]]
+PositionLookup = Callable[[str, str, Partition], Awaitable[RunPosition | None]]
 """Where the run of an id and a tenant lies as far as it is in the log; None when the tenant has none."""
 
 
-class Relatives:
+class HistoryHandler:
     """Prepares forks and imports of one partition. `holder` gives the live run of a tenant that has a handle, `speaker`
     the one that has a session."""
 
@@ -42,25 +42,25 @@ class Relatives:
         *,
         number: int,
         past: Past,
-        definitions: Definitions,
-        find: Finding,
-        holder: Callable[[str, str], str],
-        speaker: Callable[[str, str], str] = lambda tenant, session: "",
+        definitions: DefinitionResolver,
+        locate: PositionLookup,
+        handle_holder: Callable[[str, str], str],
+        session_holder: Callable[[str, str], str] = lambda tenant, session: "",
         clock_ms: Callable[[], int],
-        absent: Callable[[str, Any], Any],
+        absent_state: Callable[[str, Any], Any],
         pauses: Callable[[str, str], tuple[Pause, ...]] = lambda tenant, agent: (),
-        secrecy: Secrecy = IN_CLEAR,
+        encryption: ContentEncryption = PLAINTEXT,
     ) -> None:
         """`pauses`: what holds runs of that tenant and agent now. `secrecy` seals what a fork says."""
-        self._secrecy = secrecy
+        self._encryption = encryption
         self._number = number
         self._past = past
         self._definitions = definitions
-        self._find = find
-        self._holder = holder
-        self._speaker = speaker
+        self._locate = locate
+        self._handle_holder = handle_holder
+        self._session_holder = session_holder
         self._clock_ms = clock_ms
-        self._absent = absent
+        self._absent_state = absent_state
         self._pauses = pauses
 
     async def fork(
@@ -69,7 +69,7 @@ class Relatives:
         """The fork made ready. Raises Transient."""
         origin: ForkOrigin | None = None
         unreadable: CommandRefusal | None = None
-        position = await self._find(command.origin_run_id, command.envelope.tenant, partition)
+        position = await self._locate(command.origin_run_id, command.envelope.tenant, partition)
         if position is not None:
             try:
                 found = await self._past.prefix(self._number, position, command.at_seq)
@@ -81,33 +81,33 @@ class Relatives:
                 if found is not None and found.point is not None and isinstance(found.started, RunStarted):
                     origin = ForkOrigin(started=found.started, state=found.aggregate.state, point=found.point)
         history = None if origin is None else build_conversation(origin.state)
-        said = command if origin is None else await self._sealed(command, fork_user_id(command, origin.started))
+        said = command if origin is None else await self._encrypt(command, fork_user_id(command, origin.started))
 
         def order() -> ForkCommand:
-            return self._fork_order(said, run_id, origin, unreadable, traceparent)
+            return self._fork_command(said, run_id, origin, unreadable, traceparent)
 
-        aggregate = self._aggregate(record, run_id, command.envelope.tenant, history)
+        aggregate = self._new_aggregate(record, run_id, command.envelope.tenant, history)
         return Prepared(aggregate, order, command.envelope.command_id)
 
-    async def _sealed(self, command: ForkRun, subject: str) -> ForkRun:
-        sealed = self._secrecy.command(command, subject)
+    async def _encrypt(self, command: ForkRun, subject: str) -> ForkRun:
+        sealed = self._encryption.encrypt_command(command, subject)
         found = await sealed if isinstance(sealed, Coroutine) else sealed
         assert isinstance(found, ForkRun)
         return found
 
-    def _fork_order(
+    def _fork_command(
         self,
         command: ForkRun,
         run_id: str,
         origin: ForkOrigin | None,
-        unreadable: CommandRefusal | None,
+        origin_refusal: CommandRefusal | None,
         traceparent: str,
     ) -> ForkCommand:
         tenant = command.envelope.tenant
         handle = command.agent_id or f"a_{run_id[2:]}"
         found: AgentDefinition | CommandRefusal | None = None
         if origin is not None:
-            found = definition_of(command, origin.started, self._definitions, tenant=tenant)
+            found = resolve_fork_definition(command, origin.started, self._definitions, tenant=tenant)
         return ForkCommand(
             at_ms=self._clock_ms(),
             command=command,
@@ -115,48 +115,48 @@ class Relatives:
             agent_id=handle,
             origin=origin,
             definition=found if isinstance(found, AgentDefinition) else None,
-            origin_refusal=unreadable,
+            origin_refusal=origin_refusal,
             definition_refusal=found if isinstance(found, CommandRefusal) else None,
-            handle_live_run=self._holder(tenant, handle),
+            handle_live_run=self._handle_holder(tenant, handle),
             traceparent=traceparent,
             pauses=self._pauses(tenant, found.name) if isinstance(found, AgentDefinition) else (),
         )
 
-    async def first_part(self, record: LogRecord, command: ImportRun, partition: Partition) -> Prepared:
+    async def import_first_part(self, record: LogRecord, command: ImportRun, partition: Partition) -> Prepared:
         """The beginning of an import. Raises ValueError or BrokenHistory when what it goes on with is not here whole:
         the command then becomes a dead letter, and the run can still be imported after that one.
         """
-        events, times = told(command)
+        events, times = decode_import(command)
         first = events[0] if events else None
         history: tuple[Message, ...] | None = None
         if isinstance(first, RunStarted) and (there := conversation_origin(first)) is not None:
-            found = await self._origin_here(there, command.envelope.tenant, partition)
-            first, history = _moved(first, found), build_conversation(found.aggregate.state)
+            found = await self._find_origin(there, command.envelope.tenant, partition)
+            first, history = _relocate_origin(first, found), build_conversation(found.aggregate.state)
             events = (first, *events[1:])
-        aggregate = self._aggregate(record, command.run_id, command.envelope.tenant, history)
-        return self._import(command, aggregate, events, times)
+        aggregate = self._new_aggregate(record, command.run_id, command.envelope.tenant, history)
+        return self._prepare_import(command, aggregate, events, times)
 
-    def further_part(self, command: ImportRun, aggregate: Aggregate) -> Prepared:
+    def import_next_part(self, command: ImportRun, aggregate: Aggregate) -> Prepared:
         """A part of an import whose beginning is here. Raises Undecodable."""
-        events, times = told(command)
-        return self._import(command, aggregate, events, times)
+        events, times = decode_import(command)
+        return self._prepare_import(command, aggregate, events, times)
 
-    async def _origin_here(self, there: RunPosition | ForkPoint, tenant: str, partition: Partition) -> Prefix:
+    async def _find_origin(self, origin: RunPosition | ForkPoint, tenant: str, partition: Partition) -> Prefix:
         """The run of that id here, at its end or at the event it was forked at."""
-        position = await self._find(there.run_id, tenant, partition)
+        position = await self._locate(origin.run_id, tenant, partition)
         if position is not None:
-            if not isinstance(there, ForkPoint):
+            if not isinstance(origin, ForkPoint):
                 return Prefix(await self._past.load(self._number, position), None, None)
-            found = await self._past.prefix(self._number, position, there.seq)
+            found = await self._past.prefix(self._number, position, origin.seq)
             if found is not None:
                 return found
-        raise ValueError(f"the run goes on with {there.run_id}, which must be imported before it")
+        raise ValueError(f"the run goes on with {origin.run_id}, which must be imported before it")
 
-    def _import(
+    def _prepare_import(
         self, command: ImportRun, aggregate: Aggregate, events: tuple[Event, ...], times: tuple[int, ...]
     ) -> Prepared:
         def order() -> ImportCommand:
-            occupied, wanted = self._of_restored(command, aggregate, events) if command.continues else ("", ())
+            occupied, wanted = self._restore_conflicts(command, aggregate, events) if command.continues else ("", ())
             return ImportCommand(
                 at_ms=self._clock_ms(),
                 command=command,
@@ -169,7 +169,7 @@ class Relatives:
 
         return Prepared(aggregate, order, command.envelope.command_id)
 
-    def _of_restored(
+    def _restore_conflicts(
         self, command: ImportRun, aggregate: Aggregate, events: tuple[Event, ...]
     ) -> tuple[str, tuple[Pause, ...]]:
         """The live run that has its session or handle here, and what holds it here besides its own pause."""
@@ -177,24 +177,26 @@ class Relatives:
         begun = getattr(aggregate.state, "facts", None) or next(iter(events), None)
         if not isinstance(begun, RunFacts | RunStarted):
             return "", ()  # the order is refused: a run begins with RunStarted
-        occupied = self._speaker(tenant, begun.session_id) or self._holder(tenant, begun.agent_id)
+        occupied = self._session_holder(tenant, begun.session_id) or self._handle_holder(tenant, begun.agent_id)
         return occupied, self._pauses(tenant, begun.definition.name)
 
-    def _aggregate(self, record: LogRecord, run_id: str, tenant: str, history: tuple[Message, ...] | None) -> Aggregate:
-        return Aggregate(id=run_id, state=self._absent(run_id, history), key=record.key or b"", tenant=tenant)
+    def _new_aggregate(
+        self, record: LogRecord, run_id: str, tenant: str, history: tuple[Message, ...] | None
+    ) -> Aggregate:
+        return Aggregate(id=run_id, state=self._absent_state(run_id, history), key=record.key or b"", tenant=tenant)
 
 
-def told(command: ImportRun) -> tuple[tuple[Event, ...], tuple[int, ...]]:
+def decode_import(command: ImportRun) -> tuple[tuple[Event, ...], tuple[int, ...]]:
     """The events of a part and when each was decided. Raises Undecodable."""
     decoded = [local_codec().decode(value) for value in command.events]
     events = tuple(one.record for one in decoded)
     return events, tuple(one.envelope.at_ms for one in decoded if one.envelope is not None)
 
 
-def _moved(first: RunStarted, found: Prefix) -> RunStarted:
+def _relocate_origin(first: RunStarted, prefix: Prefix) -> RunStarted:
     """The first event with what it goes on with where that lies in this log."""
-    if found.point is not None:
-        return replace(first, forked_from=found.point)
-    earlier = found.aggregate
+    if prefix.point is not None:
+        return replace(first, forked_from=prefix.point)
+    earlier = prefix.aggregate
     place = RunPosition(run_id=earlier.id, first_offset=earlier.first_offset, last_offset=earlier.last_offset)
     return replace(first, continues=place)

@@ -16,52 +16,52 @@ from loomlog.services.core.run.commands import AnswerInterruptionCommand
 from loomlog.services.core.run.interrupts.interruptions import answer_error, open_questions
 from loomlog.services.core.run.interrupts.questions import DECLINED
 from loomlog.services.core.run.state import State
-from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
-from loomlog.services.runtime.content.payloads import storable
+from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
+from loomlog.services.runtime.content.payloads import make_storable
 
-Answering = Callable[[int], AnswerInterruptionCommand]
+AnswerFactory = Callable[[int], AnswerInterruptionCommand]
 """Gives the order for the time at which it is decided, UTC milliseconds."""
 
 
-class Responses:
+class InterruptionAnswers:
     """`mask` hides secrets in what goes to the log."""
 
-    def __init__(self, secrecy: Secrecy = IN_CLEAR, *, mask: Callable[[str], str] = str) -> None:
-        self._secrecy = secrecy
+    def __init__(self, encryption: ContentEncryption = PLAINTEXT, *, mask: Callable[[str], str] = str) -> None:
+        self._encryption = encryption
         self._mask = mask
 
-    def prepared(
+    def prepare(
         self, command: ResolveInterruption, state: State, tenant: str, subject: str
-    ) -> Answering | Coroutine[Any, Any, Answering]:
+    ) -> AnswerFactory | Coroutine[Any, Any, AnswerFactory]:
         """The order, to be awaited when content is encrypted. Raises Transient then."""
         asked = [q for q in open_questions(state) if q.interrupt_id == command.interrupt_id]
         options = asked[0].options if asked else ()
-        if self._secrecy.is_on:
-            return self._opened(command, options, tenant, subject)
-        return self._answering(command, command.answer, options, str)
+        if self._encryption.is_enabled:
+            return self._prepare_encrypted(command, options, tenant, subject)
+        return self._build_answer_factory(command, command.answer, options, str)
 
-    async def _opened(
+    async def _prepare_encrypted(
         self, command: ResolveInterruption, options: Sequence[str], tenant: str, subject: str
-    ) -> Answering:
-        sealer = await self._secrecy.sealer(tenant, subject)
+    ) -> AnswerFactory:
+        sealer = await self._encryption.cipher(tenant, subject)
         try:
-            answer = await self._secrecy.text(command.answer, tenant)
-            offered = [await self._secrecy.text(option, tenant) for option in options]
+            answer = await self._encryption.decrypt_text(command.answer, tenant)
+            offered = [await self._encryption.decrypt_text(option, tenant) for option in options]
         except Permanent as error:
             problem = f"the answer cannot be compared with what is offered: {error}"
             return lambda at_ms: AnswerInterruptionCommand(at_ms=at_ms, command=command, problem=problem)
-        return self._answering(command, answer, offered, sealer.text)
+        return self._build_answer_factory(command, answer, offered, sealer.text)
 
-    def _answering(
-        self, command: ResolveInterruption, answer: str, options: Sequence[str], seal: Callable[[str], str]
-    ) -> Answering:
+    def _build_answer_factory(
+        self, command: ResolveInterruption, answer: str, options: Sequence[str], encrypt: Callable[[str], str]
+    ) -> AnswerFactory:
         problem = "" if command.disposition == DECLINED else answer_error(answer, options)
-        kept = "" if problem else storable(self._mask(answer))
+        kept = "" if problem else make_storable(self._mask(answer))
 
         def at(at_ms: int) -> AnswerInterruptionCommand:
-            as_json = seal(json.dumps(kept, ensure_ascii=False))
+            as_json = encrypt(json.dumps(kept, ensure_ascii=False))
             return AnswerInterruptionCommand(
-                at_ms=at_ms, command=command, answer=seal(kept), answer_json=as_json, problem=problem
+                at_ms=at_ms, command=command, answer=encrypt(kept), answer_json=as_json, problem=problem
             )
 
         return at

@@ -28,7 +28,7 @@ RETRY_S = 0.1
 """Pause after an append whose outcome is unknown; the same result twice is taken once. Calls bounds the whole."""
 
 
-class HandOver:
+class ResultForwarder:
     """Appends late results to the commands topic. `name` is this process."""
 
     def __init__(
@@ -47,9 +47,9 @@ class HandOver:
         self._partitions = partitions
         self._clock_ms = clock_ms
         self._name = name
-        self.handed_over = 0
+        self.forwarded = 0
 
-    async def give(self, run_id: str, tenant: str, order: Any) -> None:
+    async def forward(self, run_id: str, tenant: str, order: Any) -> None:
         """Until it is in the log or the caller's patience ends."""
         envelope = CommandEnvelope(
             command_id=f"h_{run_id}:{'.'.join(map(str, order.key))}",
@@ -57,7 +57,7 @@ class HandOver:
             subject=self._name,
             issued_at_ms=self._clock_ms(),
         )
-        command = command_of(envelope, run_id, order)
+        command = encode_result(envelope, run_id, order)
         if command is None:
             return
         key = partition_key(run_id).encode()
@@ -69,12 +69,12 @@ class HandOver:
                 log.warning("%s: a late result is handed over again: %s", run_id, error)
                 await asyncio.sleep(RETRY_S)
             else:
-                self.handed_over += 1
+                self.forwarded += 1
                 log.info("%s: the late result of %s was handed over", run_id, order.key)
                 return
 
 
-def command_of(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverModelReply | HandOverToolResult | None:
+def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverModelReply | HandOverToolResult | None:
     """The command that carries a result; None for what is not worth it."""
     match order:
         case ModelAnswered():
@@ -123,7 +123,7 @@ def command_of(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverMo
             return None
 
 
-def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> ModelAnswered | ToolCompleted:
+def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> ModelAnswered | ToolCompleted:
     """The result as it would have come from a call of this process. Raises ValueError when it makes no sense."""
     if isinstance(command, HandOverToolResult):
         return ToolCompleted(

@@ -11,12 +11,14 @@ from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.ids import ID_PATTERN, partition_key
 
 
-def check_place(record: LogRecord, run_id: str, partitions: int, *, other: str = "", kind: str = "") -> None:
+def check_partition(
+    record: LogRecord, run_id: str, partitions: int, *, related_id: str = "", related_kind: str = ""
+) -> None:
     """`other` is the session or run (`kind`) whose partition the run must share; empty: none. Raises ValueError."""
     if not ID_PATTERN.match(run_id):
         raise ValueError(f"run_id {run_id!r}: expected 1 to 128 of A-Z a-z 0-9 _ -")
     key = (record.key or b"").decode(errors="replace")
-    for what, name in (("run", run_id), (kind, other)):
+    for what, name in (("run", run_id), (related_kind, related_id)):
         if name and partition_key(name) != key:
             raise ValueError(
                 f"the record's key is {key!r}, but the {what} {name} belongs under {partition_key(name)!r}"

@@ -5,7 +5,7 @@ from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.audit import AuditRow, find_run, last_run_of_session
 from loomlog.projections.engine.cursors import list_cursors
 from loomlog.projections.tables import EVERY_TENANT
-from loomlog.services.runtime.run.run_index import PastRun
+from loomlog.services.runtime.run.run_index import EndedRun
 
 
 class ProjectedIndex:
@@ -17,23 +17,23 @@ class ProjectedIndex:
         self._reader = reader
         self._topic = events_topic
 
-    async def reached(self, partition: int) -> int:
+    async def next_offset(self, partition: int) -> int:
         for cursor in await list_cursors(self._reader):
             if cursor.topic == self._topic and cursor.partition == partition:
                 return cursor.next_offset
         raise Transient(f"the projections have not begun with {self._topic}/{partition} yet", kind="unavailable")
 
-    async def find_run(self, run_id: str) -> PastRun | None:
+    async def find_run(self, run_id: str) -> EndedRun | None:
         row = await find_run(self._reader, EVERY_TENANT, run_id)
-        return _past(row) if row is not None else None
+        return _ended_run(row) if row is not None else None
 
-    async def last_run_of_session(self, session_id: str) -> PastRun | None:
+    async def last_run_of_session(self, session_id: str) -> EndedRun | None:
         row = await last_run_of_session(self._reader, EVERY_TENANT, session_id)
-        return _past(row) if row is not None else None
+        return _ended_run(row) if row is not None else None
 
 
-def _past(row: AuditRow) -> PastRun:
-    return PastRun(
+def _ended_run(row: AuditRow) -> EndedRun:
+    return EndedRun(
         run_id=row.run_id,
         tenant=row.tenant,
         session_id=row.session_id,

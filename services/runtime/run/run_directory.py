@@ -17,7 +17,7 @@ from loomlog.schemas.codec import read_envelope, read_text
 from loomlog.schemas.generated.run_commands import ForkRun, StartRun
 from loomlog.schemas.generated.values import RunPosition
 from loomlog.schemas.reader import RawEvent
-from loomlog.services.runtime.run.run_index import PastRun, RunIndex
+from loomlog.services.runtime.run.run_index import EndedRun, RunIndex
 from loomlog.services.stream.partition.ended_aggregates import Past
 from loomlog.services.stream.partition.fold import KEEP_OVER
 from loomlog.services.stream.partition.partition import Partition
@@ -26,7 +26,7 @@ CLOCK_SKEW_MS = 10_000
 """How far the clocks of senders and owners may differ before a start is looked up needlessly, or a repeat missed."""
 
 
-class KnownRuns:
+class RunDirectory:
     """See the module. `known_since_ms` and `forgotten_until` are what a checkpoint has left to the index."""
 
     def __init__(self, *, number: int, known_since_ms: int, forgotten_until: int, index: RunIndex, past: Past) -> None:
@@ -35,7 +35,7 @@ class KnownRuns:
         self._past = past
         self.issued_until_ms = known_since_ms
         """No run that is over is known to have been ordered after this, by the clock of who ordered it."""
-        self.issued: dict[str, int] = {}
+        self.issued_at_ms: dict[str, int] = {}
         """When the starts of live runs were issued, as far as is known here; the last of repeated ones."""
         self.known_since_ms = known_since_ms
         self.forgotten_until = forgotten_until
@@ -45,16 +45,16 @@ class KnownRuns:
         """The live run of each (tenant, handle)."""
         self.ending: dict[str, asyncio.Event | None] = {}
         """Runs whose end is decided and not in the log yet; set when it is, for commands that wait for it."""
-        self.over: OrderedDict[str, PastRun] = OrderedDict()
-        self.last_of_session: dict[str, str] = {}
+        self.ended: OrderedDict[str, EndedRun] = OrderedDict()
+        self.last_run_of_session: dict[str, str] = {}
 
-    def end_of(self, run_id: str) -> asyncio.Event:
+    def end_event(self, run_id: str) -> asyncio.Event:
         """Set once the end of a run that is ending is in the log."""
         awaited = self.ending[run_id] or asyncio.Event()
         self.ending[run_id] = awaited
         return awaited
 
-    def found_over(self, first: RawEvent, last: RawEvent) -> None:
+    def load_ended(self, first: RawEvent, last: RawEvent) -> None:
         """The fold has met its first and its last event."""
         envelope, at = read_envelope(first.value)
         ended, _ = read_envelope(last.value)
@@ -66,8 +66,8 @@ class KnownRuns:
         # session_id is the first field of the body in RunStarted and RunRefused alike.
         session, _ = read_text(first.value, at)
         refused = first.offset == last.offset
-        self.remember(
-            PastRun(
+        self.add_ended(
+            EndedRun(
                 run_id=first.aggregate,
                 tenant=envelope.tenant,
                 session_id="" if refused else session,
@@ -78,16 +78,16 @@ class KnownRuns:
             )
         )
 
-    def remember(self, run: PastRun) -> None:
+    def add_ended(self, run: EndedRun) -> None:
         """It is over."""
-        self.over[run.run_id] = run
+        self.ended[run.run_id] = run
         self.issued_until_ms = max(self.issued_until_ms, run.issued_at_ms)
         if run.session_id:
-            self.last_of_session[run.session_id] = run.run_id
-        if len(self.over) > KEEP_OVER:
-            name, oldest = self.over.popitem(last=False)
-            if self.last_of_session.get(oldest.session_id) == name:
-                del self.last_of_session[oldest.session_id]
+            self.last_run_of_session[run.session_id] = run.run_id
+        if len(self.ended) > KEEP_OVER:
+            name, oldest = self.ended.popitem(last=False)
+            if self.last_run_of_session.get(oldest.session_id) == name:
+                del self.last_run_of_session[oldest.session_id]
             self.forgotten_until = max(self.forgotten_until, oldest.last_offset + 1)
             self.known_since_ms = max(self.known_since_ms, oldest.ended_at_ms + 1, oldest.issued_at_ms + 1)
 
@@ -97,11 +97,11 @@ class KnownRuns:
             return False  # nothing was ever forgotten
         return bool(command.idempotency_key) or command.envelope.issued_at_ms < self.known_since_ms + CLOCK_SKEW_MS
 
-    def was_issued(self, run_id: str, command: StartRun | ForkRun) -> None:
+    def note_issued(self, run_id: str, command: StartRun | ForkRun) -> None:
         """The start of a live run, perhaps once more."""
-        self.issued[run_id] = max(self.issued.get(run_id, 0), command.envelope.issued_at_ms)
+        self.issued_at_ms[run_id] = max(self.issued_at_ms.get(run_id, 0), command.envelope.issued_at_ms)
 
-    def holder_that_ends(self, command: StartRun) -> str:
+    def ending_holder(self, command: StartRun) -> str:
         """The run that has the session or the handle asked for, when its end is on its way to the log; else empty."""
         tenant = command.envelope.tenant
         holders = (
@@ -110,18 +110,18 @@ class KnownRuns:
         )
         return next((run_id for run_id in holders if run_id in self.ending), "")
 
-    async def reach_index(self) -> None:
+    async def require_index(self) -> None:
         """Raises Transient while the index lacks something that memory has forgotten."""
-        reached = await self.index.reached(self._number)
+        reached = await self.index.next_offset(self._number)
         if reached < self.forgotten_until:
             raise Transient(
                 f"the index of partition {self._number} is at {reached}, {self.forgotten_until} is needed",
                 kind="unavailable",
             )
 
-    async def is_in_index(self, run_id: str) -> bool:
+    async def is_indexed(self, run_id: str) -> bool:
         """Raises Transient."""
-        await self.reach_index()
+        await self.require_index()
         return await self.index.find_run(run_id) is not None
 
     async def position_of(self, run_id: str, tenant: str, partition: Partition) -> RunPosition | None:
@@ -131,29 +131,29 @@ class KnownRuns:
             if live.tenant != tenant or live.first_offset < 0:
                 return None
             return RunPosition(run_id=run_id, first_offset=live.first_offset, last_offset=live.last_offset)
-        found = self.over.get(run_id)
+        found = self.ended.get(run_id)
         if found is None:
-            await self.reach_index()
+            await self.require_index()
             found = await self.index.find_run(run_id)
         if found is None or (found.tenant, found.partition) != (tenant, self._number):
             return None
         return found.position
 
-    def session_in_memory(self, command: StartRun) -> bool:
+    def is_session_in_memory(self, command: StartRun) -> bool:
         """Whether nothing has to be looked up to continue it."""
-        return self.session_is_live(command) or self.kept_session(command) is not None
+        return self.is_session_live(command) or self.cached_session_run(command) is not None
 
-    def session_is_live(self, command: StartRun) -> bool:
+    def is_session_live(self, command: StartRun) -> bool:
         """Whether a run of it is under way."""
         # By tenant: what another tenant has is not found, and never named in an answer.
         return (command.envelope.tenant, command.session_id) in self.sessions
 
-    def session_from_memory(self, command: StartRun) -> PastRun | None:
+    def session_last_run(self, command: StartRun) -> EndedRun | None:
         """Its last run that is over, when that is remembered."""
-        run_id = self.last_of_session.get(command.session_id)
-        return self.over.get(run_id) if run_id is not None else None
+        run_id = self.last_run_of_session.get(command.session_id)
+        return self.ended.get(run_id) if run_id is not None else None
 
-    def kept_session(self, command: StartRun) -> PastRun | None:
+    def cached_session_run(self, command: StartRun) -> EndedRun | None:
         """The session's last run when its state is at hand too, so that nothing has to be read."""
-        found = self.session_from_memory(command)
+        found = self.session_last_run(command)
         return found if found is not None and self._past.kept(found.run_id) is not None else None

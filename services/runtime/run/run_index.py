@@ -10,7 +10,7 @@ from loomlog.schemas.generated.values import RunPosition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastRun:
+class EndedRun:
     """Where a run that is over lies in the log."""
 
     run_id: str
@@ -31,10 +31,10 @@ class PastRun:
 class RunIndex(Protocol):
     """The audit index (projections/audit.py). Raises Transient when it cannot answer."""
 
-    async def reached(self, partition: int) -> int:
+    async def next_offset(self, partition: int) -> int:
         """The projection has folded everything below this offset."""
         ...
 
-    async def find_run(self, run_id: str) -> PastRun | None: ...
+    async def find_run(self, run_id: str) -> EndedRun | None: ...
 
-    async def last_run_of_session(self, session_id: str) -> PastRun | None: ...
+    async def last_run_of_session(self, session_id: str) -> EndedRun | None: ...

@@ -20,13 +20,13 @@ from loomlog.services.core.run.commands import CommandRefusal, StartCommand
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.run_facts import Pause
 from loomlog.services.runtime.models.budget_reservation import StartBudgets
-from loomlog.services.runtime.models.definition_resolver import Definitions
-from loomlog.services.runtime.run.definition_overrides import narrowed
-from loomlog.services.runtime.run.history_handler import Relatives
-from loomlog.services.runtime.run.partition_check import check_place
-from loomlog.services.runtime.run.run_directory import KnownRuns
-from loomlog.services.runtime.run.run_index import PastRun
-from loomlog.services.runtime.telemetry.tracing import Tracing, traceparent_in
+from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
+from loomlog.services.runtime.run.definition_overrides import apply_overrides
+from loomlog.services.runtime.run.history_handler import HistoryHandler
+from loomlog.services.runtime.run.partition_check import check_partition
+from loomlog.services.runtime.run.run_directory import RunDirectory
+from loomlog.services.runtime.run.run_index import EndedRun
+from loomlog.services.runtime.telemetry.tracing import Tracing, read_traceparent
 from loomlog.services.stream.context import Prepared
 from loomlog.services.stream.partition.ended_aggregates import Past
 from loomlog.services.stream.partition.partition import Aggregate, Partition
@@ -35,13 +35,13 @@ MAX_COMMAND_BYTES = 620_000
 """A larger StartRun would not fit one append together with its definition; big blocks belong in the blob store."""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
-ERASED = CommandRefusal(
+ERASED_REFUSAL = CommandRefusal(
     code="content_erased",
     message="what the run was to begin with was erased before it began: start it anew with what it shall be asked",
 )
 
 
-class Starts:
+class StartHandler:
     """Of one partition, made when it is taken over."""
 
     def __init__(
@@ -49,31 +49,31 @@ class Starts:
         *,
         number: int,
         partitions: int,
-        known: KnownRuns,
-        definitions: Definitions,
+        directory: RunDirectory,
+        definitions: DefinitionResolver,
         past: Past,
-        relatives: Relatives,
-        holding: Callable[[str, str], tuple[Pause, ...]],
+        history: HistoryHandler,
+        pauses_for: Callable[[str, str], tuple[Pause, ...]],
         is_erased: Callable[[StartRun], bool],
         clock_ms: Callable[[], int],
-        absent: Callable[[str, Any], Any],
+        absent_state: Callable[[str, Any], Any],
         tracing: Tracing,
         budgets: StartBudgets | None,
     ) -> None:
         self._number = number
         self._partitions = partitions
-        self._known = known
+        self._directory = directory
         self._definitions = definitions
         self._past = past
-        self._relatives = relatives
-        self._holding = holding
+        self._history = history
+        self._pauses_for = pauses_for
         self._is_erased = is_erased
         self._clock_ms = clock_ms
-        self._absent = absent
+        self._absent_state = absent_state
         self._tracing = tracing
         self._budgets = budgets
         if budgets is not None:
-            budgets.taken_over()
+            budgets.on_takeover()
 
     def start(
         self, record: LogRecord, command: StartRun, partition: Partition
@@ -81,98 +81,104 @@ class Starts:
         """The start, with the limit on spending under which nothing is left when one applies to its user, of those
         that its sender or this process knows."""
         budgets = self._budgets
-        if budgets is not None and budgets.applies(command.envelope.tenant, command.user_id, command.books_offset):
+        if budgets is not None and budgets.may_be_limited(
+            command.envelope.tenant, command.user_id, command.books_offset
+        ):
             return self._start_in_budget(budgets, record, command, partition)
-        return self._start(record, command, partition)
+        return self._prepare_start(record, command, partition)
 
     async def _start_in_budget(
         self, budgets: StartBudgets, record: LogRecord, command: StartRun, partition: Partition
     ) -> Prepared:
         """The start of a run to which limits apply, with the one under which nothing is left. Raises Transient."""
-        exhausted = await budgets.exhausted(command.envelope.tenant, command.user_id)
-        starting = self._start(record, command, partition)
+        exhausted = await budgets.exhausted_limit(command.envelope.tenant, command.user_id)
+        starting = self._prepare_start(record, command, partition)
         prepared = starting if isinstance(starting, Prepared) else await starting
         order = prepared.order
         if exhausted is not None and order is not None:
             prepared.order = lambda: replace(order(), exhausted_limit=exhausted)
         return prepared
 
-    def _start(
+    def _prepare_start(
         self, record: LogRecord, command: StartRun, partition: Partition
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
         key = (record.key or b"").decode(errors="replace")
-        run_id = command.run_id or derived_run_id(key, command.envelope.tenant, command.envelope.command_id)
-        self._check(record, run_id, other=command.session_id, kind="session")
+        run_id = command.run_id or derive_run_id(key, command.envelope.tenant, command.envelope.command_id)
+        self._validate(record, run_id, related_id=command.session_id, related_kind="session")
         known = partition.aggregates.get(run_id)
         if known is not None:
-            self._known.was_issued(run_id, command)
-            return Prepared(known, lambda: self._order(command, run_id, None, found=True), command.envelope.command_id)
-        if run_id in self._known.over or run_id in self._known.ending:
+            self._directory.note_issued(run_id, command)
+            return Prepared(
+                known,
+                lambda: self._start_command(command, run_id, None, session_exists=True),
+                command.envelope.command_id,
+            )
+        if run_id in self._directory.ended or run_id in self._directory.ending:
             return Prepared(None)
-        ending = self._known.holder_that_ends(command)
+        ending = self._directory.ending_holder(command)
         if ending:
-            return self._start_after(self._known.end_of(ending), record, command, partition)
-        may_be_forgotten = self._known.may_be_forgotten(command)
-        if may_be_forgotten or (command.session_id and not self._known.session_in_memory(command)):
+            return self._start_after_end(self._directory.end_event(ending), record, command, partition)
+        may_be_forgotten = self._directory.may_be_forgotten(command)
+        if may_be_forgotten or (command.session_id and not self._directory.is_session_in_memory(command)):
             return self._look_up(record, command, run_id, look_for_run=may_be_forgotten)
-        return self._ready(record, command, run_id, self._known.session_from_memory(command))
+        return self._pending_start(record, command, run_id, self._directory.session_last_run(command))
 
-    async def _start_after(
+    async def _start_after_end(
         self, ended: asyncio.Event, record: LogRecord, command: StartRun, partition: Partition
     ) -> Prepared:
         # Its end may be read in the log before its acknowledgement reaches us, so whoever asks now is not too early.
         await ended.wait()
-        prepared = self._start(record, command, partition)
+        prepared = self._prepare_start(record, command, partition)
         return prepared if isinstance(prepared, Prepared) else await prepared
 
-    def _check(self, record: LogRecord, run_id: str, *, other: str = "", kind: str = "") -> None:
-        check_place(record, run_id, self._partitions, other=other, kind=kind)
+    def _validate(self, record: LogRecord, run_id: str, *, related_id: str = "", related_kind: str = "") -> None:
+        check_partition(record, run_id, self._partitions, related_id=related_id, related_kind=related_kind)
         if len(record.value or b"") > MAX_COMMAND_BYTES:
             raise ValueError(f"the command has {len(record.value or b'')} bytes, at most {MAX_COMMAND_BYTES}")
 
     async def _look_up(self, record: LogRecord, command: StartRun, run_id: str, *, look_for_run: bool) -> Prepared:
-        await self._known.reach_index()
-        if look_for_run and await self._known.index.find_run(run_id) is not None:
+        await self._directory.require_index()
+        if look_for_run and await self._directory.index.find_run(run_id) is not None:
             return Prepared(None)
-        last = self._known.session_from_memory(command)
-        if command.session_id and last is None and not self._known.session_is_live(command):
-            last = await self._known.index.last_run_of_session(command.session_id)
+        last = self._directory.session_last_run(command)
+        if command.session_id and last is None and not self._directory.is_session_live(command):
+            last = await self._directory.index.last_run_of_session(command.session_id)
         if last is not None and last.tenant == command.envelope.tenant:
             await self._past.state(self._number, last.position)
-        return self._ready(record, command, run_id, last)
+        return self._pending_start(record, command, run_id, last)
 
-    def _ready(self, record: LogRecord, command: StartRun, run_id: str, last: PastRun | None) -> Prepared:
+    def _pending_start(self, record: LogRecord, command: StartRun, run_id: str, last: EndedRun | None) -> Prepared:
         tenant = command.envelope.tenant
-        self._known.was_issued(run_id, command)
+        self._directory.note_issued(run_id, command)
         if last is not None and last.tenant != tenant:
             last = None
         ended = self._past.kept(last.run_id) if last is not None else None
         history = build_conversation(ended) if ended is not None else None
-        found = not command.session_id or last is not None or self._known.session_is_live(command)
+        found = not command.session_id or last is not None or self._directory.is_session_live(command)
         aggregate = Aggregate(
             id=run_id,
-            state=self._absent(run_id, history),
+            state=self._absent_state(run_id, history),
             key=record.key or b"",
             tenant=tenant,
         )
-        trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
+        trace = read_traceparent(record.headers) or self._tracing.run_traceparent(run_id)
 
         def order() -> StartCommand:
             return replace(
-                self._order(command, run_id, last, found=found, traceparent=trace),
+                self._start_command(command, run_id, last, session_exists=found, traceparent=trace),
                 previous_facts=getattr(ended, "facts", None),
             )
 
         return Prepared(aggregate, order, command.envelope.command_id)
 
-    def _order(
-        self, command: StartRun, run_id: str, last: PastRun | None, *, found: bool, traceparent: str = ""
+    def _start_command(
+        self, command: StartRun, run_id: str, last: EndedRun | None, *, session_exists: bool, traceparent: str = ""
     ) -> StartCommand:
         tenant = command.envelope.tenant
         session = command.session_id or f"s_{run_id[2:]}"
         handle = command.agent_id or f"a_{run_id[2:]}"
         resolved = (
-            ERASED  # it waited meanwhile: its agent would act on no words, under a fresh key of who was erased
+            ERASED_REFUSAL  # it waited meanwhile: its agent would act on no words, under a fresh key of who was erased
             if self._is_erased(command)
             else self._definitions.resolve(
                 command.agent,
@@ -182,7 +188,7 @@ class Starts:
                 operator_key_restricted=command.operator_key_restricted,
             )
         )
-        definition = narrowed(resolved, command) if isinstance(resolved, AgentDefinition) else None
+        definition = apply_overrides(resolved, command) if isinstance(resolved, AgentDefinition) else None
         return StartCommand(
             at_ms=self._clock_ms(),
             command=command,
@@ -190,12 +196,12 @@ class Starts:
             agent_id=handle,
             definition=definition,
             definition_refusal=resolved if isinstance(resolved, CommandRefusal) else None,
-            session_exists=found,
-            session_live_run=self._known.sessions.get((tenant, session), ""),
-            handle_live_run=self._known.handles.get((tenant, handle), ""),
+            session_exists=session_exists,
+            session_live_run=self._directory.sessions.get((tenant, session), ""),
+            handle_live_run=self._directory.handles.get((tenant, handle), ""),
             continues=last.position if last is not None else None,
             traceparent=traceparent,
-            pauses=self._holding(tenant, command.agent),
+            pauses=self._pauses_for(tenant, command.agent),
         )
 
     def fork(
@@ -203,44 +209,50 @@ class Starts:
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
         """A run that begins with what another has said up to some event."""
         key = (record.key or b"").decode(errors="replace")
-        run_id = command.run_id or derived_run_id(key, command.envelope.tenant, command.envelope.command_id)
-        self._check(record, run_id, other=command.origin_run_id, kind="run")
-        if run_id in partition.aggregates or run_id in self._known.over or run_id in self._known.ending:
+        run_id = command.run_id or derive_run_id(key, command.envelope.tenant, command.envelope.command_id)
+        self._validate(record, run_id, related_id=command.origin_run_id, related_kind="run")
+        if run_id in partition.aggregates or run_id in self._directory.ended or run_id in self._directory.ending:
             return Prepared(None)
         return self._fork_from_log(record, command, run_id, partition)
 
     async def _fork_from_log(self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition) -> Prepared:
-        if command.origin_run_id in self._known.ending:
-            await self._known.end_of(command.origin_run_id).wait()
-        if self._known.may_be_forgotten(command) and await self._known.is_in_index(run_id):
+        if command.origin_run_id in self._directory.ending:
+            await self._directory.end_event(command.origin_run_id).wait()
+        if self._directory.may_be_forgotten(command) and await self._directory.is_indexed(run_id):
             return Prepared(None)
         if self._budgets is not None:
-            await self._budgets.caught_up(command.books_offset)  # its first call must find the limits its sender knows
-        self._known.was_issued(run_id, command)
-        trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
-        return await self._relatives.fork(record, command, run_id, partition, traceparent=trace)
+            await self._budgets.wait_for_limits(
+                command.books_offset
+            )  # its first call must find the limits its sender knows
+        self._directory.note_issued(run_id, command)
+        trace = read_traceparent(record.headers) or self._tracing.run_traceparent(run_id)
+        return await self._history.fork(record, command, run_id, partition, traceparent=trace)
 
-    def take_in(
+    def import_run(
         self, record: LogRecord, command: ImportRun, partition: Partition
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
         """The next events of a run that happened elsewhere."""
-        self._check(record, command.run_id)
+        self._validate(record, command.run_id)
         known = partition.aggregates.get(command.run_id)
         if known is not None:
             is_theirs = known.tenant == command.envelope.tenant
-            return self._relatives.further_part(command, known) if is_theirs else Prepared(None)
-        if command.run_id in self._known.over or command.run_id in self._known.ending or command.first_seq != 1:
+            return self._history.import_next_part(command, known) if is_theirs else Prepared(None)
+        if (
+            command.run_id in self._directory.ended
+            or command.run_id in self._directory.ending
+            or command.first_seq != 1
+        ):
             return Prepared(None)
         return self._import_first(record, command, partition)
 
     async def _import_first(self, record: LogRecord, command: ImportRun, partition: Partition) -> Prepared:
         # A run that happened long ago may have been imported at any time since.
-        if self._known.forgotten_until and await self._known.is_in_index(command.run_id):
+        if self._directory.forgotten_until and await self._directory.is_indexed(command.run_id):
             return Prepared(None)
-        return await self._relatives.first_part(record, command, partition)
+        return await self._history.import_first_part(record, command, partition)
 
 
-def derived_run_id(key: str, tenant: str, command_id: str) -> str:
+def derive_run_id(key: str, tenant: str, command_id: str) -> str:
     """The run id of a StartRun that names none: the record's key and a hash of the command id."""
     if not KEY_PATTERN.match(key):
         raise ValueError(

@@ -21,12 +21,12 @@ REASON = "start-paused"
 
 
 async def pause_once(
-    board: PauseBoard, appender: LogAppender, ranges: LogRanges, codec: Codec, *, switch: str, by: str, at_ms: int
+    pauses: PauseBoard, appender: LogAppender, ranges: LogRanges, codec: Codec, *, switch: str, by: str, at_ms: int
 ) -> None:
     """Append the pause unless this value of the switch had its effect, and read it. Raises UnknownOutcome or Transient:
     then nothing may be taken, and the process ends.
     """
-    if switch in board.table.switches:
+    if switch in pauses.table.used_switches:
         log.warning(
             "LOOMLOG_START_PAUSED=%s has paused this installation before, so it pauses nothing now; another value does",
             switch,
@@ -34,6 +34,6 @@ async def pause_once(
         return
     reason = REASON if switch == "1" else f"{REASON} {switch}"
     record = PauseSet(scope=ALL, tenant="", agent="", paused=True, reason=reason, by=by, at_ms=at_ms, switch=switch)
-    await appender.append(board.topic, PARTITION, [ProducerRecord(key=None, value=codec.encode(record))])
-    await board.catch_up(ranges)
+    await appender.append(pauses.topic, PARTITION, [ProducerRecord(key=None, value=codec.encode(record))])
+    await pauses.catch_up(ranges)
     log.warning("everything is paused because LOOMLOG_START_PAUSED is set; `loomlog resume` lifts it")

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from loomlog.services.runtime.admission.queue import Door
+from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.models.provider_queues import ProviderQueue
 from loomlog.services.runtime.telemetry.metrics import Labels, RunMetrics
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -22,19 +22,19 @@ from loomlog.services.stream.histogram import Distribution
 from loomlog.services.stream.host import Host
 
 
-def exposition(
+def build_exposition(
     metrics: RunMetrics,
     host: Host,
     calls: Calls,
     dead_letters: DeadLetters,
     *,
     queues: Mapping[str, ProviderQueue] = MappingProxyType({}),
-    door: Door | None = None,
+    admission_queue: AdmissionQueue | None = None,
 ) -> Callable[[], bytes]:
     """A function that gives the text of this moment. `queues` are those of the providers, `door` that of starts."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RuntimeCollector(metrics, host, calls, dead_letters))
-    registry.register(QueueCollector(queues, door))
+    registry.register(QueueCollector(queues, admission_queue))
     ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)
 
@@ -49,12 +49,12 @@ class RuntimeCollector(Collector):
         self._dead_letters = dead_letters
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._runs()
-        yield from self._calls_made()
-        yield from self._log()
-        yield from self._held()
+        yield from self._run_metrics()
+        yield from self._call_metrics()
+        yield from self._log_metrics()
+        yield from self._partition_metrics()
 
-    def _runs(self) -> Iterator[Metric]:
+    def _run_metrics(self) -> Iterator[Metric]:
         metrics = self._metrics
         yield _counter("runs_started", "Runs whose start is in the log.", metrics.runs_started)
         yield _counters("runs_ended", "Runs whose end is in the log.", ("status",), metrics.runs_ended)
@@ -65,7 +65,7 @@ class RuntimeCollector(Collector):
             "cost_micros", "Cost of answered model turns in millionths.", ("currency",), metrics.cost_micros
         )
 
-    def _calls_made(self) -> Iterator[Metric]:
+    def _call_metrics(self) -> Iterator[Metric]:
         metrics = self._metrics
         yield _counters(
             "model_calls",
@@ -77,7 +77,7 @@ class RuntimeCollector(Collector):
         yield _counters("tool_calls", "Attempts of tool calls.", ("tool", "outcome"), metrics.tool_calls)
         yield _histograms("tool_call_seconds", "Length of an attempt.", ("tool",), metrics.tool_seconds)
 
-    def _log(self) -> Iterator[Metric]:
+    def _log_metrics(self) -> Iterator[Metric]:
         figures, flusher = self._host.figures, self._host.flusher
         yield _counter("flushes", "Group commits: appends to all partitions that had something.", flusher.flushes)
         yield _histogram("flush_records", "Records of a flush.", flusher.sizes)
@@ -93,7 +93,7 @@ class RuntimeCollector(Collector):
         yield _counter("commands", "Commands read from the log.", figures.commands)
         yield _counter("dead_letters", "Records parked in the dead-letter topic.", self._dead_letters.parked)
 
-    def _held(self) -> Iterator[Metric]:
+    def _partition_metrics(self) -> Iterator[Metric]:
         held = [owner.partition for owner in self._host.owners.values() if owner.partition is not None]
         live = [aggregate for partition in held for aggregate in partition.aggregates.values()]
         parked = sum(bool(aggregate.quarantined) for aggregate in live)
@@ -108,36 +108,36 @@ class RuntimeCollector(Collector):
 class QueueCollector(Collector):
     """Who waits for a place: starts of runs at the door of the process, model calls at their provider."""
 
-    def __init__(self, queues: Mapping[str, ProviderQueue], door: Door | None) -> None:
+    def __init__(self, queues: Mapping[str, ProviderQueue], admission_queue: AdmissionQueue | None) -> None:
         self._queues = queues
-        self._door = door
+        self._admission_queue = admission_queue
 
     def collect(self) -> Iterator[Metric]:
-        if self._door is not None:
-            yield from self._starts(self._door)
+        if self._admission_queue is not None:
+            yield from self._admission_metrics(self._admission_queue)
         named = [((name,), queue) for name, queue in sorted(self._queues.items())]
         label = ("provider",)
-        yield _gauges("provider_places", "Calls at once.", label, {key: queue.places for key, queue in named})
+        yield _gauges("provider_places", "Calls at once.", label, {key: queue.slots for key, queue in named})
         yield _gauges("provider_places_in_use", "Calls under way.", label, {key: queue.in_use for key, queue in named})
         yield _gauges("provider_queue_depth", "Calls that wait.", label, {key: queue.waiting for key, queue in named})
         yield _histograms(
             "provider_queue_wait_seconds",
             "How long calls waited that had to and got a place.",
             label,
-            {key: queue.waited_s for key, queue in named},
+            {key: queue.wait_seconds for key, queue in named},
         )
-        away: dict[Labels, int] = {
-            (*key, why): count for key, queue in named for why, count in queue.turned_away.items()
-        }
+        away: dict[Labels, int] = {(*key, why): count for key, queue in named for why, count in queue.refused.items()}
         yield _counters(
             "provider_queue_turned_away", "Calls without a place: full or late.", ("provider", "reason"), away
         )
 
-    def _starts(self, door: Door) -> Iterator[Metric]:
-        yield _gauge("runs_at_work", "Runs that have a place here.", len(door.admission.inside))
-        yield _gauge("starts_waiting", "Starts that wait for one.", len(door.admission.waiting))
-        yield _histogram("start_wait_seconds", "How long starts waited that had to and began.", door.waited_s)
-        away: dict[Labels, int] = {(code,): count for code, count in door.turned_away.items()}
+    def _admission_metrics(self, admission_queue: AdmissionQueue) -> Iterator[Metric]:
+        yield _gauge("runs_at_work", "Runs that have a place here.", len(admission_queue.controller.active))
+        yield _gauge("starts_waiting", "Starts that wait for one.", len(admission_queue.controller.waiting))
+        yield _histogram(
+            "start_wait_seconds", "How long starts waited that had to and began.", admission_queue.wait_seconds
+        )
+        away: dict[Labels, int] = {(code,): count for code, count in admission_queue.refused.items()}
         yield _counters("starts_turned_away", "Starts refused for a bound that is met.", ("code",), away)
 
 
@@ -171,9 +171,9 @@ def _histogram(name: str, help_text: str, values: Distribution) -> Metric:
     return _histograms(name, help_text, (), {(): values})
 
 
-def _histograms(name: str, help_text: str, labels: Labels, found: Mapping[Labels, Distribution]) -> Metric:
+def _histograms(name: str, help_text: str, labels: Labels, distributions: Mapping[Labels, Distribution]) -> Metric:
     family = HistogramMetricFamily(f"loomlog_{name}", help_text, labels=labels)
-    for label_values, values in sorted(found.items()):
+    for label_values, values in sorted(distributions.items()):
         family.add_metric(label_values, _buckets(values), values.sum)
     return family
 

@@ -36,10 +36,10 @@ from loomlog.services.stream.histogram import CALL_SECONDS, SECONDS, Distributio
 MAX_LABEL_SETS = 500
 """Combinations of labels of one metric; Prometheus pays for each for weeks."""
 OTHER = "other"
-LAG_LOOK_S = 0.25
+LAG_SAMPLE_S = 0.25
 
 Labels = tuple[str, ...]
-COUNTED = frozenset(
+COUNTED_EVENTS = frozenset(
     {ModelReplied, ContextCompacted, CompactionFailed, RunStarted, RunCompleted, RunFailed, RunCancelled, RunRefused}
 )
 """Events that say something to be counted; half of all do not."""
@@ -66,24 +66,24 @@ class RunMetrics:
         """By currency."""
         self.loop_lag_s = Distribution(SECONDS)
 
-    def watching(self, tracing: Tracing) -> "MeasuredTracing":
+    def instrument(self, tracing: Tracing) -> "MeasuredTracing":
         """The seam, counted, with `tracing` behind it."""
         return MeasuredTracing(self, tracing)
 
-    def model_called(self, provider: str, model: str, outcome: str, seconds: float) -> None:
-        labels = _bounded(self.model_seconds, (provider, model))
+    def record_model_call(self, provider: str, model: str, outcome: str, seconds: float) -> None:
+        labels = _bounded_labels(self.model_seconds, (provider, model))
         self.model_calls[*labels, outcome] += 1
-        _of(self.model_seconds, labels).observe(seconds)
+        _distribution_for(self.model_seconds, labels).observe(seconds)
 
-    def tool_called(self, tool: str, outcome: str, seconds: float) -> None:
-        labels = _bounded(self.tool_seconds, (tool,))
+    def record_tool_call(self, tool: str, outcome: str, seconds: float) -> None:
+        labels = _bounded_labels(self.tool_seconds, (tool,))
         self.tool_calls[*labels, outcome] += 1
-        _of(self.tool_seconds, labels).observe(seconds)
+        _distribution_for(self.tool_seconds, labels).observe(seconds)
 
-    def recorded(self, events: Sequence[Any]) -> None:
+    def record_events(self, events: Sequence[Any]) -> None:
         """These events are in the log."""
         for event in events:
-            if type(event) not in COUNTED:
+            if type(event) not in COUNTED_EVENTS:
                 continue
             match event:
                 case ModelReplied(usage=usage) | ContextCompacted(usage=usage) | CompactionFailed(usage=usage):
@@ -92,7 +92,7 @@ class RunMetrics:
                     self.tokens["cache_creation",] += usage.cache_creation_input_tokens
                     self.tokens["cache_read",] += usage.cache_read_input_tokens
                     if event.currency:
-                        self.cost_micros[_bounded(self.cost_micros, (event.currency,))] += event.cost_micros
+                        self.cost_micros[_bounded_labels(self.cost_micros, (event.currency,))] += event.cost_micros
                 case RunStarted():
                     self.runs_started += 1
                 case RunCompleted():
@@ -106,11 +106,11 @@ class RunMetrics:
                 case _:
                     pass
 
-    async def watch_loop(self) -> None:
+    async def measure_loop_lag(self) -> None:
         """Measures how late the event loop is, until cancelled."""
         while True:
-            due = time.monotonic() + LAG_LOOK_S
-            await asyncio.sleep(LAG_LOOK_S)
+            due = time.monotonic() + LAG_SAMPLE_S
+            await asyncio.sleep(LAG_SAMPLE_S)
             self.loop_lag_s.observe(max(0.0, time.monotonic() - due))
 
 
@@ -123,42 +123,42 @@ class MeasuredTracing:
 
     def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> "MeasuredSpan":
         def ended(outcome: str, seconds: float) -> None:
-            self._metrics.model_called(effect.provider, effect.model, outcome, seconds)
+            self._metrics.record_model_call(effect.provider, effect.model, outcome, seconds)
 
         return MeasuredSpan(self._inner.model_call(effect, state), ended)
 
     def tool_call(self, effect: CallTool, state: AwaitingTools) -> "MeasuredSpan":
         def ended(outcome: str, seconds: float) -> None:
-            self._metrics.tool_called(tool_name(effect, state), outcome, seconds)
+            self._metrics.record_tool_call(tool_name(effect, state), outcome, seconds)
 
         return MeasuredSpan(self._inner.tool_call(effect, state), ended)
 
     def timeline(self) -> "MeasuredTimeline":
         return MeasuredTimeline(self._metrics, self._inner.timeline())
 
-    def context_of(self, run_id: str) -> str:
-        return self._inner.context_of(run_id)
+    def run_traceparent(self, run_id: str) -> str:
+        return self._inner.run_traceparent(run_id)
 
 
 class MeasuredSpan:
     """A call under way; `ended` is told its outcome and seconds."""
 
-    def __init__(self, inner: Span, ended: Callable[[str, float], None]) -> None:
+    def __init__(self, inner: Span, on_end: Callable[[str, float], None]) -> None:
         self._inner = inner
-        self._ended = ended
-        self._began = time.monotonic()
+        self._on_end = on_end
+        self._started_at = time.monotonic()
         self._outcome = "ok"
 
     @property
     def traceparent(self) -> str:
         return self._inner.traceparent
 
-    def answered(self, reply: Reply) -> None:
-        self._inner.answered(reply)
+    def record_reply(self, reply: Reply) -> None:
+        self._inner.record_reply(reply)
 
-    def returned(self, outcome: str) -> None:
+    def record_outcome(self, outcome: str) -> None:
         self._outcome = outcome
-        self._inner.returned(outcome)
+        self._inner.record_outcome(outcome)
 
     def __enter__(self) -> Self:
         self._inner.__enter__()
@@ -169,7 +169,7 @@ class MeasuredSpan:
     ) -> None:
         self._inner.__exit__(kind, error, trace)
         outcome = self._outcome if error is None else error_type(error)
-        self._ended(outcome, time.monotonic() - self._began)
+        self._on_end(outcome, time.monotonic() - self._started_at)
 
 
 class MeasuredTimeline:
@@ -177,23 +177,23 @@ class MeasuredTimeline:
 
     def __init__(self, metrics: RunMetrics, inner: Timeline) -> None:
         self._metrics = metrics
-        self.folded = inner.folded
-        self.found_live = inner.found_live
-        self._durable = inner.durable
+        self.on_replayed = inner.on_replayed
+        self.on_recovered = inner.on_recovered
+        self._inner_on_durable = inner.on_durable
 
-    def durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
-        self._metrics.recorded(events)
-        self._durable(run_id, tenant, state, events, at_ms)
+    def on_durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
+        self._metrics.record_events(events)
+        self._inner_on_durable(run_id, tenant, state, events, at_ms)
 
 
-def _of(known: dict[Labels, Distribution], labels: Labels) -> Distribution:
-    found = known.get(labels)
+def _distribution_for(distributions: dict[Labels, Distribution], labels: Labels) -> Distribution:
+    found = distributions.get(labels)
     if found is None:
-        found = known[labels] = Distribution(CALL_SECONDS)
+        found = distributions[labels] = Distribution(CALL_SECONDS)
     return found
 
 
-def _bounded(known: dict[Labels, Any], labels: Labels) -> Labels:
-    if labels in known or len(known) < MAX_LABEL_SETS:
+def _bounded_labels(series: dict[Labels, Any], labels: Labels) -> Labels:
+    if labels in series or len(series) < MAX_LABEL_SETS:
         return labels
     return tuple(OTHER for _ in labels)

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from prometheus_client import CONTENT_TYPE_LATEST
 
 ADDRESS = "127.0.0.1"
-NAMES = frozenset({ADDRESS, "localhost"})
+ALLOWED_HOSTS = frozenset({ADDRESS, "localhost"})
 PORTS_TRIED = 50
 """More runtimes than that on one machine would not help it."""
 BACKLOG = 16
-MAX_AT_ONCE = 8
+MAX_CONNECTIONS = 8
 """Connections at once; further ones are closed unanswered."""
 MAX_HEAD_BYTES = 8 * 1024
 READ_TIMEOUT_S = 5.0
@@ -29,7 +29,7 @@ READ_TIMEOUT_S = 5.0
 WRITE_TIMEOUT_S = 10.0
 
 
-def bound_socket(port: int) -> socket.socket:
+def bind_socket(port: int) -> socket.socket:
     """A socket on the port or, when it is taken, on the next free one of PORTS_TRIED; 0 takes any. Raises OSError."""
     for candidate in (0,) if port == 0 else range(port, min(port + PORTS_TRIED, 65_536)):
         found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -51,20 +51,20 @@ def bound_socket(port: int) -> socket.socket:
     )
 
 
-async def serve(listening: socket.socket, page: Callable[[], bytes]) -> None:
+async def serve(listening: socket.socket, render_metrics: Callable[[], bytes]) -> None:
     """Serves `page` as /metrics until cancelled."""
     under_way = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal under_way
-        if under_way >= MAX_AT_ONCE:
+        if under_way >= MAX_CONNECTIONS:
             writer.close()
             return
         under_way += 1
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(_answer(head, page))
+            writer.write(_handle_request(head, render_metrics))
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
@@ -78,24 +78,26 @@ async def serve(listening: socket.socket, page: Callable[[], bytes]) -> None:
         await server.serve_forever()
 
 
-def _answer(head: bytes, page: Callable[[], bytes]) -> bytes:
+def _handle_request(head: bytes, render_metrics: Callable[[], bytes]) -> bytes:
     line, *fields = head.decode("latin-1").split("\r\n")
     method, _, rest = line.partition(" ")
     path = rest.partition(" ")[0].partition("?")[0]
     hosts = [value.strip() for name, _, value in (field.partition(":") for field in fields) if name.lower() == "host"]
-    if len(hosts) != 1 or not {hosts[0], hosts[0].rpartition(":")[0]} & NAMES:
-        return _response(421, "this server answers to 127.0.0.1 and localhost only\n", method)
+    if len(hosts) != 1 or not {hosts[0], hosts[0].rpartition(":")[0]} & ALLOWED_HOSTS:
+        return _build_response(421, "this server answers to 127.0.0.1 and localhost only\n", method)
     if path != "/metrics":
-        return _response(404, "there is only /metrics here\n", method)
+        return _build_response(404, "there is only /metrics here\n", method)
     if method not in ("GET", "HEAD"):
-        return _response(405, "GET it\n", method)
-    return _response(200, page(), method, CONTENT_TYPE_LATEST)
+        return _build_response(405, "GET it\n", method)
+    return _build_response(200, render_metrics(), method, CONTENT_TYPE_LATEST)
 
 
 REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 421: "Misdirected Request"}
 
 
-def _response(status: int, body: bytes | str, method: str, content_type: str = "text/plain; charset=utf-8") -> bytes:
+def _build_response(
+    status: int, body: bytes | str, method: str, content_type: str = "text/plain; charset=utf-8"
+) -> bytes:
     data = body.encode() if isinstance(body, str) else body
     allow = "Allow: GET, HEAD\r\n" if status == 405 else ""
     head = (

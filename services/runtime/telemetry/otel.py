@@ -54,9 +54,9 @@ from loomlog.services.runtime.telemetry import span_attributes
 from loomlog.services.runtime.telemetry.span_attributes import Attributes
 from loomlog.services.runtime.telemetry.span_ids import (
     call_span_id,
-    place_of,
+    format_traceparent,
     run_span_id,
-    traceparent_of,
+    run_trace_context,
     turn_span_id,
 )
 from loomlog.services.runtime.telemetry.tracing import error_type, tool_name
@@ -66,16 +66,16 @@ log = logging.getLogger(__name__)
 QUEUE_SPANS = 8_192
 """Spans waiting to be sent, about 10 s of a busy process; more are dropped."""
 BATCH_SPANS = 512
-SEND_EVERY_MS = 1_000
+EXPORT_INTERVAL_MS = 1_000
 EXPORT_TIMEOUT_S = 5.0
-CLOSE_S = 5.0
+SHUTDOWN_TIMEOUT_S = 5.0
 """What a stop waits for the last spans."""
 ATTRIBUTE_CHARACTERS = 256
 """Names and ids are shorter; a call id the model made up may not be."""
 TRACES_PATH = "/v1/traces"
 
 
-def exporting_processor(*, endpoint: str, headers: str) -> SpanProcessor:
+def build_span_processor(*, endpoint: str, headers: str) -> SpanProcessor:
     """Sends spans to a collector. `headers` is `name=value` with commas between."""
     url = endpoint if endpoint.endswith(TRACES_PATH) else endpoint.rstrip("/") + TRACES_PATH
     return BatchSpanProcessor(
@@ -83,15 +83,15 @@ def exporting_processor(*, endpoint: str, headers: str) -> SpanProcessor:
             endpoint=url,
             headers=parse_env_headers(headers, liberal=True),
             timeout=EXPORT_TIMEOUT_S,
-            session=_session(),
+            session=_build_session(),
         ),
         max_queue_size=QUEUE_SPANS,
         max_export_batch_size=BATCH_SPANS,
-        schedule_delay_millis=SEND_EVERY_MS,
+        schedule_delay_millis=EXPORT_INTERVAL_MS,
     )
 
 
-def _session() -> requests.Session:
+def _build_session() -> requests.Session:
     """What the exporter sends with. To the exporter a redirect is a success, and the spans would be lost in silence."""
     session = requests.Session()
     session.hooks["response"].append(_refuse_redirect)
@@ -102,13 +102,13 @@ def _refuse_redirect(response: requests.Response, **_: Any) -> None:
     """Raises Redirected, which the exporter logs as the reason why spans were not taken."""
     if 300 <= response.status_code < 400:
         # Without the address, which may hold a password.
-        raise Redirected(
+        raise RedirectRefused(
             f"the collector answered {response.status_code}, and redirects are not followed:"
             " name its own address in LOOMLOG_OTEL_EXPORTER_OTLP_ENDPOINT"
         )
 
 
-class Redirected(Exception):
+class RedirectRefused(Exception):
     """The collector is elsewhere."""
 
 
@@ -118,77 +118,79 @@ class OtelTracing:
     """
 
     def __init__(self, processor: SpanProcessor, *, service: str, instance: str, ratio: float) -> None:
-        self._ids = _GivenIds()
-        self._bound = TraceIdRatioBased.get_bound_for_rate(ratio)
+        self._id_generator = _PresetIdGenerator()
+        self._sampling_bound = TraceIdRatioBased.get_bound_for_rate(ratio)
         self._provider = TracerProvider(
             sampler=ALWAYS_ON,  # asked only for runs that are traced
             resource=Resource.create({"service.name": service, "service.instance.id": instance}),
-            id_generator=self._ids,
+            id_generator=self._id_generator,
             span_limits=SpanLimits(max_span_attribute_length=ATTRIBUTE_CHARACTERS),
             shutdown_on_exit=False,
         )
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("loomlog")
 
-    def context_of(self, run_id: str) -> str:
-        trace_id = place_of(run_id, "").trace_id
-        return traceparent_of(trace_id, run_span_id(run_id), sampled=self._is_traced(trace_id))
+    def run_traceparent(self, run_id: str) -> str:
+        trace_id = run_trace_context(run_id, "").trace_id
+        return format_traceparent(trace_id, run_span_id(run_id), sampled=self._is_sampled(trace_id))
 
     def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> "CallSpan":
         of_run = run_span_id(effect.run_id)  # a summary lies between two turns
-        span = self._begin(
+        span = self._start_span(
             f"chat {effect.model}",
             state.facts,
             call_span_id(effect),
             parent_id=turn_span_id(effect.run_id, effect.turn) if isinstance(effect, CallModel) else of_run,
             kind=SpanKind.CLIENT,
-            attributes=span_attributes.of_model_call(effect, state.facts),
+            attributes=span_attributes.model_call_attributes(effect, state.facts),
         )
         return CallSpan(span)
 
     def tool_call(self, effect: CallTool, state: AwaitingTools) -> "CallSpan":
-        span = self._begin(
+        span = self._start_span(
             f"execute_tool {tool_name(effect, state)}",
             state.facts,
             call_span_id(effect),
             parent_id=turn_span_id(effect.run_id, effect.turn),
-            attributes=span_attributes.of_tool_call(effect, state),
+            attributes=span_attributes.tool_call_attributes(effect, state),
         )
         return CallSpan(span)
 
     def timeline(self) -> "OtelTimeline":
         return OtelTimeline(self)
 
-    def turn_ended(self, facts: RunFacts, turn: int, *, began_ms: int, ended_ms: int) -> None:
+    def record_turn(self, facts: RunFacts, turn: int, *, began_ms: int, ended_ms: int) -> None:
         """A turn as a whole."""
-        span = self._begin(
+        span = self._start_span(
             f"turn {turn}",
             facts,
             turn_span_id(facts.run_id, turn),
             parent_id=run_span_id(facts.run_id),
-            attributes=span_attributes.of_turn(facts, turn),
+            attributes=span_attributes.turn_attributes(facts, turn),
             began_ms=began_ms,
         )
-        span.end(_end_of(ended_ms))
+        span.end(_end_nanoseconds(ended_ms))
 
-    def run_ended(self, tenant: str, state: Ended, *, error: str, ended_ms: int) -> None:
+    def record_run(self, tenant: str, state: Ended, *, error: str, ended_ms: int) -> None:
         """A run as a whole; `error` is the reason code of a failed one."""
         facts, parent = state.facts, state.facts.parent
-        span = self._begin(
+        span = self._start_span(
             f"invoke_agent {facts.definition.name}",
             facts,
             run_span_id(facts.run_id),
             # A child has the trace of whoever called its parent, but hangs below the run that started it.
-            parent_id=run_span_id(parent.run_id) if parent else place_of(facts.run_id, facts.traceparent).caller_id,
+            parent_id=run_span_id(parent.run_id)
+            if parent
+            else run_trace_context(facts.run_id, facts.traceparent).parent_span_id,
             parent_is_remote=parent is None,
-            attributes=span_attributes.of_run(state, tenant),
+            attributes=span_attributes.run_attributes(state, tenant),
             began_ms=facts.started_at_ms,
         )
         if error:
             _mark_failed(span, error)
-        span.end(_end_of(ended_ms))
+        span.end(_end_nanoseconds(ended_ms))
 
-    def _begin(
+    def _start_span(
         self,
         name: str,
         facts: RunFacts,
@@ -200,20 +202,20 @@ class OtelTracing:
         began_ms: int | None = None,
         parent_is_remote: bool = False,
     ) -> SdkSpan:
-        trace_id = place_of(facts.run_id, facts.traceparent).trace_id
-        if not self._is_traced(trace_id):
+        trace_id = run_trace_context(facts.run_id, facts.traceparent).trace_id
+        if not self._is_sampled(trace_id):
             return NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(0)))
         context = Context()
         if parent_id:
             parent = SpanContext(trace_id, parent_id, is_remote=parent_is_remote, trace_flags=TraceFlags(1))
             context = set_span_in_context(NonRecordingSpan(parent), context)
-        self._ids.trace_id, self._ids.span_id = trace_id, span_id
+        self._id_generator.trace_id, self._id_generator.span_id = trace_id, span_id
         start_time = None if began_ms is None else _nanoseconds(began_ms)
         return self._tracer.start_span(name, context=context, kind=kind, attributes=attributes, start_time=start_time)
 
-    def _is_traced(self, trace_id: int) -> bool:
+    def _is_sampled(self, trace_id: int) -> bool:
         """The SDK's own rule, so that other services with the same ratio trace the same."""
-        return trace_id & TraceIdRatioBased.TRACE_ID_LIMIT < self._bound
+        return trace_id & TraceIdRatioBased.TRACE_ID_LIMIT < self._sampling_bound
 
     async def close(self) -> None:
         """Sends what waits, for CLOSE_S at most."""
@@ -229,10 +231,10 @@ class OtelTracing:
         # Not the loop's executor: its threads are waited for at the end, and the SDK gives up only after 30 s.
         threading.Thread(target=shut_down, name="last spans", daemon=True).start()
         try:
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
                 await done.wait()
         except TimeoutError:
-            log.warning("the last spans are lost: the collector did not take them within %.0f s", CLOSE_S)
+            log.warning("the last spans are lost: the collector did not take them within %.0f s", SHUTDOWN_TIMEOUT_S)
 
 
 class CallSpan:
@@ -241,12 +243,12 @@ class CallSpan:
     def __init__(self, span: SdkSpan) -> None:
         self._span = span
         context = span.get_span_context()
-        self.traceparent = traceparent_of(context.trace_id, context.span_id, sampled=context.trace_flags.sampled)
+        self.traceparent = format_traceparent(context.trace_id, context.span_id, sampled=context.trace_flags.sampled)
 
-    def answered(self, reply: Reply) -> None:
-        self._span.set_attributes(span_attributes.of_reply(reply))
+    def record_reply(self, reply: Reply) -> None:
+        self._span.set_attributes(span_attributes.reply_attributes(reply))
 
-    def returned(self, outcome: str) -> None:
+    def record_outcome(self, outcome: str) -> None:
         self._span.set_attribute("loomlog.tool.outcome", outcome)
         if outcome != "ok":
             _mark_failed(self._span, outcome)
@@ -270,43 +272,43 @@ class OtelTimeline:
         self._turns: dict[str, tuple[int, int]] = {}
         """By run: number and begin of the turn under way. At most one for each live run."""
 
-    def folded(self, run_id: str, event: Any, at_ms: int) -> None:
+    def on_replayed(self, run_id: str, event: Any, at_ms: int) -> None:
         if isinstance(event, ModelCallRequested) and event.attempt == 1:
             self._turns[run_id] = (event.turn, at_ms)
 
-    def found_live(self, run_id: str, state: Any, at_ms: int) -> None:
+    def on_recovered(self, run_id: str, state: Any, at_ms: int) -> None:
         if not isinstance(state, AwaitingModel | AwaitingTools):
             self._turns.pop(run_id, None)
         elif run_id not in self._turns:
             # The turn began before the checkpoint; then this is when it is first seen.
             self._turns[run_id] = (state.turn, state.facts.started_at_ms if state.turn == 1 else at_ms)
 
-    def durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
+    def on_durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
         if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended):
             return
         for event in events:
             match event:
                 case ModelCallRequested(turn=turn, attempt=1):
-                    self._turn_over(state.facts, at_ms)
+                    self._end_turn(state.facts, at_ms)
                     self._turns[run_id] = (turn, at_ms)
                 case RunParked() | RunPaused() | RunQuarantined() | CompactionRequested():
-                    self._turn_over(state.facts, at_ms)
+                    self._end_turn(state.facts, at_ms)
                 case RunCompleted() | RunCancelled() | RunFailed():
                     assert isinstance(state, Ended), f"{run_id} goes on after its {type(event).__name__}"
-                    self._turn_over(state.facts, at_ms)
+                    self._end_turn(state.facts, at_ms)
                     error = event.code if isinstance(event, RunFailed) else ""
-                    self._tracing.run_ended(tenant, state, error=error, ended_ms=at_ms)
+                    self._tracing.record_run(tenant, state, error=error, ended_ms=at_ms)
                 case _:
                     pass
 
-    def _turn_over(self, facts: RunFacts, at_ms: int) -> None:
+    def _end_turn(self, facts: RunFacts, at_ms: int) -> None:
         begun = self._turns.pop(facts.run_id, None)
         if begun is not None:
             turn, began_ms = begun
-            self._tracing.turn_ended(facts, turn, began_ms=began_ms, ended_ms=at_ms)
+            self._tracing.record_turn(facts, turn, began_ms=began_ms, ended_ms=at_ms)
 
 
-class _GivenIds(IdGenerator):
+class _PresetIdGenerator(IdGenerator):
     """Gives the ids that were put in just before; spans begin on the event loop only."""
 
     trace_id = 0
@@ -328,6 +330,6 @@ def _nanoseconds(at_ms: int) -> int:
     return at_ms * 1_000_000
 
 
-def _end_of(at_ms: int) -> int:
+def _end_nanoseconds(at_ms: int) -> int:
     """The end of that millisecond, so that calls that ended within it lie inside their turn."""
     return _nanoseconds(at_ms + 1) - 1

@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 20_000
 """Runs in tallies that wait to be sent; more are dropped and counted, because tallies are never truth."""
-SEND_EVERY_S = 1.0
+SEND_INTERVAL_S = 1.0
 """Tallies are for people and their windows are minutes. Insights' work is one record for each partition this
 often, whatever the number of runs."""
-LAST_SEND_S = 1.0
+FINAL_SEND_TIMEOUT_S = 1.0
 """Longest wait for the broker at the end of the process."""
 MINUTE_MS = 60_000
 """Runs of two minutes are never added up: the minute is the smallest window anybody looks at."""
@@ -49,7 +49,7 @@ OTHER = "(other)"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Sums:
+class _SummaryBuilder:
     """A record that still grows."""
 
     partition: int
@@ -80,12 +80,12 @@ class _Sums:
         self.ended_at_ms = max(self.ended_at_ms, at_ms)
         self.durations_ms.append(max(0, at_ms - facts.started_at_ms))
         self.statuses[state.status] += 1
-        agent = (_cut(aggregate.tenant), _cut(facts.definition.name))
+        agent = (_truncate(aggregate.tenant), _truncate(facts.definition.name))
         self.agents[agent] += 1
         if state.status == "failed":
             self.failed[agent] += 1
         if calls := facts.turns + facts.model_errors:
-            model = (_cut(facts.current_model.provider), _cut(facts.current_model.model))
+            model = (_truncate(facts.current_model.provider), _truncate(facts.current_model.model))
             self.calls[model] += calls
             self.call_errors[model] += facts.model_errors
         for message in facts.messages[facts.inherited_messages :]:
@@ -97,17 +97,17 @@ class _Sums:
         self.input_tokens += facts.usage.input_tokens
         self.output_tokens += facts.usage.output_tokens
         if facts.cost_micros:
-            self.costs[_cut(facts.currency)] += facts.cost_micros
+            self.costs[_truncate(facts.currency)] += facts.cost_micros
 
     def _add_tool(self, name: str, is_error: bool) -> None:
-        name = _cut(name)
+        name = _truncate(name)
         if name not in self.tools and len(self.tools) >= MAX_TOOLS:
             name = OTHER
         self.tools[name] += 1
         if is_error:
             self.tool_errors[name] += 1
 
-    def tally(self) -> RunTally:
+    def to_record(self) -> RunTally:
         """As the record says it."""
         return RunTally(
             partition=self.partition,
@@ -133,7 +133,7 @@ class _Sums:
         )
 
 
-class Tallies:
+class RunSummaries:
     """Adds ended runs up and sends RunTally records."""
 
     def __init__(self, codec: Codec, appender: LogAppender, *, topic: str, clock_ms: Callable[[], int]) -> None:
@@ -143,52 +143,54 @@ class Tallies:
         self._appender = appender
         self._topic = topic
         self._clock_ms = clock_ms
-        self._growing: dict[tuple[int, int, int], _Sums] = {}
+        self._open: dict[tuple[int, int, int], _SummaryBuilder] = {}
         """By partition, term and minute."""
-        self._full: list[_Sums] = []
-        self._waiting = 0
+        self._full: list[_SummaryBuilder] = []
+        self._pending_runs = 0
         self._terms: dict[int, int] = {}
 
-    def owns(self, partition: int, term: int) -> None:
+    def set_term(self, partition: int, term: int) -> None:
         """The partition is held under this term from now on."""
         self._terms[partition] = term
 
-    def ended(self, aggregate: Aggregate, state: Ended, partition: int) -> None:
+    def add_ended_run(self, aggregate: Aggregate, state: Ended, partition: int) -> None:
         """A run's end is in the log, under the term in which its partition is held now."""
-        if self._waiting >= MAX_WAITING:
+        if self._pending_runs >= MAX_WAITING:
             self.dropped += 1
             return
-        self._waiting += 1
+        self._pending_runs += 1
         term = self._terms.get(partition, -1)
         at_ms = self._clock_ms()
         place = (partition, term, at_ms // MINUTE_MS)
-        sums = self._growing.get(place)
+        sums = self._open.get(place)
         if sums is None:
-            sums = self._growing[place] = _Sums(partition=partition, term=term)
+            sums = self._open[place] = _SummaryBuilder(partition=partition, term=term)
         sums.add(aggregate, state, at_ms)
         if sums.is_full:
-            self._full.append(self._growing.pop(place))
+            self._full.append(self._open.pop(place))
 
     async def run(self) -> None:
         """Sends what has gathered, until cancelled. Raises Transient when the topic's partitions cannot be learnt."""
         partitions = await self._appender.partitions(self._topic)
         try:
             while True:
-                await asyncio.sleep(SEND_EVERY_S)
+                await asyncio.sleep(SEND_INTERVAL_S)
                 await self._send_all(partitions)
         except asyncio.CancelledError:
             try:
-                async with asyncio.timeout(LAST_SEND_S):
+                async with asyncio.timeout(FINAL_SEND_TIMEOUT_S):
                     await self._send_all(partitions)
             except TimeoutError:
-                log.warning("tallies of the last runs are lost: the broker did not take them in %.0f s", LAST_SEND_S)
+                log.warning(
+                    "tallies of the last runs are lost: the broker did not take them in %.0f s", FINAL_SEND_TIMEOUT_S
+                )
             raise
 
     async def _send_all(self, partitions: int) -> None:
-        waiting = [*self._full, *self._growing.values()]
-        self._full, self._growing, self._waiting = [], {}, 0
+        waiting = [*self._full, *self._open.values()]
+        self._full, self._open, self._pending_runs = [], {}, 0
         # The thin topic may have fewer partitions than the events have.
-        by_partition: dict[int, list[_Sums]] = {}
+        by_partition: dict[int, list[_SummaryBuilder]] = {}
         for sums in waiting:
             by_partition.setdefault(sums.partition % partitions, []).append(sums)
         # Together: whoever reads them is woken once.
@@ -196,10 +198,11 @@ class Tallies:
             for partition, gathered in by_partition.items():
                 sending.create_task(self._send(partition, gathered))
 
-    async def _send(self, partition: int, waiting: list[_Sums]) -> None:
+    async def _send(self, partition: int, waiting: list[_SummaryBuilder]) -> None:
         unsent = sum(len(sums.durations_ms) for sums in waiting)
         records = [
-            ProducerRecord(key=str(sums.partition).encode(), value=self._codec.encode(sums.tally())) for sums in waiting
+            ProducerRecord(key=str(sums.partition).encode(), value=self._codec.encode(sums.to_record()))
+            for sums in waiting
         ]
         try:
             for batch in batches(records):
@@ -209,5 +212,5 @@ class Tallies:
             log.warning("tallies of partition %d are lost: %s", partition, error)
 
 
-def _cut(name: str) -> str:
+def _truncate(name: str) -> str:
     return name[:MAX_NAME_CHARACTERS]

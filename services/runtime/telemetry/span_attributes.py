@@ -19,10 +19,10 @@ WELL_KNOWN_PROVIDERS: Mapping[str, str] = {"gemini": "gcp.gemini"}
 Attributes = dict[str, str | int | bool | Sequence[str]]
 
 
-def of_model_call(effect: CallModel | Summarise, facts: RunFacts) -> Attributes:
-    found = _common(facts) | {
+def model_call_attributes(effect: CallModel | Summarise, facts: RunFacts) -> Attributes:
+    found = _common_attributes(facts) | {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": _provider(effect.provider),
+        "gen_ai.provider.name": _provider_name(effect.provider),
         "gen_ai.request.model": effect.model,
         "gen_ai.request.stream": True,
         "loomlog.turn": effect.turn,
@@ -35,15 +35,15 @@ def of_model_call(effect: CallModel | Summarise, facts: RunFacts) -> Attributes:
     return found
 
 
-def of_reply(reply: Reply) -> Attributes:
-    found = _usage(reply.usage) | {"gen_ai.response.finish_reasons": (reply.stop_reason,)}
+def reply_attributes(reply: Reply) -> Attributes:
+    found = _usage_attributes(reply.usage) | {"gen_ai.response.finish_reasons": (reply.stop_reason,)}
     if reply.model:
         found["gen_ai.response.model"] = reply.model
     return found
 
 
-def of_tool_call(effect: CallTool, state: AwaitingTools) -> Attributes:
-    return _common(state.facts) | {
+def tool_call_attributes(effect: CallTool, state: AwaitingTools) -> Attributes:
+    return _common_attributes(state.facts) | {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": tool_name(effect, state),
         "gen_ai.tool.type": "function",
@@ -54,19 +54,19 @@ def of_tool_call(effect: CallTool, state: AwaitingTools) -> Attributes:
     }
 
 
-def of_turn(facts: RunFacts, turn: int) -> Attributes:
-    return _common(facts) | {"loomlog.turn": turn}
+def turn_attributes(facts: RunFacts, turn: int) -> Attributes:
+    return _common_attributes(facts) | {"loomlog.turn": turn}
 
 
-def of_run(state: Ended, tenant: str) -> Attributes:
+def run_attributes(state: Ended, tenant: str) -> Attributes:
     facts, definition = state.facts, state.facts.definition
     found = (
-        _common(facts)
-        | _usage(facts.usage)
+        _common_attributes(facts)
+        | _usage_attributes(facts.usage)
         | {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.version": definition.sha256,
-            "gen_ai.provider.name": _provider(facts.current_model.provider),
+            "gen_ai.provider.name": _provider_name(facts.current_model.provider),
             "gen_ai.request.model": facts.current_model.model,
             "loomlog.tenant": tenant,
             "loomlog.run.status": state.status,
@@ -81,7 +81,7 @@ def of_run(state: Ended, tenant: str) -> Attributes:
     return found
 
 
-def _common(facts: RunFacts) -> Attributes:
+def _common_attributes(facts: RunFacts) -> Attributes:
     return {
         "gen_ai.agent.name": facts.definition.name,
         "gen_ai.conversation.id": facts.session_id,
@@ -89,7 +89,7 @@ def _common(facts: RunFacts) -> Attributes:
     }
 
 
-def _usage(usage: Usage) -> Attributes:
+def _usage_attributes(usage: Usage) -> Attributes:
     """The conventions count cached tokens as input, we do not."""
     cached = usage.cache_creation_input_tokens + usage.cache_read_input_tokens
     return {
@@ -100,5 +100,5 @@ def _usage(usage: Usage) -> Attributes:
     }
 
 
-def _provider(name: str) -> str:
+def _provider_name(name: str) -> str:
     return WELL_KNOWN_PROVIDERS.get(name, name)

@@ -12,21 +12,21 @@ from loomlog.services.runtime.telemetry.tracing import TRACEPARENT
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunTraceContext:
     """Where a run hangs: its trace, and the caller's span, 0 when the run is the root."""
 
     trace_id: int
-    caller_id: int
+    parent_span_id: int
 
 
-def place_of(run_id: str, traceparent: str) -> Place:
+def run_trace_context(run_id: str, traceparent: str) -> RunTraceContext:
     """The place a RunStarted's traceparent gives; a run that began untraced gets the derived one."""
     found = TRACEPARENT.match(traceparent)
     if found is None:
-        return Place(int.from_bytes(sha256(f"trace {run_id}".encode()).digest()[:16], "big") or 1, 0)
+        return RunTraceContext(int.from_bytes(sha256(f"trace {run_id}".encode()).digest()[:16], "big") or 1, 0)
     span_id = int(found[2], 16)
     # A derived traceparent names the run's own span, which is nobody's child.
-    return Place(int(found[1], 16), 0 if span_id == run_span_id(run_id) else span_id)
+    return RunTraceContext(int(found[1], 16), 0 if span_id == run_span_id(run_id) else span_id)
 
 
 def run_span_id(run_id: str) -> int:
@@ -42,7 +42,7 @@ def call_span_id(effect: CallModel | CallTool | Summarise) -> int:
     return _hash64(effect.run_id, *map(str, effect.key))
 
 
-def traceparent_of(trace_id: int, span_id: int, *, sampled: bool) -> str:
+def format_traceparent(trace_id: int, span_id: int, *, sampled: bool) -> str:
     return f"00-{trace_id:032x}-{span_id:016x}-{'01' if sampled else '00'}"
 
 

@@ -35,8 +35,8 @@ class Span(Protocol):
         """Trace context of the span; empty when there is none."""
         ...
 
-    def answered(self, reply: Reply) -> None: ...
-    def returned(self, outcome: str) -> None: ...
+    def record_reply(self, reply: Reply) -> None: ...
+    def record_outcome(self, outcome: str) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -46,15 +46,15 @@ class Span(Protocol):
 class Timeline(Protocol):
     """The turns and runs of one partition under one term. Events and states are those of services/core/run."""
 
-    def folded(self, run_id: str, event: Any, at_ms: int) -> None:
+    def on_replayed(self, run_id: str, event: Any, at_ms: int) -> None:
         """At a take-over: an event of a live run, which was decided at `at_ms`."""
         ...
 
-    def found_live(self, run_id: str, state: Any, at_ms: int) -> None:
+    def on_recovered(self, run_id: str, state: Any, at_ms: int) -> None:
         """At a take-over, after its events: a live run goes on in this state."""
         ...
 
-    def durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
+    def on_durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
         """These events are in the log. `state` may be ahead of them, except after the last event of a run."""
         ...
 
@@ -68,29 +68,29 @@ class Tracing(Protocol):
         """A timeline for a partition that was just taken."""
         ...
 
-    def context_of(self, run_id: str) -> str:
+    def run_traceparent(self, run_id: str) -> str:
         """The traceparent of a run whose caller sent none; empty when nothing is traced."""
         ...
 
 
 @asynccontextmanager
-async def open_tracing(told: TracingSettings | None, instance: str) -> AsyncIterator[Tracing]:
+async def open_tracing(settings: TracingSettings | None, instance: str) -> AsyncIterator[Tracing]:
     """Spans to the collector of the settings; silence when there is none. `instance` is the name of this process."""
-    if told is None:
+    if settings is None:
         yield NO_TRACING
         return
     # Only here: the SDK costs 100 ms of start and 20 MB, and most runtimes export nothing.
-    from loomlog.services.runtime.telemetry.otel import OtelTracing, exporting_processor
+    from loomlog.services.runtime.telemetry.otel import OtelTracing, build_span_processor
 
-    processor = exporting_processor(endpoint=told.endpoint, headers=told.headers)
-    tracing = OtelTracing(processor, service=told.service, instance=instance, ratio=told.ratio)
+    processor = build_span_processor(endpoint=settings.endpoint, headers=settings.headers)
+    tracing = OtelTracing(processor, service=settings.service, instance=instance, ratio=settings.ratio)
     try:
         yield tracing
     finally:
         await tracing.close()
 
 
-def traceparent_in(headers: Sequence[tuple[str, bytes]]) -> str:
+def read_traceparent(headers: Sequence[tuple[str, bytes]]) -> str:
     """The caller's trace context; empty when there is none or it is malformed (W3C: then it is not passed on)."""
     text = next((value.decode(errors="replace") for name, value in headers if name == "traceparent"), "")
     return text if TRACEPARENT.match(text) else ""
@@ -113,8 +113,8 @@ class NoSpan:
 
     traceparent = ""
 
-    def answered(self, reply: Reply) -> None: ...
-    def returned(self, outcome: str) -> None: ...
+    def record_reply(self, reply: Reply) -> None: ...
+    def record_outcome(self, outcome: str) -> None: ...
     def __enter__(self) -> Self:
         return self
 
@@ -126,9 +126,9 @@ class NoSpan:
 class NoTimeline:
     """Nothing is recorded."""
 
-    def folded(self, run_id: str, event: Any, at_ms: int) -> None: ...
-    def found_live(self, run_id: str, state: Any, at_ms: int) -> None: ...
-    def durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None: ...
+    def on_replayed(self, run_id: str, event: Any, at_ms: int) -> None: ...
+    def on_recovered(self, run_id: str, state: Any, at_ms: int) -> None: ...
+    def on_durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None: ...
 
 
 class NoTracing:
@@ -146,7 +146,7 @@ class NoTracing:
     def timeline(self) -> NoTimeline:
         return self._timeline
 
-    def context_of(self, run_id: str) -> str:
+    def run_traceparent(self, run_id: str) -> str:
         return ""
 
 

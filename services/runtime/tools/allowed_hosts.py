@@ -10,7 +10,7 @@ Before: tool_calls.py. After: connectors/tools/hosts.py, for each request and ea
 from loomlog.connectors.tools.hosts import ANY_PUBLIC, EXACTLY, is_loopback
 
 
-def chosen_hosts(operator: tuple[str, ...], caller: tuple[str, ...]) -> tuple[str, ...]:
+def resolve_caller_hosts(operator: tuple[str, ...], caller: tuple[str, ...]) -> tuple[str, ...]:
     """The hosts of a caller who names some."""
     found: list[str] = []
     for entry in caller:

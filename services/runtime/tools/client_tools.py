@@ -23,39 +23,39 @@ from loomlog.connectors.tools.remote_calls import GivesUp, RemoteCalls
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 from loomlog.services.runtime.settings import RuntimeSettings
-from loomlog.services.runtime.tools.remote_tools import Remote, open_calls
+from loomlog.services.runtime.tools.remote_tools import RemoteToolResources, open_remote_calls
 from loomlog.services.stream.global_tables.clients import PARTITION, ClientBoard
 
 log = logging.getLogger("loomlog.runtime")
 
 RETRY_S = 1.0
 """Pause after a broker did not answer."""
-KEPT_SCHEMAS = 1_000
+SCHEMA_CACHE_MAX = 1_000
 """Schemas that are kept as objects; a model is shown all of a run at each turn."""
 
-Opened = tuple[RemoteCalls, LogTail]
+OpenedCalls = tuple[RemoteCalls, LogTail]
 
 
-class ResultsOnDemand:
+class LazyRemoteCalls:
     """Calls over the log whose results are read from the first one on (protocol Asking)."""
 
-    def __init__(self, open_it: Callable[[AsyncExitStack], Awaitable[Opened]]) -> None:
-        self._open_it = open_it
-        self._wanted = asyncio.Event()
+    def __init__(self, opener: Callable[[AsyncExitStack], Awaitable[OpenedCalls]]) -> None:
+        self._opener = opener
+        self._activated = asyncio.Event()
         self._ready = asyncio.Event()
         self._calls: RemoteCalls | None = None
         self.unreadable: Callable[[LogRecord, str], None] | None = None
         """As that of RemoteCalls; None leaves it."""
 
-    def want(self) -> None:
+    def activate(self) -> None:
         """Calls are to be expected."""
-        self._wanted.set()
+        self._activated.set()
 
     async def run(self) -> None:
         """Reads results from when they are wanted until cancelled."""
-        await self._wanted.wait()
+        await self._activated.wait()
         async with AsyncExitStack() as stack:
-            calls, tail = await self._opened(stack)
+            calls, tail = await self._open_with_retry(stack)
             if self.unreadable is not None:
                 calls.unreadable = self.unreadable
             self._calls = calls
@@ -63,24 +63,24 @@ class ResultsOnDemand:
             await calls.follow(tail)
 
     async def ask(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
-        return await (await self._there()).ask(topic, request, since_ms=since_ms)
+        return await (await self._wait_for_calls()).ask(topic, request, since_ms=since_ms)
 
     async def hear(
         self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, gives_up: GivesUp
     ) -> RemoteToolResult | str:
-        return await (await self._there()).hear(topic, idempotency_key, tenant, since_ms, gives_up=gives_up)
+        return await (await self._wait_for_calls()).hear(topic, idempotency_key, tenant, since_ms, gives_up=gives_up)
 
-    async def _there(self) -> RemoteCalls:
-        self.want()
+    async def _wait_for_calls(self) -> RemoteCalls:
+        self.activate()
         await self._ready.wait()
         assert self._calls is not None
         return self._calls
 
-    async def _opened(self, stack: AsyncExitStack) -> Opened:
+    async def _open_with_retry(self, stack: AsyncExitStack) -> OpenedCalls:
         while True:
             try:
                 async with AsyncExitStack() as trying:
-                    found = await self._open_it(trying)
+                    found = await self._opener(trying)
                     await stack.enter_async_context(trying.pop_all())
                     return found
             except Transient as error:
@@ -91,98 +91,102 @@ class ResultsOnDemand:
 class ClientTools:
     """The tools of clients, for a Shelf: `offers` and `gone`."""
 
-    def __init__(self, board: ClientBoard, calls: Asking, *, timeout_s: float, clock_ms: Callable[[], int]) -> None:
-        self._board = board
+    def __init__(
+        self, global_table: ClientBoard, calls: Asking, *, timeout_s: float, clock_ms: Callable[[], int]
+    ) -> None:
+        self._global_table = global_table
         self._calls = calls
         self._timeout_s = timeout_s
         self._clock_ms = clock_ms
 
-    def offers(self, tenant: str, subject: str) -> Mapping[str, Tool]:
+    def tools_for(self, tenant: str, subject: str) -> Mapping[str, Tool]:
         """What the runs of a principal are offered now, by name."""
-        offered = self._board.table.offered(tenant, subject, self._clock_ms())
+        offered = self._global_table.table.offered_tools(tenant, subject, self._clock_ms())
         return {
             name: ClientTool(
                 self._calls,
                 name=name,
                 description=found.tool.description,
-                input_schema=_schema(found.tool.input_schema),
+                input_schema=_parse_schema(found.tool.input_schema),
                 connection_id=found.connection_id,
-                is_there=self._is_there,
+                is_there=self._is_connected,
                 timeout_s=self._timeout_s,
                 clock_ms=self._clock_ms,
             )
             for name, found in offered.items()
         }
 
-    def gone(self, name: str) -> Tool:
+    def missing_tool(self, name: str) -> Tool:
         """A tool that nobody offers: it refuses calls, and tells what the log knows of a lost one."""
         return ClientTool(
             self._calls,
             name=name,
             input_schema={"type": "object"},
             connection_id="",
-            is_there=self._is_there,
+            is_there=self._is_connected,
             timeout_s=self._timeout_s,
             clock_ms=self._clock_ms,
         )
 
-    def _is_there(self, request: RemoteToolRequest) -> bool:
-        return self._board.table.has(request.tenant, request.subject, request.connection_id, self._clock_ms())
+    def _is_connected(self, request: RemoteToolRequest) -> bool:
+        return self._global_table.table.is_connected(
+            request.tenant, request.subject, request.connection_id, self._clock_ms()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedClients:
+class ClientToolResources:
     """What a runtime has open for tools of clients."""
 
     tools: ClientTools
-    board: ClientBoard
+    global_table: ClientBoard
     registrations: KafkaTail
-    results: ResultsOnDemand | None
+    results: LazyRemoteCalls | None
     """None = those of remote tools are read anyway."""
 
-    def begin(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+    def start_tasks(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Keeps it going."""
-        begun = [tasks.create_task(self.board.follow(self.registrations), name="clients")]
+        begun = [tasks.create_task(self.global_table.follow(self.registrations), name="clients")]
         if self.results is not None:
             begun.append(tasks.create_task(self.results.run(), name="results of clients' tools"))
         return begun
 
 
-async def open_clients(
+async def open_client_tools(
     stack: AsyncExitStack,
     settings: RuntimeSettings,
     codec: Codec,
     appender: LogAppender,
     ranges: LogRanges,
-    remote: Remote | None,
+    remote: RemoteToolResources | None,
     *,
     topic: str,
     clock_ms: Callable[[], int],
-) -> OpenedClients:
+) -> ClientToolResources:
     """Reads who is connected, before the first turn of a model. Raises Transient."""
     board = ClientBoard(codec, topic, clock_ms=clock_ms)
     await board.catch_up(ranges)
     registrations = await open_tail(settings.kafka, topic, {PARTITION: board.next_offset})
     stack.push_async_callback(registrations.close)
 
-    async def open_results(within: AsyncExitStack) -> Opened:
-        return await open_calls(within, settings.kafka, codec, appender, clock_ms=clock_ms, name=settings.name)
+    async def open_results(within: AsyncExitStack) -> OpenedCalls:
+        return await open_remote_calls(within, settings.kafka, codec, appender, clock_ms=clock_ms, name=settings.name)
 
-    results: ResultsOnDemand | None = None
+    results: LazyRemoteCalls | None = None
     calls: Asking
     if remote is not None:
         calls = remote.calls
     else:
-        calls = results = ResultsOnDemand(open_results)
-        board.changed = results.want
+        calls = results = LazyRemoteCalls(open_results)
+        board.changed = results.activate
         if board.table.principals:
-            results.want()
-    tools = ClientTools(board, calls, timeout_s=settings.client_tool_s, clock_ms=clock_ms)
-    return OpenedClients(tools=tools, board=board, registrations=registrations, results=results)
+            results.activate()
+    tools = ClientTools(board, calls, timeout_s=settings.client_tool_timeout_s, clock_ms=clock_ms)
+    return ClientToolResources(tools=tools, global_table=board, registrations=registrations, results=results)
 
 
-@lru_cache(maxsize=KEPT_SCHEMAS)
-def _schema(text: str) -> Mapping[str, Any]:
+@lru_cache(maxsize=SCHEMA_CACHE_MAX)
+def _parse_schema(text: str) -> Mapping[str, Any]:
     found = json.loads(text)
     assert isinstance(found, dict), "a registration holds objects only"
     return found

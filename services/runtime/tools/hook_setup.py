@@ -14,40 +14,40 @@ from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, R
 from loomlog.schemas.codec import Codec
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.settings import RuntimeSettings
-from loomlog.services.runtime.tools.hooks import Hooks
+from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.stream.global_tables.global_table import PARTITION
 from loomlog.services.stream.global_tables.hooks import HookBoard
 
 
-class RegisteredHooks:
+class HookSetup:
     """One for each process; `hooks` asks whoever the board knows."""
 
     def __init__(
         self, loaded: Loaded, settings: RuntimeSettings, *, codec: Codec, clock_ms: Callable[[], int], topic: str
     ) -> None:
-        self.board = HookBoard(codec, topic)
+        self.global_table = HookBoard(codec, topic)
         self.callbacks = CallbackClient(private_hosts=loaded.settings.http_private_host_allowlist)
-        self.hooks = Hooks(
-            lambda: self.board.table,
+        self.runner = HookRunner(
+            lambda: self.global_table.table,
             self.callbacks,
             clock_ms=clock_ms,
-            permitted=(*settings.widening_owners, *loaded.configuration.hooks.permit_host_widen.owners),
-            secret=settings.secret,
+            permitted_owners=(*settings.host_widening_owners, *loaded.configuration.hooks.permit_host_widen.owners),
+            secret=settings.installation_secret,
         )
 
     async def open(self, stack: AsyncExitStack, ranges: LogRanges, kafka: KafkaOptions) -> KafkaTail:
         """Reads what is registered, so that no call slips past it; the tail from there on. Raises Transient."""
         stack.push_async_callback(self.callbacks.close)
-        await self.board.catch_up(ranges)
-        tail = await open_tail(kafka, self.board.topic, {PARTITION: self.board.next_offset})
+        await self.global_table.catch_up(ranges)
+        tail = await open_tail(kafka, self.global_table.topic, {PARTITION: self.global_table.next_offset})
         stack.push_async_callback(tail.close)
         return tail
 
 
-def opened_credentials(stack: AsyncExitStack, settings: RuntimeSettings) -> Credentials:
+def open_credentials(stack: AsyncExitStack, settings: RuntimeSettings) -> Credentials:
     """The credentials of runs; without a key there are none. Connects when the first one is needed."""
-    if settings.secret is None:
+    if settings.installation_secret is None:
         return Credentials()
     rows = PostgresCredentialRows(settings.postgres)
     stack.push_async_callback(rows.close)
-    return Credentials(RunCredentials(rows, settings.secret))
+    return Credentials(RunCredentials(rows, settings.installation_secret))

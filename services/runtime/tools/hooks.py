@@ -29,8 +29,8 @@ from loomlog.connectors.tools.hosts import EXACTLY, canonical_host
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import HookAct
 from loomlog.services.core.hooks import (
-    CLOSED,
     DENIED,
+    FAIL_CLOSED,
     POST,
     PRE,
     REWROTE_INPUT,
@@ -39,14 +39,14 @@ from loomlog.services.core.hooks import (
     WIDENED_HOSTS,
     HookedResult,
     HookTable,
-    WrongAnswer,
+    InvalidHookAnswer,
+    apply_post_answer,
+    escalation_text,
     is_stronger,
-    may_widen,
-    post_answer,
-    pre_answer,
-    stronger,
+    may_add_hosts,
+    parse_pre_answer,
     timeout_s,
-    unavailable,
+    unavailable_text,
 )
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ REASON_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 2_000
 
 
-class Asks(Protocol):
+class HookTransport(Protocol):
     """loomlog.connectors.http.signed_callbacks.Callbacks."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes: ...
@@ -83,7 +83,7 @@ class HookedCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class HookChain:
     """The hooks of one call as they were when it began."""
 
     pre: tuple[HookRegistered, ...]
@@ -91,105 +91,105 @@ class Chain:
 
 
 @dataclass(slots=True, kw_only=True)
-class Before:
+class PreHookResult:
     """What the pre hooks left of a call."""
 
     input: Mapping[str, Any]
-    denied: HookedResult | None = None
-    hosts: list[str] = field(default_factory=list)
+    denial: HookedResult | None = None
+    added_hosts: list[str] = field(default_factory=list)
     """Entries for the allowed hosts of this one call."""
     acts: list[HookAct] = field(default_factory=list)
 
 
-class Hooks:
+class HookRunner:
     """`permitted`: owners who may add hosts; `secret` None: callbacks are not signed."""
 
     def __init__(
         self,
         table: Callable[[], HookTable],
-        asks: Asks,
+        transport: HookTransport,
         *,
         clock_ms: Callable[[], int],
-        permitted: Collection[str] = (),
+        permitted_owners: Collection[str] = (),
         secret: SecretKey | None = None,
     ) -> None:
         self._table = table
-        self._asks = asks
+        self._transport = transport
         self._clock_ms = clock_ms
-        self._permitted = frozenset(permitted)
+        self._permitted_owners = frozenset(permitted_owners)
         self._secret = secret
 
-    def chain(self, tenant: str, agent: str, tool: str) -> Chain | None:
+    def find_chain(self, tenant: str, agent: str, tool: str) -> HookChain | None:
         """Who is to be asked; None when nobody is."""
         table = self._table()
         if not table.entries:
             return None
-        pre, post = table.looking(tenant, agent, tool, PRE), table.looking(tenant, agent, tool, POST)
-        return Chain(pre=pre, post=post) if pre or post else None
+        pre, post = table.hooks_for_call(tenant, agent, tool, PRE), table.hooks_for_call(tenant, agent, tool, POST)
+        return HookChain(pre=pre, post=post) if pre or post else None
 
-    async def before(
+    async def run_pre_hooks(
         self,
-        chain: Chain,
+        chain: HookChain,
         call: HookedCall,
-        given: Mapping[str, Any],
-        effect_of: Callable[[Mapping[str, Any]], str],
-    ) -> Before:
+        arguments: Mapping[str, Any],
+        classify_effect: Callable[[Mapping[str, Any]], str],
+    ) -> PreHookResult:
         """The call as the pre hooks want it. Raises nothing of the outside."""
-        found = Before(input=given)
+        found = PreHookResult(input=arguments)
         for hook in chain.pre:
             try:
-                answer = pre_answer(await self._ask(hook, call, _shown(call, found.input)))
-                rewritten = None if answer.input is None else _checked_input(answer.input)
-                hosts = [_host_entry(host) for host in answer.allow_hosts]
-            except (ConnectorError, WrongAnswer) as error:
-                found.acts.append(_unavailable(hook, error))
-                if hook.fail_mode == CLOSED:
-                    return _ended(found, unavailable(hook))
+                answer = parse_pre_answer(await self._ask(hook, call, _call_payload(call, found.input)))
+                rewritten = None if answer.input is None else _encode_input(answer.input)
+                hosts = [_parse_host_entry(host) for host in answer.allow_hosts]
+            except (ConnectorError, InvalidHookAnswer) as error:
+                found.acts.append(_unavailable_act(hook, error))
+                if hook.fail_mode == FAIL_CLOSED:
+                    return _denied_call(found, unavailable_text(hook))
                 continue
             if answer.denial is not None:
-                found.acts.append(_act(hook, DENIED))
-                return _ended(found, answer.denial.text, is_error=answer.denial.is_error)
+                found.acts.append(_hook_act(hook, DENIED))
+                return _denied_call(found, answer.denial.text, is_error=answer.denial.is_error)
             if rewritten is not None and answer.input is not None and answer.input != found.input:
-                became = effect_of(answer.input)
+                became = classify_effect(answer.input)
                 if is_stronger(became, call.effect_class):
-                    found.acts.append(_act(hook, DENIED))
-                    return _ended(found, stronger(hook, call.effect_class, became))
+                    found.acts.append(_hook_act(hook, DENIED))
+                    return _denied_call(found, escalation_text(hook, call.effect_class, became))
                 found.input = answer.input
                 # Of several only the last says what the tool was given: the others were written over.
                 found.acts = [replace(act, input="") if act.input else act for act in found.acts]
-                found.acts.append(replace(_act(hook, REWROTE_INPUT), input=rewritten))
-            if hosts and may_widen(hook, self._permitted):
-                found.hosts += hosts
+                found.acts.append(replace(_hook_act(hook, REWROTE_INPUT), input=rewritten))
+            if hosts and may_add_hosts(hook, self._permitted_owners):
+                found.added_hosts += hosts
                 url = found.input.get("url")
                 shown = url[:URL_CHARACTERS_MAX] if isinstance(url, str) else ""
-                found.acts.append(replace(_act(hook, WIDENED_HOSTS), url=shown, hosts_added=answer.allow_hosts))
+                found.acts.append(replace(_hook_act(hook, WIDENED_HOSTS), url=shown, hosts_added=answer.allow_hosts))
             elif hosts:
                 log.warning("hook %s/%s of tenant %r may not add hosts", hook.owner, hook.name, hook.tenant)
         return found
 
-    async def after(
-        self, chain: Chain, call: HookedCall, given: Mapping[str, Any], result: HookedResult
+    async def run_post_hooks(
+        self, chain: HookChain, call: HookedCall, arguments: Mapping[str, Any], result: HookedResult
     ) -> tuple[HookedResult, list[HookAct]]:
         """The result as the post hooks want it, and what they did. Raises nothing of the outside."""
         acts: list[HookAct] = []
         for hook in chain.post:
-            body = {**_shown(call, given), "tool_result": {"text": result.text, "is_error": result.is_error}}
+            body = {**_call_payload(call, arguments), "tool_result": {"text": result.text, "is_error": result.is_error}}
             try:
-                changed = post_answer(await self._ask(hook, call, body), result)
-            except (ConnectorError, WrongAnswer) as error:
-                acts.append(_unavailable(hook, error))
-                if hook.fail_mode == CLOSED:
-                    result = HookedResult(text=unavailable(hook), is_error=True)
+                changed = apply_post_answer(await self._ask(hook, call, body), result)
+            except (ConnectorError, InvalidHookAnswer) as error:
+                acts.append(_unavailable_act(hook, error))
+                if hook.fail_mode == FAIL_CLOSED:
+                    result = HookedResult(text=unavailable_text(hook), is_error=True)
                 continue
             if changed != result:
-                acts.append(_act(hook, REWROTE_RESULT))
+                acts.append(_hook_act(hook, REWROTE_RESULT))
                 result = changed
         return result, acts
 
-    async def _ask(self, hook: HookRegistered, call: HookedCall, told: Mapping[str, Any]) -> Any:
-        """The answer as JSON, None when there is none. Raises ConnectorError, WrongAnswer."""
-        body = _written(
-            {"phase": hook.phase, "owner": hook.owner, "hook_name": hook.name, "hook_id": hook.hook_id, **told}
+    async def _ask(self, hook: HookRegistered, call: HookedCall, payload: Mapping[str, Any]) -> Any:
+        """The answer as JSON, None when there is none. Raises ConnectorError, InvalidHookAnswer."""
+        body = _encode_payload(
+            {"phase": hook.phase, "owner": hook.owner, "hook_name": hook.name, "hook_id": hook.hook_id, **payload}
         )
         secrets = callback_secrets(self._secret, hook.tenant, hook.owner, hook.name)
         headers = {
@@ -197,16 +197,16 @@ class Hooks:
             "X-Loomlog-Delivery": f"{call.run_id}:{call.turn}.{call.index}:{call.attempt}:{hook.hook_id}",
             **signature_headers(body, secrets, self._clock_ms() // 1000),
         }
-        answer = await self._asks.post(hook.callback_url, body, headers, timeout_s=timeout_s(hook))
+        answer = await self._transport.post(hook.callback_url, body, headers, timeout_s=timeout_s(hook))
         if not answer.strip():
             return None
         try:
             return orjson.loads(answer)
         except orjson.JSONDecodeError as error:
-            raise WrongAnswer("the answer is not JSON") from error
+            raise InvalidHookAnswer("the answer is not JSON") from error
 
 
-def _shown(call: HookedCall, given: Mapping[str, Any]) -> dict[str, Any]:
+def _call_payload(call: HookedCall, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "agent": call.agent,
         "tenant_id": call.tenant,
@@ -217,43 +217,46 @@ def _shown(call: HookedCall, given: Mapping[str, Any]) -> dict[str, Any]:
         "turn": call.turn,
         "index": call.index,
         "attempt": call.attempt,
-        "tool_call": {"id": call.call_id, "name": call.name, "input": given},
+        "tool_call": {"id": call.call_id, "name": call.name, "input": arguments},
     }
 
 
-def _written(told: Mapping[str, Any]) -> bytes:
+def _encode_payload(payload: Mapping[str, Any]) -> bytes:
     try:
-        return orjson.dumps(told)
+        return orjson.dumps(payload)
     except orjson.JSONEncodeError as error:
-        raise WrongAnswer("the call cannot be written as JSON: it is nested too deeply or holds broken text") from error
+        raise InvalidHookAnswer(
+            "the call cannot be written as JSON: it is nested too deeply or holds broken text"
+        ) from error
 
 
-def _checked_input(given: Mapping[str, Any]) -> str:
-    """The input as the log is to hold it. Raises WrongAnswer."""
-    text = json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+def _encode_input(arguments: Mapping[str, Any]) -> str:
+    """The input as the log is to hold it. Raises InvalidHookAnswer."""
+    text = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
     if len(text.encode()) > INPUT_BYTES_MAX:
-        raise WrongAnswer(f"input: more than {INPUT_BYTES_MAX} bytes")
+        raise InvalidHookAnswer(f"input: more than {INPUT_BYTES_MAX} bytes")
     return text
 
 
-def _host_entry(host: str) -> str:
-    """The entry of the allowed hosts: that host alone, or with a leading dot its subdomains too. Raises WrongAnswer."""
+def _parse_host_entry(host: str) -> str:
+    """The entry of the allowed hosts: that host alone, or with a leading dot its subdomains too. Raises
+    InvalidHookAnswer."""
     name = canonical_host(host.removeprefix("."))
     if not name:
-        raise WrongAnswer(f"allow_hosts: {host[:80]!r} is no host name")
+        raise InvalidHookAnswer(f"allow_hosts: {host[:80]!r} is no host name")
     return name if host.startswith(".") else EXACTLY + name
 
 
-def _act(hook: HookRegistered, act: str) -> HookAct:
+def _hook_act(hook: HookRegistered, act: str) -> HookAct:
     return HookAct(hook_id=hook.hook_id, owner=hook.owner, name=hook.name, phase=hook.phase, act=act)
 
 
-def _ended(found: Before, text: str, *, is_error: bool = True) -> Before:
+def _denied_call(result: PreHookResult, text: str, *, is_error: bool = True) -> PreHookResult:
     """Denied: nothing that was opened for the call counts."""
-    acts = [act for act in found.acts if act.act != WIDENED_HOSTS]
-    return Before(input=found.input, denied=HookedResult(text=text, is_error=is_error), acts=acts)
+    acts = [act for act in result.acts if act.act != WIDENED_HOSTS]
+    return PreHookResult(input=result.input, denial=HookedResult(text=text, is_error=is_error), acts=acts)
 
 
-def _unavailable(hook: HookRegistered, error: Exception) -> HookAct:
+def _unavailable_act(hook: HookRegistered, error: Exception) -> HookAct:
     reason = " ".join(str(error).split())[:REASON_CHARACTERS_MAX]
-    return replace(_act(hook, UNAVAILABLE), reason=reason)
+    return replace(_hook_act(hook, UNAVAILABLE), reason=reason)

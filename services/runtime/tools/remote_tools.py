@@ -18,7 +18,7 @@ from loomlog.schemas.codec import Codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remote:
+class RemoteToolResources:
     """What a runtime with such tools has open."""
 
     calls: RemoteCalls
@@ -26,7 +26,7 @@ class Remote:
     tools: Mapping[str, Tool]
 
 
-async def open_remote(
+async def open_remote_tools(
     stack: AsyncExitStack,
     configuration: Configuration,
     kafka: KafkaOptions,
@@ -35,15 +35,17 @@ async def open_remote(
     *,
     clock_ms: Callable[[], int],
     name: str,
-) -> Remote | None:
+) -> RemoteToolResources | None:
     """Everything open, to be closed with the stack; None without such tools in the configuration. Raises Transient."""
     if not configuration.remote_tools:
         return None
-    calls, results = await open_calls(stack, kafka, codec, appender, clock_ms=clock_ms, name=name)
-    return Remote(calls=calls, results=results, tools=remote_tools(configuration, calls, clock_ms=clock_ms))
+    calls, results = await open_remote_calls(stack, kafka, codec, appender, clock_ms=clock_ms, name=name)
+    return RemoteToolResources(
+        calls=calls, results=results, tools=build_remote_tools(configuration, calls, clock_ms=clock_ms)
+    )
 
 
-async def open_calls(
+async def open_remote_calls(
     stack: AsyncExitStack,
     kafka: KafkaOptions,
     codec: Codec,
@@ -62,14 +64,16 @@ async def open_calls(
     return calls, results
 
 
-def remote_tools(configuration: Configuration, calls: RemoteCalls, *, clock_ms: Callable[[], int]) -> dict[str, Tool]:
+def build_remote_tools(
+    configuration: Configuration, calls: RemoteCalls, *, clock_ms: Callable[[], int]
+) -> dict[str, Tool]:
     """The tools by name."""
     return {
         name: RemoteTool(
             calls,
             name=name,
             description=block.description,
-            input_schema=_json(block.input_schema),
+            input_schema=_to_json(block.input_schema),
             effect=EffectClass(block.effect),
             timeout_s=float(block.timeout_seconds),
             clock_ms=clock_ms,
@@ -79,13 +83,13 @@ def remote_tools(configuration: Configuration, calls: RemoteCalls, *, clock_ms: 
     }
 
 
-def _json(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """A value of a configuration file as JSON has it."""
     match value:
         case Mapping():
-            return {key: _json(entry) for key, entry in value.items()}
+            return {key: _to_json(entry) for key, entry in value.items()}
         case tuple() | list():
-            return [_json(entry) for entry in value]
+            return [_to_json(entry) for entry in value]
         case Decimal():
             return float(value)
         case _:

@@ -9,17 +9,17 @@ from loomlog.connectors.protocols import ToolContext, VolumeBinding
 from loomlog.services.core.run.conversation.conversation import used_tokens
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.runtime.models.model_calls import ToolShelf
-from loomlog.services.runtime.tools.allowed_hosts import chosen_hosts
+from loomlog.services.runtime.models.model_calls import Toolset
+from loomlog.services.runtime.tools.allowed_hosts import resolve_caller_hosts
 
 
-class ToolContexts:
+class ToolContextFactory:
     """Makes them. `volumes` are this process's folders, `operator_hosts` what the operator lets anybody reach;
     `callers_choose_hosts`: the hosts of a caller replace these (caller_hosts.py)."""
 
     def __init__(
         self,
-        tools: ToolShelf,
+        tools: Toolset,
         *,
         volumes: Mapping[str, VolumeBinding],
         operator_hosts: tuple[str, ...],
@@ -30,20 +30,20 @@ class ToolContexts:
         self._operator_hosts = operator_hosts
         self._callers_choose_hosts = callers_choose_hosts
 
-    def shelf(self, facts: RunFacts, tenant: str) -> ToolShelf:
+    def toolset(self, facts: RunFacts, tenant: str) -> Toolset:
         """The tools that the run may use, with those that clients of its principal offer."""
-        return self._tools.of(tenant, facts.subject)
+        return self._tools.for_principal(tenant, facts.subject)
 
-    def granted(self, facts: RunFacts, tenant: str) -> tuple[str, ...]:
+    def granted_tools(self, facts: RunFacts, tenant: str) -> tuple[str, ...]:
         """Names of the tools that the run may call."""
-        return tuple([spec.name for spec in self.shelf(facts, tenant).specs(facts.definition.tools)])
+        return tuple([spec.name for spec in self.toolset(facts, tenant).specs(facts.definition.tools)])
 
-    def context(
+    def build_context(
         self, effect: CallTool | ReconcileTool, facts: RunFacts, tenant: str, granted: tuple[str, ...]
     ) -> ToolContext:
         """What the tool is told; without credentials, which are looked up when a call is made."""
         definition = facts.definition
-        hosts, source = self._hosts(facts.allowed_hosts)
+        hosts, source = self._resolve_hosts(facts.allowed_hosts)
         return ToolContext(
             run_id=effect.run_id,
             session_id=facts.session_id,
@@ -69,13 +69,13 @@ class ToolContexts:
             compaction=definition.compaction,
         )
 
-    def _hosts(self, caller: tuple[str, ...] | None) -> tuple[tuple[str, ...], str]:
+    def _resolve_hosts(self, caller: tuple[str, ...] | None) -> tuple[tuple[str, ...], str]:
         """The hosts of a run, and whose choice they are."""
         if caller is None or (self._callers_choose_hosts and not caller):
             return self._operator_hosts, "operator_default"
         if self._callers_choose_hosts:
-            return chosen_hosts(self._operator_hosts, caller), "caller"
-        return allowed_hosts(self._operator_hosts, caller), "caller"
+            return resolve_caller_hosts(self._operator_hosts, caller), "caller"
+        return narrow_allowed_hosts(self._operator_hosts, caller), "caller"
 
     def _bound_volumes(self, facts: RunFacts) -> tuple[VolumeBinding, ...]:
         found: list[VolumeBinding] = []
@@ -88,7 +88,7 @@ class ToolContexts:
         return tuple(found)
 
 
-def allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | None) -> tuple[str, ...]:
+def narrow_allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | None) -> tuple[str, ...]:
     """The hosts a run may reach: the operator's list, narrowed by the caller's (null leaves it, empty denies all)."""
     if caller is None:
         return operator

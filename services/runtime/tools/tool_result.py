@@ -13,10 +13,10 @@ from loomlog.schemas.making import maker
 from loomlog.services.core.hooks import HookedResult
 from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool
-from loomlog.services.runtime.content.encryption import Clear
-from loomlog.services.runtime.content.payloads import inline_or_blob, storable
-from loomlog.services.runtime.content.redaction import without
-from loomlog.services.runtime.content.run_credentials import NOTHING
+from loomlog.services.runtime.content.encryption import NoCipher
+from loomlog.services.runtime.content.payloads import inline_or_blob, make_storable
+from loomlog.services.runtime.content.redaction import mask_credentials
+from loomlog.services.runtime.content.run_credentials import NO_VALUES
 from loomlog.services.stream.encryption.subject_keys import Sealer
 
 MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
@@ -27,7 +27,7 @@ DENIED = "denied"
 
 
 @dataclass(slots=True, kw_only=True)
-class Returned:
+class ToolCallResult:
     """What a call gave, after the hooks; `acts` are in clear."""
 
     result: ToolResult
@@ -36,7 +36,7 @@ class Returned:
     duration_ms: int = 0
 
 
-class ToolResults:
+class ToolResultBuilder:
     """`mask` hides secrets in what goes to the log, `mask_results` in what tools give (redaction.py); left out it is
     the same."""
 
@@ -51,16 +51,18 @@ class ToolResults:
         self._blobs = blobs
         self._clock_ms = clock_ms
         self._mask = mask
-        self._mask_result = mask if mask_results is None else mask_results
+        self._mask_tool_output = mask if mask_results is None else mask_results
 
-    async def done(self, effect: CallTool, called: Returned, sealer: Sealer | Clear) -> ToolCompleted:
+    async def build(self, effect: CallTool, call_result: ToolCallResult, cipher: Sealer | NoCipher) -> ToolCompleted:
         """The order for a result: masked, bounded, sealed, and in the blob store when it is long."""
-        found, outcome = called.result, called.outcome
+        found, outcome = call_result.result, call_result.outcome
         is_error = found.is_error
         try:
-            inline, blob = await inline_or_blob(sealer.text(storable(self.kept(found.text))), self._blobs)
+            inline, blob = await inline_or_blob(
+                cipher.text(make_storable(self.mask_and_truncate(found.text))), self._blobs
+            )
         except ConnectorError as error:
-            inline, blob = sealer.text(f"{effect.name} returned, but its result could not be stored: {error}"), None
+            inline, blob = cipher.text(f"{effect.name} returned, but its result could not be stored: {error}"), None
             is_error, outcome = True, "error"
         return _tool_done(
             at_ms=self._clock_ms(),
@@ -71,40 +73,40 @@ class ToolResults:
             text_blob=blob,
             is_error=is_error,
             outcome=outcome,
-            duration_ms=called.duration_ms,
+            duration_ms=call_result.duration_ms,
             asks_compaction=found.asks_compaction,
-            hook_acts=self.told(called.acts, sealer) if called.acts else (),
+            hook_acts=self.encrypt_acts(call_result.acts, cipher) if call_result.acts else (),
         )
 
-    def told(self, acts: Sequence[HookAct], sealer: Sealer | Clear) -> tuple[HookAct, ...]:
+    def encrypt_acts(self, acts: Sequence[HookAct], cipher: Sealer | NoCipher) -> tuple[HookAct, ...]:
         """What hooks did, as the log may hold it."""
         return tuple(
             replace(
                 act,
-                input=sealer.text(storable(self._mask(act.input))),
-                url=sealer.short(storable(self._mask(act.url))),
-                hosts_added=tuple(map(storable, act.hosts_added)),
+                input=cipher.text(make_storable(self._mask(act.input))),
+                url=cipher.short(make_storable(self._mask(act.url))),
+                hosts_added=tuple(map(make_storable, act.hosts_added)),
             )
             for act in acts
         )
 
-    def kept(self, text: str, credentials: Mapping[str, str] = NOTHING) -> str:
+    def mask_and_truncate(self, text: str, credentials: Mapping[str, str] = NO_VALUES) -> str:
         """What of a result goes to the log, and to hooks; the credentials are those of its run."""
-        text = self._mask_result(without(credentials.values(), text) if credentials else text)
+        text = self._mask_tool_output(mask_credentials(credentials.values(), text) if credentials else text)
         if len(text) > MAX_RESULT_CHARACTERS:
             text = text[:MAX_RESULT_CHARACTERS] + f"\n[cut after {MAX_RESULT_CHARACTERS} characters]"
         return text
 
-    def masked(self, text: str) -> str:
+    def mask_text(self, text: str) -> str:
         """Without secrets, as the log may hold it."""
-        return storable(self._mask(text))
+        return make_storable(self._mask(text))
 
 
-def error_result(text: str) -> Returned:
+def error_result(text: str) -> ToolCallResult:
     """A result that says what went wrong."""
-    return Returned(result=ToolResult(text=text, is_error=True), outcome="error")
+    return ToolCallResult(result=ToolResult(text=text, is_error=True), outcome="error")
 
 
-def as_result(result: HookedResult) -> ToolResult:
+def to_tool_result(result: HookedResult) -> ToolResult:
     """What hooks left of a result."""
     return ToolResult(text=result.text, is_error=result.is_error)

@@ -9,47 +9,51 @@ from functools import lru_cache
 from loomlog.connectors.protocols import EffectClass, Reconciler, Tool, ToolSpec
 from loomlog.connectors.tools.registry import granted, specs_for
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
-from loomlog.services.runtime.models.model_calls import ToolShelf
-from loomlog.services.runtime.tools.tool_calls import parsed
+from loomlog.services.runtime.models.model_calls import Toolset
+from loomlog.services.runtime.tools.tool_calls import parse_arguments
 
-KEPT_SPECS = 1_000
+SPECS_CACHE_MAX = 1_000
 """Lists of granted tools whose descriptions are kept; agents are few, and building them costs per turn."""
 
 
-Offers = Callable[[str, str], Mapping[str, Tool]]
+ClientToolLookup = Callable[[str, str], Mapping[str, Tool]]
 """What clients offer to the runs of a tenant's subject now, by name."""
 
 
-def no_offers(tenant: str, subject: str) -> Mapping[str, Tool]:
+def no_client_tools(tenant: str, subject: str) -> Mapping[str, Tool]:
     """Nothing."""
     return {}
 
 
-class Shelf:
-    """Protocol loomlog.services.runtime.models.model_calls.ToolShelf over built tools."""
+class ProcessToolset:
+    """Protocol loomlog.services.runtime.models.model_calls.Toolset over built tools."""
 
     def __init__(
-        self, tools: Mapping[str, Tool], *, offers: Offers = no_offers, gone: Callable[[str], Tool] | None = None
+        self,
+        tools: Mapping[str, Tool],
+        *,
+        client_tools: ClientToolLookup = no_client_tools,
+        missing_client_tool: Callable[[str], Tool] | None = None,
     ) -> None:
         """`gone` gives the tool of a client that nobody offers now: it can only be asked what became of a call."""
-        self._offers = offers
-        self._gone = gone
+        self._client_tools = client_tools
+        self._missing_client_tool = missing_client_tool
         self._tools = tools
         # A look at a runtime protocol takes 10 microseconds.
         self._reconcilable = frozenset(name for name, tool in tools.items() if isinstance(tool, Reconciler))
-        self.specs = lru_cache(maxsize=KEPT_SPECS)(self._specs)
+        self.specs = lru_cache(maxsize=SPECS_CACHE_MAX)(self._specs)
 
     def _specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]:
         return specs_for(self._tools, names)
 
-    def of(self, tenant: str, subject: str) -> ToolShelf:
+    def for_principal(self, tenant: str, subject: str) -> Toolset:
         """The shelf of a run of that principal."""
-        offered = self._offers(tenant, subject)
-        return OwnShelf(self, offered) if offered else self
+        offered = self._client_tools(tenant, subject)
+        return PrincipalToolset(self, offered) if offered else self
 
     def find(self, name: str) -> Tool | None:
-        if self._gone is not None and name.startswith(CLIENT_PREFIX):
-            return self._gone(name)
+        if self._missing_client_tool is not None and name.startswith(CLIENT_PREFIX):
+            return self._missing_client_tool(name)
         return self._tools.get(name)
 
     def grants(self, names: tuple[str, ...], name: str) -> bool:
@@ -61,25 +65,25 @@ class Shelf:
         tool = self.find(name)
         if tool is None:
             return EffectClass.PURE.value
-        return tool.effect_class(parsed(input_json)).value
+        return tool.effect_class(parse_arguments(input_json)).value
 
     def is_reconcilable(self, name: str) -> bool:
         """The tool can be asked what became of a lost call."""
-        return name in self._reconcilable or (self._gone is not None and name.startswith(CLIENT_PREFIX))
+        return name in self._reconcilable or (self._missing_client_tool is not None and name.startswith(CLIENT_PREFIX))
 
 
-class OwnShelf:
-    """The shelf of a run: what there is for everybody, and what clients of its principal offer (a ToolShelf too)."""
+class PrincipalToolset:
+    """The shelf of a run: what there is for everybody, and what clients of its principal offer (a Toolset too)."""
 
-    def __init__(self, common: Shelf, offered: Mapping[str, Tool]) -> None:
+    def __init__(self, common: ProcessToolset, offered: Mapping[str, Tool]) -> None:
         self._offered = offered
         self._common = common
         self.effect_class = common.effect_class
         self.is_reconcilable = common.is_reconcilable
         self.grants = common.grants
 
-    def of(self, tenant: str, subject: str) -> ToolShelf:
-        return self._common.of(tenant, subject)
+    def for_principal(self, tenant: str, subject: str) -> Toolset:
+        return self._common.for_principal(tenant, subject)
 
     def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]:
         """Those for everybody first: a prompt cache lasts when a client comes or goes."""

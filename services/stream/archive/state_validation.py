@@ -17,7 +17,7 @@ from loomlog.connectors.crypto.content_encryption import key_ids_in
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.ids import ID_PATTERN
-from loomlog.services.core.pauses import WrongPause, check
+from loomlog.services.core.pauses import InvalidPause, validate_scope
 from loomlog.services.core.run.history.replay import RunFold
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.lifecycle.fork import conversation_origin, is_foreign_event
@@ -177,8 +177,8 @@ def _key_ids_in(data: bytes) -> set[str]:
 
 def _check_pause(pause: PauseSet, tenant: str) -> None:
     try:
-        check(pause.scope, pause.tenant, pause.agent)
-    except WrongPause as error:
+        validate_scope(pause.scope, pause.tenant, pause.agent)
+    except InvalidPause as error:
         raise BrokenState(f"a pause: {error}") from error
     if tenant and pause.tenant != tenant:
         raise BrokenState("a pause reaches beyond the tenant of the file")

@@ -159,7 +159,7 @@ class SubjectKeys:
                 continue
             self.next_offset = record.offset + 1
             if record.value is None:
-                self.table.removed((record.key or b"").decode(errors="replace"))
+                self.table.forget_reappeared((record.key or b"").decode(errors="replace"))
                 continue
             try:
                 change = self._codec.decode(record.value).record
@@ -169,9 +169,9 @@ class SubjectKeys:
             if not isinstance(change, SubjectKeyMade | SubjectErased):
                 log.error("%s offset %d is left out: a %s", self.topic, record.offset, type(change).__name__)
                 continue
-            for key_id in self.table.take(change, record.offset):
+            for key_id in self.table.apply(change, record.offset):
                 self._open.pop(key_id, None)
-            if isinstance(change, SubjectKeyMade) and change.key_id in self.table.refused:
+            if isinstance(change, SubjectKeyMade) and change.key_id in self.table.reappeared_keys:
                 log.warning("%s offset %d: the erased key %s came back", self.topic, record.offset, change.key_id)
 
     def check(self) -> None:
@@ -188,7 +188,7 @@ class SubjectKeys:
 
     def at_hand(self, tenant: str, subject: str) -> Sealer | None:
         """As `sealer`, without waiting; None when there is no key yet, or none this process can unwrap."""
-        found = self.table.current(tenant, subject)
+        found = self.table.current_key(tenant, subject)
         return Sealer(self._data_key(found), self._random) if found is not None and self._is_ours(found) else None
 
     async def sealer(self, tenant: str, subject: str) -> Sealer:
@@ -201,10 +201,10 @@ class SubjectKeys:
             return found
         async with self._making:
             await self.catch_up()
-            if self.table.current(tenant, subject) is None:
+            if self.table.current_key(tenant, subject) is None:
                 await self._make(tenant, subject)
             found = self.at_hand(tenant, subject)
-        if found is None and (strange := self.table.current(tenant, subject)) is not None:
+        if found is None and (strange := self.table.current_key(tenant, subject)) is not None:
             raise self._newer(strange)
         if found is None:
             raise Transient(f"the key of {subject or tenant} could not be written to {self.topic}", kind="unavailable")
@@ -344,7 +344,7 @@ class SubjectKeys:
             by=by,
             at_ms=self._clock_ms(),
         )
-        emptied = [*key_ids, *sorted(earlier & self.table.refused)]
+        emptied = [*key_ids, *sorted(earlier & self.table.reappeared_keys)]
         offset = await self._appender.append(
             self.topic,
             PARTITION,

@@ -31,7 +31,7 @@ class ClientBoard(Board):
             raise NotUnderstood(f"a {type(record).__name__}, expected something about a client")
         before, now_ms = self.table, self._clock_ms()
         try:
-            self.table = before.after(record, now_ms if self._follows else min(now_ms, record.at_ms))
+            self.table = before.apply(record, now_ms if self._follows else min(now_ms, record.at_ms))
         except TooManyClients as error:
             raise NotUnderstood(str(error)) from error
         return self.table is not before

@@ -8,7 +8,7 @@ Before: services/application/admin/hooks.py appends. After: services/runtime/too
 
 from loomlog.schemas.codec import Codec, Record
 from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
-from loomlog.services.core.hooks import HookTable, WrongHook
+from loomlog.services.core.hooks import HookTable, InvalidHook
 from loomlog.services.stream.global_tables.global_table import Board, NotUnderstood
 
 
@@ -24,7 +24,7 @@ class HookBoard(Board):
             raise NotUnderstood(f"a {type(record).__name__}, expected a HookRegistered or a HookRemoved")
         before = self.table
         try:
-            self.table = before.after(record)
-        except WrongHook as error:
+            self.table = before.apply(record)
+        except InvalidHook as error:
             raise NotUnderstood(str(error)) from error
         return self.table is not before

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from loomlog.schemas.codec import Codec, Record
 from loomlog.schemas.generated.stream_records import PauseSet
-from loomlog.services.core.pauses import PauseTable, WrongPause
+from loomlog.services.core.pauses import InvalidPause, PauseTable
 from loomlog.services.stream.global_tables.global_table import PARTITION, Board, NotUnderstood
 
 __all__ = ["PARTITION", "PauseBoard"]
@@ -28,7 +28,7 @@ class PauseBoard(Board):
             raise NotUnderstood(f"a {type(record).__name__}, expected a PauseSet")
         before = self.table
         try:
-            self.table = before.after(record)
-        except WrongPause as error:
+            self.table = before.apply(record)
+        except InvalidPause as error:
             raise NotUnderstood(str(error)) from error
         return self.table != before

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from loomlog.schemas.codec import Codec, Record
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
-from loomlog.services.core.availability import Matrix, ProviderRecord, WrongMark
+from loomlog.services.core.availability import AvailabilityTable, InvalidMark, ProviderRecord
 from loomlog.services.stream.global_tables.global_table import PARTITION, Board, NotUnderstood
 
 __all__ = ["PARTITION", "ProviderBoard"]
@@ -21,7 +21,7 @@ class ProviderBoard(Board):
 
     def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
         super().__init__(codec, topic, changed=changed)
-        self.matrix = Matrix()
+        self.matrix = AvailabilityTable()
 
     def take(self, record: Record) -> bool:
         if not isinstance(record, ModelMarked | ProviderProbed | ProbeRequested):
@@ -37,6 +37,6 @@ class ProviderBoard(Board):
         noted is read from the log again.
         """
         try:
-            self.matrix = self.matrix.after(record)
-        except WrongMark as error:
+            self.matrix = self.matrix.apply(record)
+        except InvalidMark as error:
             raise NotUnderstood(str(error)) from error

@@ -35,7 +35,7 @@ class TakeOver:
     ) -> tuple[PartitionFold, int]:
         """The partition up to our Claim, and when the last record before it was written (UTC milliseconds).
 
-        The arguments are those of Owner.claim. Raises Transient or UnknownOutcome.
+        The arguments are those of ResourceOwner.claim. Raises Transient or UnknownOutcome.
         """
         work = self._work
         if folded is None:

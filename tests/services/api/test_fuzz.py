@@ -28,7 +28,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.services.api.openapi import document
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.commands import StartCommand as StartOrder
-from loomlog.services.runtime.models.provider_probe import Prober
+from loomlog.services.runtime.models.provider_probe import ProviderProber
 from tests.services.api.serving import Served, served
 from tests.services.application.world import WAIT_S, World
 
@@ -74,9 +74,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert not thread.is_alive()
 
 
-def prober_of(here: Served) -> Prober:
+def prober_of(here: Served) -> ProviderProber:
     """A runtime's, so that probes are answered; every provider is a synthetic one."""
-    return Prober(
+    return ProviderProber(
         here.world.layer.providers,
         {name: MockModel(provider=name) for name, provider in here.service.providers.items() if provider.is_usable},
         codec=local_codec(),

@@ -245,11 +245,11 @@ async def test_the_marks_of_runtimes_show_in_the_matrix_and_the_cascade(here: Se
 async def test_a_probe_is_made_by_a_runtime_and_answers_with_the_matrix(here: Served) -> None:
     probing = asyncio.create_task(here.client().post("/v1/_resolve/probe", json={}))
     board = here.world.layer.providers
-    assert await board.until(lambda: bool(board.matrix.requested), timeout_s=5.0)
+    assert await board.until(lambda: bool(board.matrix.request_ids), timeout_s=5.0)
     for name, provider in here.service.providers.items():
         if provider.is_usable:
             found = ProviderProbed(
-                provider=name, reachable=True, models=("m",), request_id=board.matrix.requested[-1], at_ms=5
+                provider=name, reachable=True, models=("m",), request_id=board.matrix.request_ids[-1], at_ms=5
             )
             here.world.log.put(board.topic, 0, [ProducerRecord(key=None, value=local_codec().encode(found))])
     answer = await probing

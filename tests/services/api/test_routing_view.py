@@ -3,7 +3,7 @@ from pathlib import Path
 
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.services.api.routing_view import aliases, provider_view, resolver, routing
-from loomlog.services.core.availability import Matrix
+from loomlog.services.core.availability import AvailabilityTable
 from tests.services.api.serving import service_of
 
 NOW = 1_780_000_000_000
@@ -11,7 +11,7 @@ NOW = 1_780_000_000_000
 
 def test_the_first_that_can_be_used_is_selected(tmp_path: Path) -> None:
     service = service_of(None, tmp_path)
-    view = routing(service.configuration, service.providers, Matrix(), now_ms=NOW, is_admin=False)
+    view = routing(service.configuration, service.providers, AvailabilityTable(), now_ms=NOW, is_admin=False)
     (resilient,) = (plan for plan in view["user_tiers"] if plan["name"] == "resilient")
     cascades = {tier["tier"]: tier["cascade"] for tier in resilient["tiers"]}
     assert [step["selected"] for step in cascades["middle"]] == [True]
@@ -25,7 +25,12 @@ def test_whoever_may_not_use_the_operators_keys_sees_what_is_left(tmp_path: Path
 
     def seen(*, restricted: bool) -> tuple[bool, bool, bool]:
         view = routing(
-            service.configuration, providers, Matrix(), now_ms=NOW, is_admin=False, operator_key_restricted=restricted
+            service.configuration,
+            providers,
+            AvailabilityTable(),
+            now_ms=NOW,
+            is_admin=False,
+            operator_key_restricted=restricted,
         )
         (mock,) = (provider for provider in view["providers"] if provider["provider"] == "mock")
         (middle,) = (tier for tier in view["user_tiers"][0]["tiers"] if tier["tier"] == "middle")
@@ -39,7 +44,7 @@ def test_whoever_may_not_use_the_operators_keys_sees_what_is_left(tmp_path: Path
 def test_keys_never_show(tmp_path: Path) -> None:
     service = service_of(None, tmp_path)
     for provider in service.providers.values():
-        assert "api_key" not in provider_view(provider, Matrix(), is_admin=True)
+        assert "api_key" not in provider_view(provider, AvailabilityTable(), is_admin=True)
 
 
 def test_aliases_are_listed(tmp_path: Path) -> None:
@@ -56,14 +61,14 @@ def test_aliases_are_listed(tmp_path: Path) -> None:
 # --- with what is known of the models --------------------------------------------------------------------------------
 
 
-def after(*records: ModelMarked | ProviderProbed) -> Matrix:
-    matrix = Matrix()
+def after(*records: ModelMarked | ProviderProbed) -> AvailabilityTable:
+    matrix = AvailabilityTable()
     for record in records:
-        matrix = matrix.after(record)
+        matrix = matrix.apply(record)
     return matrix
 
 
-def first_step(folder: Path, matrix: Matrix, now_ms: int = NOW) -> dict[str, object]:
+def first_step(folder: Path, matrix: AvailabilityTable, now_ms: int = NOW) -> dict[str, object]:
     service = service_of(None, folder)
     view = routing(service.configuration, service.providers, matrix, now_ms=now_ms, is_admin=True)
     (plan,) = (plan for plan in view["user_tiers"] if plan["name"] == "default")
@@ -91,7 +96,7 @@ def test_a_provider_that_does_not_answer_is_not_reachable(tmp_path: Path) -> Non
 
 
 def test_a_step_has_the_fields_clients_know(tmp_path: Path) -> None:
-    assert set(first_step(tmp_path, Matrix())) == {
+    assert set(first_step(tmp_path, AvailabilityTable())) == {
         "provider",
         "model",
         "primary",

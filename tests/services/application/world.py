@@ -93,9 +93,9 @@ from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME, interrupt_id_for, parse_request
 from loomlog.services.core.run.lifecycle.fork import override_definition
 from loomlog.services.core.run.state import Absent, AwaitingModel, Compacting, Ended, Refused, State
-from loomlog.services.runtime.budget_hosting import budget_host
-from loomlog.services.runtime.run.history_handler import told
-from loomlog.services.runtime.run.interrupt_responses import Responses
+from loomlog.services.runtime.budget_hosting import build_budget_host
+from loomlog.services.runtime.run.history_handler import decode_import
+from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.host import Host
@@ -198,7 +198,7 @@ class World:
     def host_of_the_books(self) -> Host:
         commands = self.log.tail(BUDGETS.commands, {0: 0})
         commands.pause([0])
-        return budget_host(
+        return build_budget_host(
             self.codec,
             BUDGETS,
             appender=self.log,
@@ -342,7 +342,7 @@ class World:
                     state = self.states[run_id] = Absent(run_id=run_id, history=build_conversation(order.origin.state))
             case ImportRun():
                 self.tenants.setdefault(run_id, command.envelope.tenant)
-                events, times = told(command)
+                events, times = decode_import(command)
                 seq = self.seqs.get(run_id, 0) + 1
                 order = ImportCommand(at_ms=NOW_MS, command=command, events=events, times=times, next_seq=seq)
                 self.happen(run_id, *decide(state, order), cause_id=command.envelope.command_id)
@@ -356,7 +356,7 @@ class World:
             case ResolveCall():
                 order = ResolveCallCommand(at_ms=NOW_MS, command=command)
             case ResolveInterruption():
-                answering = Responses().prepared(command, state, command.envelope.tenant, "")
+                answering = InterruptionAnswers().prepare(command, state, command.envelope.tenant, "")
                 assert callable(answering)
                 order = answering(self.now_ms)
             case CancelTurn():

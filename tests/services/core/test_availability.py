@@ -4,19 +4,19 @@ import pytest
 
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
 from loomlog.services.core.availability import (
-    CELLS_MAX,
     COOLDOWN_DEFAULT_MS,
     RATE_LIMITED,
     RECOVERED,
     REQUESTS_KEPT,
     STALLED,
-    Cell,
-    Matrix,
+    STATUSES_MAX,
+    AvailabilityTable,
+    InvalidMark,
+    ModelStatus,
     ProviderRecord,
-    WrongMark,
+    failure_mark,
     is_listed,
-    mark_of_failure,
-    mark_of_success,
+    success_mark,
 )
 
 NOW = 1_000_000
@@ -35,19 +35,19 @@ def probe(
     )
 
 
-def after(*records: ProviderRecord) -> Matrix:
-    matrix = Matrix()
+def after(*records: ProviderRecord) -> AvailabilityTable:
+    matrix = AvailabilityTable()
     for record in records:
-        matrix = matrix.after(record)
+        matrix = matrix.apply(record)
     return matrix
 
 
-def why_not(matrix: Matrix, model: str = "m", provider: str = "p", now_ms: int = NOW) -> str:
-    return matrix.standing(provider, model, now_ms).why_not
+def why_not(matrix: AvailabilityTable, model: str = "m", provider: str = "p", now_ms: int = NOW) -> str:
+    return matrix.availability(provider, model, now_ms).unavailable_reason
 
 
 def test_a_model_nobody_has_asked_about_is_taken_to_be_well() -> None:
-    assert Matrix().standing("p", "m", NOW).available
+    assert AvailabilityTable().availability("p", "m", NOW).is_available
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_a_model_nobody_has_asked_about_is_taken_to_be_well() -> None:
     ],
 )
 def test_what_stands_against_a_model(records: tuple[ProviderRecord, ...], words: str) -> None:
-    standing = after(*records).standing("p", "m", NOW)
-    assert (standing.available, standing.why_not) == (False, words)
+    standing = after(*records).availability("p", "m", NOW)
+    assert (standing.is_available, standing.unavailable_reason) == (False, words)
 
 
 def test_a_mark_is_about_one_model_of_one_provider() -> None:
@@ -76,13 +76,13 @@ def test_a_mark_is_about_one_model_of_one_provider() -> None:
 
 def test_a_stall_lasts_until_a_call_succeeds() -> None:
     assert why_not(after(mark(STALLED)), now_ms=NOW + 10**9) == "it is stalled"
-    assert after(mark(STALLED), mark(RECOVERED)) == Matrix()
+    assert after(mark(STALLED), mark(RECOVERED)) == AvailabilityTable()
 
 
 def test_a_stall_lasts_until_its_provider_answers_a_probe() -> None:
-    assert after(mark(STALLED), probe()).cells == {}
-    assert after(mark(STALLED), probe(reachable=False)).cell("p", "m").stalled
-    assert after(mark(STALLED), probe(provider="q")).cell("p", "m").stalled
+    assert after(mark(STALLED), probe()).statuses == {}
+    assert after(mark(STALLED), probe(reachable=False)).status("p", "m").is_stalled
+    assert after(mark(STALLED), probe(provider="q")).status("p", "m").is_stalled
 
 
 def test_a_rate_limit_ends_by_itself_and_not_before() -> None:
@@ -98,13 +98,13 @@ def test_neither_a_probe_nor_a_success_ends_a_rate_limit() -> None:
 
 def test_a_probe_takes_the_stall_and_leaves_the_rate_limit() -> None:
     matrix = after(mark(STALLED), mark(RATE_LIMITED, until_ms=NOW + 10), probe())
-    assert matrix.cell("p", "m") == Cell(limited_until_ms=NOW + 10, reason="unavailable")
+    assert matrix.status("p", "m") == ModelStatus(limited_until_ms=NOW + 10, reason="unavailable")
 
 
 def test_of_two_ends_of_a_rate_limit_the_later_counts() -> None:
     for ends in ((10, 20), (20, 10)):
         matrix = after(*(mark(RATE_LIMITED, until_ms=NOW + end) for end in ends))
-        assert matrix.cell("p", "m").limited_until_ms == NOW + 20
+        assert matrix.status("p", "m").limited_until_ms == NOW + 20
 
 
 def test_the_next_change_without_a_record_is_the_first_end() -> None:
@@ -114,7 +114,7 @@ def test_the_next_change_without_a_record_is_the_first_end() -> None:
 
 def test_limits_that_are_over_are_left_out_of_the_matrix() -> None:
     matrix = after(mark(RATE_LIMITED, "old", until_ms=NOW), mark(STALLED, "new", at_ms=NOW + 1))
-    assert list(matrix.cells) == [("p", "new")]
+    assert list(matrix.statuses) == [("p", "new")]
 
 
 def test_a_record_that_is_read_twice_changes_nothing() -> None:
@@ -130,15 +130,15 @@ def test_a_record_that_is_read_twice_changes_nothing() -> None:
 
 
 def test_the_matrix_has_a_bound() -> None:
-    cells = {("p", str(number)): Cell(stalled_at_ms=NOW) for number in range(CELLS_MAX)}
-    full = Matrix(cells=cells)
-    with pytest.raises(WrongMark):
-        full.after(mark(STALLED))
-    assert len(full.after(mark(RECOVERED, "0")).cells) == CELLS_MAX - 1
+    cells = {("p", str(number)): ModelStatus(stalled_at_ms=NOW) for number in range(STATUSES_MAX)}
+    full = AvailabilityTable(statuses=cells)
+    with pytest.raises(InvalidMark):
+        full.apply(mark(STALLED))
+    assert len(full.apply(mark(RECOVERED, "0")).statuses) == STATUSES_MAX - 1
 
 
 def test_a_mark_nobody_knows_is_refused() -> None:
-    with pytest.raises(WrongMark, match="tired"):
+    with pytest.raises(InvalidMark, match="tired"):
         after(mark("tired"))
 
 
@@ -163,7 +163,7 @@ def test_a_list_means_a_model_by_the_names_vendors_give_it(model: str, listed: t
 
 def test_a_provider_that_lists_nothing_has_said_nothing_about_its_models() -> None:
     matrix = after(probe())
-    assert matrix.standing("p", "m", NOW).available
+    assert matrix.availability("p", "m", NOW).is_available
     assert matrix.listings() == {"p": ()}
 
 
@@ -181,16 +181,16 @@ def test_a_provider_that_answers_and_cannot_list_keeps_what_it_listed() -> None:
 
 def test_an_answer_shows_that_a_provider_is_there_again() -> None:
     away = after(probe("m"), probe(reachable=False))
-    found = mark_of_success(away, "p", "m", at_ms=NOW, by="me")
+    found = success_mark(away, "p", "m", at_ms=NOW, by="me")
     assert found is not None
-    assert away.after(found).standing("p", "m", NOW).available
-    assert (away.after(found).providers["p"].error, away.after(found).listings()) == ("", {"p": ("m",)})
-    assert mark_of_success(after(probe("m")), "p", "m", at_ms=NOW, by="me") is None
+    assert away.apply(found).availability("p", "m", NOW).is_available
+    assert (away.apply(found).providers["p"].error, away.apply(found).listings()) == ("", {"p": ("m",)})
+    assert success_mark(after(probe("m")), "p", "m", at_ms=NOW, by="me") is None
 
 
 def test_since_when_a_provider_has_a_stalled_model() -> None:
     matrix = after(mark(STALLED, "a", at_ms=5), mark(STALLED, "b", at_ms=3), mark(STALLED, "c", "q", at_ms=1))
-    assert (matrix.stalled_at("p"), matrix.stalled_at("other")) == (3, 0)
+    assert (matrix.stalled_since_ms("p"), matrix.stalled_since_ms("other")) == (3, 0)
 
 
 def test_a_probe_on_demand_is_answered_by_each_provider_for_itself() -> None:
@@ -203,26 +203,26 @@ def test_a_probe_on_demand_is_answered_by_each_provider_for_itself() -> None:
 def test_the_answer_to_a_later_request_is_one_to_the_earlier_too() -> None:
     matrix = after(ProbeRequested(request_id="a"), ProbeRequested(request_id="b"), probe(request_id="b"))
     assert (matrix.has_answered("a", "p"), matrix.has_answered("b", "p")) == (True, True)
-    late = matrix.after(probe(request_id="a"))
+    late = matrix.apply(probe(request_id="a"))
     assert late.has_answered("b", "p")
-    assert not matrix.after(ProbeRequested(request_id="c")).has_answered("c", "p")
+    assert not matrix.apply(ProbeRequested(request_id="c")).has_answered("c", "p")
 
 
 def test_only_the_latest_requests_are_remembered() -> None:
     matrix = after(*(ProbeRequested(request_id=str(number)) for number in range(REQUESTS_KEPT + 3)))
-    assert (len(matrix.requested), matrix.requested[-1]) == (REQUESTS_KEPT, str(REQUESTS_KEPT + 2))
+    assert (len(matrix.request_ids), matrix.request_ids[-1]) == (REQUESTS_KEPT, str(REQUESTS_KEPT + 2))
 
 
 # --- what calls say --------------------------------------------------------------------------------------------------
 
 
-def failed(matrix: Matrix, kind: str, cooldown_ms: int = 0) -> ModelMarked | None:
-    return mark_of_failure(matrix, "p", "m", kind, cooldown_ms=cooldown_ms, at_ms=NOW, by="me")
+def failed(matrix: AvailabilityTable, kind: str, cooldown_ms: int = 0) -> ModelMarked | None:
+    return failure_mark(matrix, "p", "m", kind, cooldown_ms=cooldown_ms, at_ms=NOW, by="me")
 
 
 @pytest.mark.parametrize("kind", ["overloaded", "unavailable", "timeout", "network", "broken_off", "deprecated"])
 def test_a_failure_of_the_provider_stalls_the_model_once(kind: str) -> None:
-    found = failed(Matrix(), kind)
+    found = failed(AvailabilityTable(), kind)
     assert found is not None
     assert (found.mark, found.reason, found.by) == (STALLED, kind, "me")
     assert failed(after(found), kind) is None
@@ -230,7 +230,7 @@ def test_a_failure_of_the_provider_stalls_the_model_once(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["invalid", "unauthorised", "forbidden", "not_found", "unsupported", "refused"])
 def test_a_request_that_is_wrong_in_itself_says_nothing_of_the_model(kind: str) -> None:
-    assert failed(Matrix(), kind) is None
+    assert failed(AvailabilityTable(), kind) is None
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_request_that_is_wrong_in_itself_says_nothing_of_the_model(kind: str) 
     [(0, COOLDOWN_DEFAULT_MS), (5_000, 5_000), (1, 1_000), (999, 1_000), (600_000, 600_000), (600_001, 600_000)],
 )
 def test_a_rate_limit_lasts_as_the_plan_says_within_bounds(wanted_ms: int, lasts_ms: int) -> None:
-    found = failed(Matrix(), "rate_limited", wanted_ms)
+    found = failed(AvailabilityTable(), "rate_limited", wanted_ms)
     assert found is not None
     assert (found.mark, found.until_ms) == (RATE_LIMITED, NOW + lasts_ms)
 
@@ -249,15 +249,15 @@ def test_a_model_that_is_limited_already_is_not_marked_again() -> None:
 
 
 def test_a_connection_that_was_closed_meanwhile_says_nothing_of_the_model() -> None:
-    assert failed(Matrix(), "stale") is None
-    assert failed(Matrix(), "network") is not None
+    assert failed(AvailabilityTable(), "stale") is None
+    assert failed(AvailabilityTable(), "network") is not None
 
 
 def test_an_answer_says_something_only_where_the_model_was_stalled() -> None:
     limited = after(mark(RATE_LIMITED, until_ms=NOW + 1))
-    assert mark_of_success(Matrix(), "p", "m", at_ms=NOW, by="me") is None
-    assert mark_of_success(limited, "p", "m", at_ms=NOW, by="me") is None
-    found = mark_of_success(after(mark(STALLED)), "p", "m", at_ms=NOW, by="me")
+    assert success_mark(AvailabilityTable(), "p", "m", at_ms=NOW, by="me") is None
+    assert success_mark(limited, "p", "m", at_ms=NOW, by="me") is None
+    found = success_mark(after(mark(STALLED)), "p", "m", at_ms=NOW, by="me")
     assert found is not None
     assert found.mark == RECOVERED
 
@@ -270,22 +270,22 @@ REFUSED = ProviderProbed(provider="p", reachable=False, error="p 401: no", key_r
 def test_limits_and_refusals_of_the_operators_key_are_no_matter_of_another() -> None:
     for record in (mark(RATE_LIMITED, until_ms=NOW + 1), REFUSED):
         matrix = after(record)
-        assert not matrix.standing("p", "m", NOW).available
-        assert matrix.standing("p", "m", NOW, own_key=True).available
+        assert not matrix.availability("p", "m", NOW).is_available
+        assert matrix.availability("p", "m", NOW, own_key=True).is_available
 
 
 def test_what_is_wrong_with_the_provider_or_the_model_is_wrong_with_every_key() -> None:
     for record in (mark(STALLED), probe(reachable=False), probe("other")):
-        assert not after(record).standing("p", "m", NOW, own_key=True).available
+        assert not after(record).availability("p", "m", NOW, own_key=True).is_available
 
 
 def test_a_provider_that_refuses_a_key_has_answered() -> None:
-    assert after(mark(STALLED), REFUSED).standing("p", "m", NOW, own_key=True).available
+    assert after(mark(STALLED), REFUSED).availability("p", "m", NOW, own_key=True).is_available
     assert not after(REFUSED, mark(RECOVERED)).providers["p"].key_refused
 
 
 def test_an_answer_to_another_key_does_not_open_what_refuses_the_operators() -> None:
     for matrix in (after(REFUSED), after(REFUSED, mark(STALLED))):
-        assert mark_of_success(matrix, "p", "m", at_ms=NOW, by="one", own_key=True) is None
-        assert mark_of_success(matrix, "p", "m", at_ms=NOW, by="one") is not None
-    assert mark_of_success(after(mark(STALLED)), "p", "m", at_ms=NOW, by="one", own_key=True) is not None
+        assert success_mark(matrix, "p", "m", at_ms=NOW, by="one", own_key=True) is None
+        assert success_mark(matrix, "p", "m", at_ms=NOW, by="one") is not None
+    assert success_mark(after(mark(STALLED)), "p", "m", at_ms=NOW, by="one", own_key=True) is not None

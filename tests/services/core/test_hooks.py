@@ -8,20 +8,20 @@ from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
 from loomlog.services.core.hooks import (
     DENIAL_CHARACTERS_MAX,
     HOSTS_ADDED_MAX,
-    PASS,
+    NO_CHANGE,
     Denial,
     HookedResult,
     HookTable,
+    InvalidHook,
+    InvalidHookAnswer,
     PreAnswer,
-    WrongAnswer,
-    WrongHook,
+    apply_post_answer,
+    escalation_text,
     is_stronger,
-    may_widen,
-    post_answer,
-    pre_answer,
-    stronger,
+    may_add_hosts,
+    parse_pre_answer,
     timeout_s,
-    unavailable,
+    unavailable_text,
 )
 
 
@@ -35,12 +35,12 @@ def hook(name: str = "guard", *, tenant: str = "acme", owner: str = "ops", phase
 def table(*changes: HookRegistered | HookRemoved) -> HookTable:
     found = HookTable()
     for change in changes:
-        found = found.after(change)
+        found = found.apply(change)
     return found
 
 
 def names(found: HookTable, phase: str = "pre", *, tenant: str = "acme", agent: str = "helper", tool: str = "HTTP"):
-    return [one.name for one in found.looking(tenant, agent, tool, phase)]
+    return [one.name for one in found.hooks_for_call(tenant, agent, tool, phase)]
 
 
 def test_nobody_looks_at_first() -> None:
@@ -56,7 +56,7 @@ def test_registering_a_name_again_replaces_it_and_keeps_its_place() -> None:
     found = table(hook("a", hook_id="h_1"), hook("b"), hook("a", hook_id="h_2", timeout_ms=7))
     assert names(found) == ["a", "b"]
     assert found.find("h_1") is None
-    assert found.looking("acme", "helper", "HTTP", "pre")[0].timeout_ms == 7
+    assert found.hooks_for_call("acme", "helper", "HTTP", "pre")[0].timeout_ms == 7
 
 
 def test_the_same_name_of_another_owner_or_tenant_is_another_hook() -> None:
@@ -99,8 +99,8 @@ def test_which_calls_a_hook_sees(registered: dict[str, Any], call: dict[str, Any
 
 @pytest.mark.parametrize("wrong", [{"phase": "during"}, {"fail_mode": "maybe"}])
 def test_a_registration_that_nobody_could_act_on_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(WrongHook):
-        HookTable().after(hook(**wrong))
+    with pytest.raises(InvalidHook):
+        HookTable().apply(hook(**wrong))
 
 
 def test_a_hook_has_five_seconds_unless_it_says_otherwise() -> None:
@@ -120,26 +120,26 @@ def test_a_hook_has_five_seconds_unless_it_says_otherwise() -> None:
     ],
 )
 def test_only_owners_the_operator_names_may_add_hosts(tenant: str, permitted: tuple[str, ...], may: bool) -> None:
-    assert may_widen(hook(tenant=tenant), permitted) is may
+    assert may_add_hosts(hook(tenant=tenant), permitted) is may
 
 
 @pytest.mark.parametrize(
     ("answer", "means"),
     [
-        (None, PASS),
-        ({}, PASS),
-        ({"later": 1}, PASS),
+        (None, NO_CHANGE),
+        ({}, NO_CHANGE),
+        ({"later": 1}, NO_CHANGE),
         ({"input": {"a": 1}}, PreAnswer(input={"a": 1})),
         ({"input": {}}, PreAnswer(input={})),
         ({"deny": {"text": "no", "is_error": False}}, PreAnswer(denial=Denial(text="no", is_error=False))),
         ({"deny": {"text": "no"}}, PreAnswer(denial=Denial(text="no", is_error=True))),
         ({"deny": {}}, PreAnswer(denial=Denial(text="denied by a hook", is_error=True))),
-        ({"deny": None, "input": None, "allow_hosts": None}, PASS),
+        ({"deny": None, "input": None, "allow_hosts": None}, NO_CHANGE),
         ({"allow_hosts": ["a.com", ".b.com", "a.com"]}, PreAnswer(allow_hosts=("a.com", ".b.com"))),
     ],
 )
 def test_what_a_pre_hook_says(answer: Any, means: PreAnswer) -> None:
-    assert pre_answer(answer) == means
+    assert parse_pre_answer(answer) == means
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ def test_what_a_pre_hook_says(answer: Any, means: PreAnswer) -> None:
     ],
 )
 def test_what_a_pre_hook_may_not_say(answer: Any) -> None:
-    with pytest.raises(WrongAnswer):
-        pre_answer(answer)
+    with pytest.raises(InvalidHookAnswer):
+        parse_pre_answer(answer)
 
 
 def test_the_words_of_a_denial_are_bounded() -> None:
-    denial = pre_answer({"deny": {"text": "x" * 100_000}}).denial
+    denial = parse_pre_answer({"deny": {"text": "x" * 100_000}}).denial
     assert denial is not None
     assert len(denial.text) == DENIAL_CHARACTERS_MAX
 
@@ -184,18 +184,18 @@ RESULT = HookedResult(text="found", is_error=False)
     ],
 )
 def test_what_a_post_hook_says(answer: Any, means: HookedResult) -> None:
-    assert post_answer(answer, RESULT) == means
+    assert apply_post_answer(answer, RESULT) == means
 
 
 @pytest.mark.parametrize("answer", [1, {"result": "x"}, {"result": {"text": 1}}, {"result": {"is_error": 0}}])
 def test_what_a_post_hook_may_not_say(answer: Any) -> None:
-    with pytest.raises(WrongAnswer):
-        post_answer(answer, RESULT)
+    with pytest.raises(InvalidHookAnswer):
+        apply_post_answer(answer, RESULT)
 
 
 def test_the_model_reads_which_hook_could_not_be_asked() -> None:
-    assert unavailable(hook()) == "tool_call denied: hook ops/guard unavailable"
-    assert unavailable(hook(phase="post")) == "tool_result withheld: hook ops/guard unavailable"
+    assert unavailable_text(hook()) == "tool_call denied: hook ops/guard unavailable"
+    assert unavailable_text(hook(phase="post")) == "tool_result withheld: hook ops/guard unavailable"
 
 
 @pytest.mark.parametrize(
@@ -207,4 +207,4 @@ def test_a_rewritten_call_may_not_be_stronger_than_its_intent(became: str, asked
 
 
 def test_a_call_that_became_stronger_is_denied_in_words() -> None:
-    assert "effect class unsafe out of one with read" in stronger(hook(), "read", "unsafe")
+    assert "effect class unsafe out of one with read" in escalation_text(hook(), "read", "unsafe")

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from loomlog.schemas.generated.stream_records import PauseSet
-from loomlog.services.core.pauses import PauseTable, WrongPause
+from loomlog.services.core.pauses import InvalidPause, PauseTable
 
 
 def said(scope: str, tenant: str = "", agent: str = "", *, paused: bool = True, reason: str = "r") -> PauseSet:
@@ -13,12 +13,12 @@ def said(scope: str, tenant: str = "", agent: str = "", *, paused: bool = True, 
 def after(*changes: PauseSet) -> PauseTable:
     table = PauseTable()
     for change in changes:
-        table = table.after(change)
+        table = table.apply(change)
     return table
 
 
 def held(table: PauseTable, tenant: str = "acme", agent: str = "helper") -> list[str]:
-    return [pause.scope for pause in table.holding(tenant, agent)]
+    return [pause.scope for pause in table.pauses_for(tenant, agent)]
 
 
 def test_nothing_is_paused_at_first() -> None:
@@ -42,10 +42,10 @@ def test_a_run_is_held_once_for_each_scope() -> None:
 def test_only_what_was_named_is_lifted_and_the_last_word_counts() -> None:
     table = after(said("all"), said("tenant", "acme"), said("all", paused=False))
     assert held(table) == ["tenant"]
-    assert table.has("tenant", "acme", "")
-    assert not table.has("all", "", "")
+    assert table.has_entry("tenant", "acme", "")
+    assert not table.has_entry("all", "", "")
     again = after(said("all", reason="one"), said("all", reason="two"))
-    assert [pause.reason for pause in again.holding("t", "a")] == ["two"]
+    assert [pause.reason for pause in again.pauses_for("t", "a")] == ["two"]
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def test_only_what_was_named_is_lifted_and_the_last_word_counts() -> None:
     [said("run"), said("all", "acme"), said("tenant"), said("tenant", "acme", "helper"), said("agent", "acme")],
 )
 def test_what_contradicts_itself_is_refused(change: PauseSet) -> None:
-    with pytest.raises(WrongPause):
-        PauseTable().after(change)
+    with pytest.raises(InvalidPause):
+        PauseTable().apply(change)
 
 
 def test_a_value_of_the_start_paused_switch_counts_once() -> None:
     first = replace(said("all"), switch="1")
     table = after(first, said("all", paused=False), first)
     assert held(table) == []
-    assert held(table.after(replace(first, switch="2"))) == ["all"]
+    assert held(table.apply(replace(first, switch="2"))) == ["all"]
 
 
 def test_what_holds_the_runs_of_a_tenant_is_the_same_as_pauses_of_that_tenant_alone() -> None:
@@ -72,10 +72,10 @@ def test_what_holds_the_runs_of_a_tenant_is_the_same_as_pauses_of_that_tenant_al
         said("agent", "acme", "other", reason="acme's other"),
         said("tenant", "other", reason="not acme's"),
     )
-    narrowed = after(*table.of_tenant("acme"))
+    narrowed = after(*table.entries_for_tenant("acme"))
     assert [(entry.scope, entry.tenant, entry.agent, entry.reason) for entry in narrowed.entries.values()] == [
         ("agent", "acme", "other", "acme's other"),
         ("tenant", "acme", "", "all"),
         ("agent", "acme", "helper", "helper"),
     ]
-    assert narrowed.holding("other", "helper") == ()
+    assert narrowed.pauses_for("other", "helper") == ()

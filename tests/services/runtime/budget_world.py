@@ -22,8 +22,8 @@ from loomlog.schemas.reader import TermReader
 from loomlog.services.families.budget.client import BudgetClerk
 from loomlog.services.families.budget.family import topics_of
 from loomlog.services.families.budget.state import Account, Books, account_key, evolve
-from loomlog.services.runtime.budget_hosting import budget_board, budget_host
-from loomlog.services.runtime.models.budget_reservation import Spending
+from loomlog.services.runtime.budget_hosting import build_budget_host, build_budget_replica
+from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.host import Host
@@ -42,7 +42,7 @@ class Clerkship:
     """The books as one process reads and asks them."""
 
     def __init__(self, world: "BudgetWorld", name: str) -> None:
-        self.board = budget_board(local_codec(), BUDGETS, appender=world.log, ranges=world.log)
+        self.board = build_budget_replica(local_codec(), BUDGETS, appender=world.log, ranges=world.log)
         self.clerk = BudgetClerk(
             self.board,
             world.log,
@@ -52,7 +52,7 @@ class Clerkship:
             fresh_token=lambda: f"{name}{next(world.tokens)}",
             name=name,
         )
-        self.spending = Spending(self.clerk, world.clock)
+        self.spending = BudgetReservations(self.clerk, world.clock)
 
 
 class Shaded(MemoryTail):
@@ -94,7 +94,7 @@ class BudgetWorld:
         """Somebody who claims the books, over whoever has them; leaving is a crash."""
         commands = self.log.tail(BUDGETS.commands, {0: 0})
         commands.pause([0])
-        host = budget_host(
+        host = build_budget_host(
             local_codec(),
             BUDGETS,
             appender=self.log,

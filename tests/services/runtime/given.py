@@ -21,8 +21,8 @@ from loomlog.schemas.generated.run_commands import CancelRun, Command, PauseRun,
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.services.core.run.state import Ended
-from loomlog.services.runtime.run.command_handler import RunDesk
-from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.runtime.run.command_handler import RunCommandHandler
+from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.stream.context import Prepared
 from loomlog.services.stream.partition.command_offsets import CommandProgress
 from loomlog.services.stream.partition.ended_aggregates import Past
@@ -35,15 +35,15 @@ PARTITIONS = 1
 TALLIES = "tallies"
 
 
-class ToldTallies(Tallies):
+class ToldTallies(RunSummaries):
     """Remembers who ended."""
 
     def __init__(self, log: MemoryLog) -> None:
         super().__init__(CODEC, log, topic=TALLIES, clock_ms=lambda: NOW)
         self.told: list[tuple[str, str]] = []
 
-    def ended(self, aggregate: Aggregate, state: Ended, partition: int) -> None:
-        super().ended(aggregate, state, partition)
+    def add_ended_run(self, aggregate: Aggregate, state: Ended, partition: int) -> None:
+        super().add_ended_run(aggregate, state, partition)
         self.told.append((aggregate.id, state.status))
 
 
@@ -60,7 +60,7 @@ class DeskAtWork:
     index: Index = field(init=False)
     past: Past = field(init=False)
     tallies: ToldTallies = field(init=False)
-    desk: RunDesk = field(init=False)
+    desk: RunCommandHandler = field(init=False)
     partition: Partition = field(init=False)
     offsets: int = 0
 
@@ -73,7 +73,7 @@ class DeskAtWork:
     def take_over(self) -> None:
         """A new desk and an empty partition, as after a claim that folded nothing."""
         term = self.log.put(EVENTS, 0, [claim_record()])
-        self.desk = RunDesk(
+        self.desk = RunCommandHandler(
             number=0,
             partitions=self.partitions,
             known_since_ms=self.known_since_ms,
@@ -81,9 +81,9 @@ class DeskAtWork:
             definitions=self.definitions,
             index=self.index,
             past=self.past,
-            tallies=self.tallies,
+            run_summaries=self.tallies,
             clock_ms=lambda: self.now,
-            absent=FAMILY.absent,
+            absent_state=FAMILY.absent,
         )
         self.partition = Partition(
             number=0,

@@ -32,25 +32,25 @@ from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.pauses import PauseTable
 from loomlog.services.core.run.commands import CommandRefusal
-from loomlog.services.runtime.admission.queue import Door
+from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.clock import clock_ms
-from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
+from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials
-from loomlog.services.runtime.effects import Work
-from loomlog.services.runtime.models.availability import Availability
-from loomlog.services.runtime.models.budget_reservation import Spending
-from loomlog.services.runtime.models.definition_resolver import Definitions
-from loomlog.services.runtime.models.model_calls import ModelCalls, Provider
+from loomlog.services.runtime.effects import EffectHandlers
+from loomlog.services.runtime.models.availability import AvailabilityTracker
+from loomlog.services.runtime.models.budget_reservation import BudgetReservations
+from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
+from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
-from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run.run_index import PastRun
-from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.runtime.run.run_index import EndedRun
+from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
-from loomlog.services.runtime.tools.hooks import Hooks
+from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.context import Workplace
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import Calls
@@ -142,13 +142,13 @@ class OneAgent:
 
 
 class EmptyIndex:
-    async def reached(self, partition: int) -> int:
+    async def next_offset(self, partition: int) -> int:
         return 1 << 40
 
-    async def find_run(self, run_id: str) -> PastRun | None:
+    async def find_run(self, run_id: str) -> EndedRun | None:
         return None
 
-    async def last_run_of_session(self, session_id: str) -> PastRun | None:
+    async def last_run_of_session(self, session_id: str) -> EndedRun | None:
         return None
 
 
@@ -167,27 +167,27 @@ class SmallRuntime:
         tracing: Tracing,
         name: str,
         pauses: Callable[[], PauseTable] | None = None,
-        secrecy: Secrecy = IN_CLEAR,
+        secrecy: ContentEncryption = PLAINTEXT,
         blobs: MemoryBlobs | None = None,
         previews_topic: str = "unused",
         tools: Mapping[str, Tool] | None = None,
         agent: AgentDefinition = AGENT,
-        budgets: Spending | None = None,
+        budgets: BudgetReservations | None = None,
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
-        door: Door | None = None,
-        hooks: Hooks | None = None,
+        door: AdmissionQueue | None = None,
+        hooks: HookRunner | None = None,
         credentials: Credentials = NO_CREDENTIALS,
-        definitions: Definitions | None = None,
-        providers: Mapping[str, Provider] | None = None,
-        availability: Availability | None = None,
+        definitions: DefinitionResolver | None = None,
+        providers: Mapping[str, RuntimeProvider] | None = None,
+        availability: AvailabilityTracker | None = None,
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
-        tallies = Tallies(codec, appender, topic="unused", clock_ms=clock_ms)
+        tallies = RunSummaries(codec, appender, topic="unused", clock_ms=clock_ms)
         blobs = MemoryBlobs() if blobs is None else blobs
-        shelf = Shelf({"Echo": Echo()} if tools is None else tools)
+        shelf = ProcessToolset({"Echo": Echo()} if tools is None else tools)
 
         def term_of(partition: int) -> int:
             owner = self.host.owners.get(partition)
@@ -197,7 +197,7 @@ class SmallRuntime:
             codec, appender, topic=previews_topic, partitions=partitions, term_of=term_of
         )
         models = ModelCalls(
-            {"mock": Provider(model=model)} if providers is None else providers,
+            {"mock": RuntimeProvider(model=model)} if providers is None else providers,
             prices=prices or {},
             currency="USD" if prices else "",
             tools=shelf,
@@ -205,11 +205,11 @@ class SmallRuntime:
             previews=previews,
             tracing=tracing,
             clock_ms=clock_ms,
-            secrecy=secrecy,
+            encryption=secrecy,
             budgets=budgets,
             availability=availability,
         )
-        work = Work(
+        work = EffectHandlers(
             models,
             ToolCalls(
                 shelf,
@@ -219,11 +219,11 @@ class SmallRuntime:
                 blobs=blobs,
                 tracing=tracing,
                 clock_ms=clock_ms,
-                secrecy=secrecy,
+                encryption=secrecy,
                 hooks=hooks,
                 credentials=credentials,
             ),
-            SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, secrecy=secrecy),
+            SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, encryption=secrecy),
         )
         self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
         self.calls = Calls(
@@ -231,11 +231,11 @@ class SmallRuntime:
             run=work.run,
             done=lambda *result: self.host.result(*result),
             clock_ms=clock_ms,
-            told=secrecy.crash,
+            told=secrecy.describe_error,
         )
 
-        def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
-            return RunDesk(
+        def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
+            return RunCommandHandler(
                 number=number,
                 partitions=partitions,
                 known_since_ms=known_since_ms,
@@ -243,15 +243,15 @@ class SmallRuntime:
                 definitions=OneAgent(agent) if definitions is None else definitions,
                 index=EmptyIndex(),
                 past=past,
-                tallies=tallies,
+                run_summaries=tallies,
                 clock_ms=clock_ms,
-                absent=family.absent,
+                absent_state=family.absent,
                 tracing=tracing,
                 pauses=pauses,
-                secrecy=secrecy,
-                so_far=work.so_far.said,
+                encryption=secrecy,
+                read_partial_output=work.partial_outputs.read,
                 budgets=budgets,
-                door=door,
+                admission_queue=door,
                 credentials=credentials,
             )
 
@@ -296,7 +296,7 @@ class Stage:
         self.model = Scripted()
         self.instead: Model | None = None
         """A model of another kind, which owners then ask."""
-        self.definitions: Definitions | None = None
+        self.definitions: DefinitionResolver | None = None
         self.pauses = PauseTable()
 
     def send(self, command: Any, *headers: tuple[str, bytes]) -> None:

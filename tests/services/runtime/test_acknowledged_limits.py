@@ -10,7 +10,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.schemas.generated.run_events import RunFailed, RunRefused
 from loomlog.services.families.budget.client import BudgetClerk
 from loomlog.services.runtime.models import budget_reservation as spending_module
-from loomlog.services.runtime.models.budget_reservation import BooksAway, Spending
+from loomlog.services.runtime.models.budget_reservation import BudgetReservations, BudgetUnavailable
 from tests.services.runtime.budget_world import BudgetWorld, Clerkship, until
 
 NOTHING_LEFT = {"hard_tokens": 10, "used_tokens": 10}
@@ -143,15 +143,15 @@ class Away:
             raise Transient("no leader", kind="unavailable")
 
 
-def after_a_take_over(times: int) -> Spending:
-    spending = Spending(cast(BudgetClerk, SimpleNamespace(board=Away(times))), lambda: 0)
-    spending.taken_over()
+def after_a_take_over(times: int) -> BudgetReservations:
+    spending = BudgetReservations(cast(BudgetClerk, SimpleNamespace(board=Away(times))), lambda: 0)
+    spending.on_takeover()
     return spending
 
 
 async def test_a_log_that_is_away_for_a_moment_costs_no_attempt_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spending_module, "ASK_AGAIN_S", 0.0)
-    await after_a_take_over(3).caught_up()
-    monkeypatch.setattr(spending_module, "BOOKS_WAIT_S", 0.0)
-    with pytest.raises(BooksAway, match="no leader"):
-        await after_a_take_over(3).caught_up()
+    monkeypatch.setattr(spending_module, "RETRY_S", 0.0)
+    await after_a_take_over(3).wait_for_limits()
+    monkeypatch.setattr(spending_module, "BUDGET_WAIT_S", 0.0)
+    with pytest.raises(BudgetUnavailable, match="no leader"):
+        await after_a_take_over(3).wait_for_limits()

@@ -12,11 +12,11 @@ from loomlog.schemas.generated.values import BlobRef, Spawn
 from loomlog.services.core.run.commands import ChildrenRequested, ChildReported, ToolCompleted
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.core.run.state import AwaitingTools
-from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
+from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, at_tools
 from tests.services.core.run.subagents.test_children import asked, child
 from tests.services.stream.encryption.test_subject_keys import TOPIC, keys_over
@@ -25,10 +25,10 @@ CALL = CallTool(run_id=RUN, turn=1, index=0, attempt=1, call_id="c0", name="Agen
 
 
 class Work:
-    def __init__(self, secrecy: Secrecy = IN_CLEAR) -> None:
+    def __init__(self, secrecy: ContentEncryption = PLAINTEXT) -> None:
         self.blobs = MemoryBlobs()
         self.calls = ToolCalls(
-            Shelf({"Agent": Agent()}),
+            ProcessToolset({"Agent": Agent()}),
             volumes={},
             operator_hosts=(),
             parallelism=8,
@@ -36,7 +36,7 @@ class Work:
             tracing=NoTracing(),
             clock_ms=lambda: NOW,
             mask=lambda text: text.replace("hunter2", "[secret]"),
-            secrecy=secrecy,
+            encryption=secrecy,
         )
 
     async def run(self, run: Run, **effect: Any) -> ToolCompleted | ChildrenRequested:
@@ -96,7 +96,7 @@ async def test_with_encryption_prompts_and_results_are_sealed_and_still_make_one
     log = MemoryLog({TOPIC: 1})
     keys = keys_over(log)
     sealer = await keys.sealer("t", "")
-    work, run = Work(Secrecy(keys)), granted("Agent")
+    work, run = Work(ContentEncryption(keys)), granted("Agent")
     given = sealer.text('{"op":"parallel_spawn","spawns":[{"name":"a","prompt":"the secret"}]}')
     order = await work.run(run, input=given)
     assert isinstance(order, ChildrenRequested)
@@ -107,5 +107,5 @@ async def test_with_encryption_prompts_and_results_are_sealed_and_still_make_one
     result = await work.run(run, input=given)
     assert isinstance(result, ToolCompleted)
     assert is_token(result.text, untrusted=False)
-    found = json.loads(await Secrecy(keys).text(result.text, "t"))
+    found = json.loads(await ContentEncryption(keys).decrypt_text(result.text, "t"))
     assert found["results"][0]["output"] == 'it "said" so'

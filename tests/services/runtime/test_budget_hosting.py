@@ -14,7 +14,7 @@ from loomlog.schemas.generated.budget_events import BudgetMonthBegan, BudgetRese
 from loomlog.schemas.generated.run_events import LimitReached, ModelReplied, RunFailed, RunRefused
 from loomlog.schemas.generated.values import Usage
 from loomlog.services.runtime.models import budget_reservation
-from loomlog.services.runtime.models.model_calls import Provider
+from loomlog.services.runtime.models.model_calls import RuntimeProvider
 from tests.services.runtime.budget_world import ACME, BUDGETS, WAIT_S, BudgetWorld, until
 
 SPENDERS = 100
@@ -155,7 +155,7 @@ async def test_without_any_limit_nobody_asks_the_books() -> None:
 async def test_a_script_spends_nothing_so_no_limit_holds_it_up_and_it_keeps_nothing_from_others() -> None:
     world = BudgetWorld()
     world.model.turns = (Reply(text="done", stop_reason="end_turn", usage=Usage(), model="m-1"),)
-    world.parts = {"providers": {"mock": Provider(model=world.model, is_outside=False)}}
+    world.parts = {"providers": {"mock": RuntimeProvider(model=world.model, is_external=False)}}
     async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
         await world.limit(books, hard_tokens=1, strict=True)
         world.start("r_one")
@@ -305,7 +305,7 @@ async def test_a_call_waits_for_books_whose_owner_has_died(monkeypatch: pytest.M
 
 async def test_a_call_has_failed_when_nobody_ever_answers_for_the_books(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_reservation, "RESERVE_WAIT_S", 0.02)
-    monkeypatch.setattr(budget_reservation, "BOOKS_WAIT_S", 0.1)
+    monkeypatch.setattr(budget_reservation, "BUDGET_WAIT_S", 0.1)
     world = BudgetWorld()
     async with world.runtime("a") as (_, books):
         async with world.owner_of_the_books("first"):

@@ -18,7 +18,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import CommandEnvelope, ToolCall, Usage
-from loomlog.services.runtime.content.encryption import Secrecy
+from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.services.runtime.small_runtime import AGENT, TURNS, Scripted, Stage
 from tests.services.stream.encryption.test_subject_keys import TOPIC, keys_over
@@ -57,11 +57,11 @@ async def test_that_the_outcome_of_a_call_is_unknown_is_encrypted() -> None:
     keys, tool = keys_over(MemoryLog({TOPIC: 1})), Held()
     on = Stage(tools={"Echo": tool})
     on.model = Scripted(TURNS)
-    async with on.owner("one", secrecy=Secrecy(keys)):
+    async with on.owner("one", secrecy=ContentEncryption(keys)):
         on.start()
         await tool.began.wait()
         assert on.has(ToolCallRequested)
-    async with on.owner("two", secrecy=Secrecy(keys)):
+    async with on.owner("two", secrecy=ContentEncryption(keys)):
         await on.until(lambda: on.has(RunCompleted))
     (text,) = results(on, keys)
     assert text.startswith("outcome unknown: ")
@@ -71,7 +71,7 @@ async def test_that_a_sub_agent_was_cancelled_is_encrypted() -> None:
     keys = keys_over(MemoryLog({TOPIC: 1}))
     on = Stage(TREE, tools=TOOLS)
     on.instead = Delegating()
-    async with on.owner("one", secrecy=Secrecy(keys)):
+    async with on.owner("one", secrecy=ContentEncryption(keys)):
         on.start()
         await on.until(lambda: on.has(InterruptionOpened))
         child = next(event for event in on.events() if isinstance(event, ChildRequested)).child_run_id
@@ -87,7 +87,7 @@ async def test_that_a_question_is_not_allowed_is_encrypted() -> None:
     on = Stage(replace(AGENT, tools=("Interruption",)), tools={"Interruption": Interruption()})
     usage = Usage(input_tokens=1, output_tokens=1)
     on.model = Scripted((Reply(text="", tool_calls=(ask,), stop_reason="tool_use", usage=usage), TURNS[1]))
-    async with on.owner("one", secrecy=Secrecy(keys)):
+    async with on.owner("one", secrecy=ContentEncryption(keys)):
         on.start()
         await on.until(lambda: on.has(RunCompleted))
     assert results(on, keys) == ["Interruption was not carried out: this agent may not interrupt people"]

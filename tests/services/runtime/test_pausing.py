@@ -14,7 +14,7 @@ NOTHING = PauseTable()
 
 
 def only(scope: str, tenant: str = "", agent: str = "") -> PauseTable:
-    return NOTHING.after(PauseSet(scope=scope, tenant=tenant, agent=agent, paused=True, reason="deploy", by="op"))
+    return NOTHING.apply(PauseSet(scope=scope, tenant=tenant, agent=agent, paused=True, reason="deploy", by="op"))
 
 
 def kinds(stage: Stage) -> list[str]:
@@ -36,7 +36,7 @@ async def test_a_run_accepted_while_paused_waits_without_a_call_and_completes_wh
 
 async def test_runs_of_others_go_on() -> None:
     stage = Stage()
-    stage.pauses = only("tenant", "globex").after(
+    stage.pauses = only("tenant", "globex").apply(
         PauseSet(scope="agent", tenant="acme", agent="other", paused=True, reason="", by="")
     )
     async with stage.owner("one") as runtime:

@@ -11,8 +11,8 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.services.core.run.commands import CommandRefusal
-from loomlog.services.runtime.models.availability import Traits
-from loomlog.services.runtime.models.routing import Routing, checked_tiers, traits_of
+from loomlog.services.runtime.models.availability import ModelTraits
+from loomlog.services.runtime.models.routing import Routing, check_configured_tiers, model_traits
 from tests.services.core.run.given import NOW, erred
 from tests.services.runtime.content.test_run_credentials import Store
 from tests.services.runtime.models.test_availability import Replica, state
@@ -108,7 +108,7 @@ def test_who_may_not_use_the_operators_keys_hears_of_every_key_that_would_do(mad
 def test_a_key_that_came_is_not_asked_for_again(tmp_path: Path) -> None:
     text = TEXT.replace("mock, model: m-1", "gateway, model: g-1").replace("openai, mock]", "openai, gateway]")
     made = routing(tmp_path, text, GATEWAY_KEY="sk-of-the-operator")
-    made.board.note(ModelMarked(provider="openai", model="o-1", mark="stalled", at_ms=NOW))
+    made.global_table.note(ModelMarked(provider="openai", model="o-1", mark="stalled", at_ms=NOW))
     assert places(resolved(made, "tiered", "OPENAI_API_KEY"))[0] == "gateway"
     found = refused(resolved(made, "tiered", "OPENAI_API_KEY", restricted=True))
     assert found.code == "operator_key_restricted"
@@ -119,7 +119,9 @@ def test_a_run_that_may_use_the_operators_key_is_not_asked_for_one_of_its_own(tm
     made = routing(
         tmp_path, TEXT.replace("[{provider: anthropic, model: a-1}, ", "[").replace("openai, mock]", "openai]")
     )
-    made.board.note(ModelMarked(provider="openai", model="o-1", mark="rate_limited", until_ms=NOW + 1_000, at_ms=NOW))
+    made.global_table.note(
+        ModelMarked(provider="openai", model="o-1", mark="rate_limited", until_ms=NOW + 1_000, at_ms=NOW)
+    )
     found = refused(resolved(made, "tiered"))
     assert (found.code, "credential" in found.message) == ("tier_unavailable", False)
 
@@ -155,40 +157,42 @@ def test_a_summary_by_an_alias_goes_there_only_with_the_key(tmp_path: Path) -> N
 
 def test_they_are_never_probed_or_asked_for_a_list(made: Routing) -> None:
     assert "anthropic" in made.models
-    assert sorted(made.prober.due(NOW)[1]) == ["mock", "ollama-local", "openai"]
-    made.board.note(ProbeRequested(request_id="p1", at_ms=NOW))
-    request, asked = made.prober.due(NOW)
+    assert sorted(made.prober.due_probes(NOW)[1]) == ["mock", "ollama-local", "openai"]
+    made.global_table.note(ProbeRequested(request_id="p1", at_ms=NOW))
+    request, asked = made.prober.due_probes(NOW)
     assert (request, sorted(asked)) == ("p1", ["mock", "ollama-local", "openai"])
-    assert made.unlisted() == ()
+    assert made.unlisted_providers() == ()
 
 
 def test_a_pattern_means_nothing_there_even_if_they_were_listed_once(made: Routing) -> None:
-    made.board.note(ProviderProbed(provider="anthropic", reachable=True, models=("a-2",), at_ms=NOW))
+    made.global_table.note(ProviderProbed(provider="anthropic", reachable=True, models=("a-2",), at_ms=NOW))
     assert refused(resolved(made, "pattern", "ANTHROPIC_API_KEY")).code == "pin_unavailable"
 
 
 def test_what_was_known_of_them_before_shuts_them_for_nobody(made: Routing) -> None:
-    made.board.note(ProviderProbed(provider="anthropic", reachable=False, models=("other",), at_ms=NOW))
-    made.board.note(ModelMarked(provider="anthropic", model="a-1", mark="stalled", at_ms=NOW))
+    made.global_table.note(ProviderProbed(provider="anthropic", reachable=False, models=("other",), at_ms=NOW))
+    made.global_table.note(ModelMarked(provider="anthropic", model="a-1", mark="stalled", at_ms=NOW))
     assert places(resolved(made, "tiered", "ANTHROPIC_API_KEY"))[0] == "anthropic"
 
 
 async def test_a_failure_there_is_told_to_nobody_and_neither_is_an_answer() -> None:
     log = MemoryLog({"providers": 1})
-    one = Replica(log, "one", {"acme": Traits(sees=lambda model: True, api_key_env=NAME, has_key=False)})
-    one.availability.erred(state(), erred(state(), "unavailable", transient=True))
+    one = Replica(
+        log, "one", {"acme": ModelTraits(supports_vision=lambda model: True, api_key_env=NAME, has_key=False)}
+    )
+    one.availability.on_failure(state(), erred(state(), "unavailable", transient=True))
     assert not one.why_not()
     one.board.note(ModelMarked(provider="acme", model="large", mark="stalled", at_ms=1))
-    one.availability.answered("acme", "large")
+    one.availability.on_success("acme", "large")
     assert one.why_not() == "it is stalled"
 
 
 # --- falling back ----------------------------------------------------------------------------------------------------
 
 KEYED = {
-    "acme": Traits(sees=lambda model: True, api_key_env="ACME_KEY"),
-    "blind": Traits(sees=lambda model: True, api_key_env="BLIND_KEY", has_key=False),
-    "deep": Traits(sees=lambda model: True, api_key_env="DEEP_KEY"),
+    "acme": ModelTraits(supports_vision=lambda model: True, api_key_env="ACME_KEY"),
+    "blind": ModelTraits(supports_vision=lambda model: True, api_key_env="BLIND_KEY", has_key=False),
+    "deep": ModelTraits(supports_vision=lambda model: True, api_key_env="DEEP_KEY"),
 }
 
 
@@ -196,7 +200,7 @@ def left(one: Replica, *credentials: str, restricted: bool = False) -> list[str]
     failing = state()
     facts = replace(failing.facts, credentials=credentials, operator_key_restricted=restricted)
     here = replace(failing, facts=facts)
-    found = one.availability.erred(here, erred(here, "unavailable", transient=True))
+    found = one.availability.on_failure(here, erred(here, "unavailable", transient=True))
     return [alternative.choice.provider for alternative in found.alternatives]
 
 
@@ -222,7 +226,7 @@ def test_a_run_falls_back_there_with_its_key_only() -> None:
 def test_what_the_operators_key_has_met_shuts_no_model_for_a_run_with_its_own(
     made: Routing, met: ModelMarked | ProviderProbed
 ) -> None:
-    made.board.note(met)
+    made.global_table.note(met)
     assert places(resolved(made, "tiered"))[0] == "mock"
     assert places(resolved(made, "tiered", "OPENAI_API_KEY"))[0] == "openai"
 
@@ -254,11 +258,11 @@ ONLY_KEYED = "tiers: {low: [{provider: openai, model: m}]}\nagents: {a: {tier: l
 
 
 def test_a_tier_that_only_runs_have_keys_for_is_warned_of_where_they_can_bring_one(tmp_path: Path) -> None:
-    (warning,) = checked_tiers(loaded(tmp_path, ONLY_KEYED), {})
+    (warning,) = check_configured_tiers(loaded(tmp_path, ONLY_KEYED), {})
     assert warning.startswith("agents.a.tier: tier low resolves to nothing: openai/m is not usable")
     assert warning.endswith("only runs that bring a key of their own can use it, as the credential OPENAI_API_KEY")
     with pytest.raises(ConfigurationProblem, match="OPENAI_API_KEY"):
-        checked_tiers(loaded(tmp_path, ONLY_KEYED, {}), {})
+        check_configured_tiers(loaded(tmp_path, ONLY_KEYED, {}), {})
 
 
 @pytest.mark.parametrize(
@@ -271,11 +275,11 @@ def test_a_tier_that_only_runs_have_keys_for_is_warned_of_where_they_can_bring_o
 )
 def test_what_no_key_helps_still_ends_the_start(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigurationProblem, match="tier low resolves to nothing"):
-        checked_tiers(loaded(tmp_path, text), {})
+        check_configured_tiers(loaded(tmp_path, text), {})
 
 
 def test_a_fallback_knows_whether_the_operator_has_a_key(made: Routing) -> None:
-    found = {name: traits_of(provider).is_of_runs for name, provider in made.providers.items()}
+    found = {name: model_traits(provider).requires_run_key for name, provider in made.providers.items()}
     names: Collection[str] = [name for name, is_of_runs in found.items() if is_of_runs]
     assert sorted(names) == ["anthropic", "deepseek", "gateway", "gemini", "ollama"]
     assert not found["ollama-local"]

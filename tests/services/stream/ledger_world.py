@@ -22,7 +22,7 @@ from loomlog.services.core.run.react import CallModel, CallTool, ReconcileTool
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.stream.script import answer
 from tests.services.stream.world import Hosted, World
 
@@ -49,7 +49,7 @@ class LedgerWorld(World):
         self.model_gate: asyncio.Event | None = None
         self.at_the_gate = 0
         tool = (ReconcilingLedger if reconciles else Ledger)(Threads(), path=str(self.path), effect=effect)
-        self.shelf = Shelf({"Ledger": Gated(tool, self) if not reconciles else GatedAskable(tool, self)})
+        self.shelf = ProcessToolset({"Ledger": Gated(tool, self) if not reconciles else GatedAskable(tool, self)})
         self.tools = ToolCalls(
             self.shelf,
             volumes={},

@@ -12,7 +12,7 @@ from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run.run_index import PastRun
+from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.stream.family import Topics
 
 TOPICS = Topics.of("run")
@@ -63,20 +63,20 @@ class Index:
         self._log = log
         self._partitions = partitions
 
-    async def reached(self, partition: int) -> int:
+    async def next_offset(self, partition: int) -> int:
         self.asked += 1
         return self.limits.get(partition, len(self._log.records[TOPICS.events, partition]))
 
-    async def find_run(self, run_id: str) -> PastRun | None:
+    async def find_run(self, run_id: str) -> EndedRun | None:
         return next((run for run in self._ended() if run.run_id == run_id), None)
 
-    async def last_run_of_session(self, session_id: str) -> PastRun | None:
+    async def last_run_of_session(self, session_id: str) -> EndedRun | None:
         # A run of one event was refused: it was asked for in the session and is no part of it.
         found = [run for run in self._ended() if run.session_id == session_id and run.last_offset > run.first_offset]
         return found[-1] if found else None
 
-    def _ended(self) -> list[PastRun]:
-        found: list[PastRun] = []
+    def _ended(self) -> list[EndedRun]:
+        found: list[EndedRun] = []
         for partition in range(self._partitions):
             records = self._log.records[TOPICS.events, partition]
             seen: dict[str, tuple[int, str, str]] = {}
@@ -96,7 +96,7 @@ class Index:
                 )
                 if decoded.record.SCHEMA in RunFamily.endings:
                     found.append(
-                        PastRun(
+                        EndedRun(
                             run_id=raw.aggregate,
                             tenant=tenant,
                             session_id=session,

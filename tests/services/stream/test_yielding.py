@@ -12,7 +12,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import CallNotBegun, ModelCallFailed, ModelCallRequested, RunCompleted
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.services.core.run.react import CallModel
-from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.stream.context import Prepared
 from loomlog.services.stream.ownership import assignment
 from loomlog.services.stream.ownership.drain import DRAIN_S
@@ -77,9 +77,11 @@ async def test_what_a_look_up_leads_to_while_a_partition_is_given_up_is_written_
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """A start that waits for a look-up when the last call has ended: its first model call is due and begins nowhere."""
-    random, prepare = Random(seed), RunDesk.prepare
+    random, prepare = Random(seed), RunCommandHandler.prepare
 
-    def later(self: RunDesk, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
+    def later(
+        self: RunCommandHandler, record: LogRecord, command: Any, partition: Partition
+    ) -> Prepared | Awaitable[Prepared]:
         async def looked_up() -> Prepared:
             for _ in range(random.randint(1, 40)):
                 await asyncio.sleep(0)
@@ -88,7 +90,7 @@ async def test_what_a_look_up_leads_to_while_a_partition_is_given_up_is_written_
 
         return looked_up()
 
-    monkeypatch.setattr(RunDesk, "prepare", later)
+    monkeypatch.setattr(RunCommandHandler, "prepare", later)
     world = world_of(turns=4, seed=seed, effect_delay=6)
     both = [world.host(name, owns=[], stands_by=True) for name in "ab"]
     for hosted in both:

@@ -30,10 +30,10 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
-from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run.late_results import HandOver
-from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.runtime.run.late_results import ResultForwarder
+from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.stream.context import Workplace
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import Calls
@@ -226,12 +226,14 @@ class World:
         family = family or RunFamily()
         wire = Wire(self.log, Random(self.random.random()))
         past = Past(family, CODEC, self.log, TOPICS.events)
-        tallies = Tallies(CODEC, wire, topic=TALLIES, clock_ms=self.clock)
+        tallies = RunSummaries(CODEC, wire, topic=TALLIES, clock_ms=self.clock)
 
-        late = HandOver(CODEC, wire, topic=TOPICS.commands, partitions=self.partitions, clock_ms=self.clock, name=name)
+        late = ResultForwarder(
+            CODEC, wire, topic=TOPICS.commands, partitions=self.partitions, clock_ms=self.clock, name=name
+        )
 
-        def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
-            return RunDesk(
+        def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
+            return RunCommandHandler(
                 number=number,
                 partitions=self.partitions,
                 known_since_ms=known_since_ms,
@@ -239,9 +241,9 @@ class World:
                 definitions=self.definitions,
                 index=self.index,
                 past=past,
-                tallies=tallies,
+                run_summaries=tallies,
                 clock_ms=self.clock,
-                absent=family.absent,
+                absent_state=family.absent,
             )
 
         work = Workplace(
@@ -257,7 +259,7 @@ class World:
                 family,
                 run=self.effect,
                 done=lambda *result: host.result(*result),
-                hand_over=late.give,
+                hand_over=late.forward,
                 clock_ms=self.clock,
             ),
             desk=desk,

@@ -293,7 +293,7 @@ async def test_a_process_has_so_many_connections_and_no_more(monkeypatch: pytest
 
 
 async def test_a_slow_client_is_dropped_and_its_call_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SEND_S", 0.02)
+    monkeypatch.setattr(limits, "SEND_TIMEOUT_S", 0.02)
     async with scene() as here:
         pipe = await here.greeted()
         pipe.stuck = True
@@ -309,7 +309,7 @@ async def test_garbage_is_answered_and_too_much_of_it_is_the_end() -> None:
             pipe.say(garbage)
         await until(lambda: len(pipe.frames) == 4)
         assert {frame["code"] for frame in pipe.frames[1:]} == {"bad_frame"}
-        for _ in range(limits.MISTAKES_MAX):
+        for _ in range(limits.PROTOCOL_ERRORS_MAX):
             pipe.say("{")
         await here.ended()
         assert pipe.closed is not None
@@ -339,7 +339,7 @@ async def test_a_process_says_that_it_is_alive_while_it_holds_a_connection() -> 
 
 
 async def test_a_registration_is_said_again_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RENEW_S", 0.02)
+    monkeypatch.setattr(limits, "RENEWAL_INTERVAL_S", 0.02)
     async with scene() as here:
         await here.greeted()
         here.now += 1

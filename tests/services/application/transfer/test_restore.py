@@ -479,8 +479,8 @@ async def test_a_tenants_runs_stay_held_by_what_held_everybody(tmp_path: Path) -
     async with installation(tmp_path / "b", partitions=2) as here:
         assert (await restored(here, data)).pauses == 2
         table = here.layer.pauses.table
-        assert [hold.reason for hold in table.holding("mine", "helper")] == ["the move", "odd"]
-        assert table.holding("theirs", "helper") == ()
+        assert [hold.reason for hold in table.pauses_for("mine", "helper")] == ["the move", "odd"]
+        assert table.pauses_for("theirs", "helper") == ()
 
 
 async def test_without_history_only_what_is_under_way_and_what_that_goes_on_with(tmp_path: Path) -> None:

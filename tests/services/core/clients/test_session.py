@@ -10,24 +10,24 @@ from loomlog.schemas.generated.stream_records import RemoteToolRequest
 from loomlog.services.core.clients import limits
 from loomlog.services.core.clients.session import (
     NOT_BEGUN,
-    POLICY,
+    POLICY_VIOLATION,
     UNKNOWN,
-    Act,
-    Answer,
-    Close,
-    Offer,
-    Send,
-    Session,
-    asked,
-    due_ms,
-    heard,
-    heard_bytes,
-    left,
-    waited,
+    ClientSession,
+    CloseConnection,
+    CompleteCall,
+    RegisterTools,
+    SendFrame,
+    SessionAction,
+    disconnect,
+    next_timeout_ms,
+    on_timeout,
+    receive,
+    receive_bytes,
+    send_request,
 )
 
 NOW = 1_700_000_000_000
-FRESH = Session(connection_id="h.1", frame_bytes_max=4_000, hello_by_ms=NOW + 10_000)
+FRESH = ClientSession(connection_id="h.1", frame_bytes_max=4_000, hello_by_ms=NOW + 10_000)
 READ = {"name": "read_page", "description": "Reads it.", "input_schema": {"properties": {"url": {"type": "string"}}}}
 
 
@@ -35,7 +35,7 @@ def hello(*tools: Any, **more: Any) -> str:
     return json.dumps({"type": "hello", "tools": list(tools), **more})
 
 
-GREETED, _ = heard(FRESH, hello(READ), NOW)
+GREETED, _ = receive(FRESH, hello(READ), NOW)
 
 
 def request(number: int = 1, **changes: Any) -> RemoteToolRequest:
@@ -56,35 +56,37 @@ def request(number: int = 1, **changes: Any) -> RemoteToolRequest:
     return replace(found, **changes)
 
 
-def with_call(number: int = 1) -> Session:
-    after, _ = asked(GREETED, request(number), NOW)
+def with_call(number: int = 1) -> ClientSession:
+    after, _ = send_request(GREETED, request(number), NOW)
     return after
 
 
-def frames(acts: tuple[Act, ...]) -> list[Any]:
-    return [act.frame for act in acts if isinstance(act, Send)]
+def frames(acts: tuple[SessionAction, ...]) -> list[Any]:
+    return [act.frame for act in acts if isinstance(act, SendFrame)]
 
 
-def answers(acts: tuple[Act, ...]) -> list[tuple[str, str]]:
-    return [(act.request.request_id, act.outcome) for act in acts if isinstance(act, Answer)]
+def answers(acts: tuple[SessionAction, ...]) -> list[tuple[str, str]]:
+    return [(act.request.request_id, act.outcome) for act in acts if isinstance(act, CompleteCall)]
 
 
 # --- hello -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_hello_offers_tools_before_it_is_answered() -> None:
-    after, (offer, told) = heard(FRESH, hello(READ, client="browser"), NOW)
-    assert isinstance(offer, Offer)
+    after, (offer, told) = receive(FRESH, hello(READ, client="browser"), NOW)
+    assert isinstance(offer, RegisterTools)
     assert (offer.client, [tool.name for tool in offer.tools]) == ("browser", ["read_page"])
     assert json.loads(offer.tools[0].input_schema) == {"type": "object", **READ["input_schema"]}  # type: ignore[dict-item]
-    assert told == Send(frame={"type": "hello_ok", "connection_id": "h.1", "accepted": ["read_page"], "refused": []})
-    assert after.names == {"read_page"}
+    assert told == SendFrame(
+        frame={"type": "hello_ok", "connection_id": "h.1", "accepted": ["read_page"], "refused": []}
+    )
+    assert after.tool_names == {"read_page"}
 
 
 def test_a_second_hello_replaces_the_tools() -> None:
-    after, acts = heard(GREETED, hello({"name": "click"}), NOW)
-    assert after.names == {"click"}
-    assert [tool.name for act in acts if isinstance(act, Offer) for tool in act.tools] == ["click"]
+    after, acts = receive(GREETED, hello({"name": "click"}), NOW)
+    assert after.tool_names == {"click"}
+    assert [tool.name for act in acts if isinstance(act, RegisterTools) for tool in act.tools] == ["click"]
 
 
 @pytest.mark.parametrize(
@@ -104,53 +106,53 @@ def test_a_second_hello_replaces_the_tools() -> None:
     ],
 )
 def test_a_tool_that_cannot_be_is_left_out_and_said(entry: Any, words: str) -> None:
-    after, acts = heard(FRESH, hello(READ, entry), NOW)
+    after, acts = receive(FRESH, hello(READ, entry), NOW)
     (told,) = frames(acts)
-    assert (told["accepted"], after.names) == (["read_page"], {"read_page"})
+    assert (told["accepted"], after.tool_names) == (["read_page"], {"read_page"})
     assert words in told["refused"][0]["reason"]
 
 
 @pytest.mark.parametrize("tools", [None, "x", [READ] * (limits.TOOLS_MAX + 1)])
 def test_a_hello_without_a_list_of_tools_ends_the_connection(tools: Any) -> None:
-    after, (told, end) = heard(FRESH, json.dumps({"type": "hello", "tools": tools}), NOW)
-    assert not after.has_said_hello
-    assert isinstance(told, Send)
+    after, (told, end) = receive(FRESH, json.dumps({"type": "hello", "tools": tools}), NOW)
+    assert not after.has_received_hello
+    assert isinstance(told, SendFrame)
     assert told.frame["code"] == "bad_hello"
-    assert isinstance(end, Close)
+    assert isinstance(end, CloseConnection)
 
 
 def test_too_many_bytes_of_tools_leave_what_was_offered() -> None:
     heavy = [{"name": f"t{n}", "input_schema": {"x": "y" * 60_000}} for n in range(10)]
-    after, acts = heard(GREETED, hello(*heavy), NOW)
-    assert after.names == GREETED.names
+    after, acts = receive(GREETED, hello(*heavy), NOW)
+    assert after.tool_names == GREETED.tool_names
     assert [frame["code"] for frame in frames(acts)] == ["bad_hello"]
 
 
 def test_halves_of_surrogate_pairs_do_not_reach_the_log() -> None:
-    _, acts = heard(FRESH, '{"type":"hello","client":"\\ud800","tools":[{"name":"a","description":"\\udfff"}]}', NOW)
-    (offer,) = [act for act in acts if isinstance(act, Offer)]
+    _, acts = receive(FRESH, '{"type":"hello","client":"\\ud800","tools":[{"name":"a","description":"\\udfff"}]}', NOW)
+    (offer,) = [act for act in acts if isinstance(act, RegisterTools)]
     assert (offer.client, offer.tools[0].description) == ("?", "?")
 
 
 def test_whoever_says_nothing_is_sent_away() -> None:
-    assert waited(FRESH, NOW + 9_999) == (FRESH, ())
-    _, acts = waited(FRESH, NOW + 10_000)
-    assert [type(act) for act in acts] == [Send, Close]
-    assert due_ms(FRESH) == NOW + 10_000
+    assert on_timeout(FRESH, NOW + 9_999) == (FRESH, ())
+    _, acts = on_timeout(FRESH, NOW + 10_000)
+    assert [type(act) for act in acts] == [SendFrame, CloseConnection]
+    assert next_timeout_ms(FRESH) == NOW + 10_000
 
 
 def test_another_frame_first_ends_the_connection() -> None:
-    _, (told, end) = heard(FRESH, '{"type":"result","call_id":"x","ok":true}', NOW)
-    assert isinstance(told, Send)
+    _, (told, end) = receive(FRESH, '{"type":"result","call_id":"x","ok":true}', NOW)
+    assert isinstance(told, SendFrame)
     assert told.frame["code"] == "hello_expected"
-    assert end == Close(code=POLICY, reason="the first frame has to be a hello")
+    assert end == CloseConnection(code=POLICY_VIOLATION, reason="the first frame has to be a hello")
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_call_is_handed_out_and_its_result_told() -> None:
-    after, acts = asked(GREETED, request(), NOW)
+    after, acts = send_request(GREETED, request(), NOW)
     (frame,) = frames(acts)
     assert frame == {
         "type": "invoke",
@@ -162,10 +164,10 @@ def test_a_call_is_handed_out_and_its_result_told() -> None:
         "agent": "helper",
         "deadline_ms": NOW + 60_000,
     }
-    assert due_ms(after) == NOW + 60_000
-    ended, acts = heard(after, '{"type":"result","call_id":"r_one:1.1:1","ok":true,"output":{"a":[1,"é"]}}', NOW)
-    assert acts == (Answer(request=request(), text='{"a":[1,"é"]}', is_error=False),)
-    assert (dict(ended.open), due_ms(ended)) == ({}, None)
+    assert next_timeout_ms(after) == NOW + 60_000
+    ended, acts = receive(after, '{"type":"result","call_id":"r_one:1.1:1","ok":true,"output":{"a":[1,"é"]}}', NOW)
+    assert acts == (CompleteCall(request=request(), text='{"a":[1,"é"]}', is_error=False),)
+    assert (dict(ended.open_calls), next_timeout_ms(ended)) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -181,53 +183,53 @@ def test_a_call_is_handed_out_and_its_result_told() -> None:
     ],
 )
 def test_a_result_is_the_clients_own_words(said: dict[str, Any], text: str, is_error: bool) -> None:
-    _, (told,) = heard(with_call(), json.dumps({"type": "result", "call_id": "r_one:1.1:1", **said}), NOW)
-    assert told == Answer(request=request(), text=text, is_error=is_error)
+    _, (told,) = receive(with_call(), json.dumps({"type": "result", "call_id": "r_one:1.1:1", **said}), NOW)
+    assert told == CompleteCall(request=request(), text=text, is_error=is_error)
 
 
 def test_a_result_over_the_bound_is_cut() -> None:
     said = {"type": "result", "call_id": "r_one:1.1:1", "ok": True, "output": "é" * limits.TEXT_BYTES_MAX}
-    _, (told,) = heard(with_call(), json.dumps(said), NOW)
-    assert isinstance(told, Answer)
+    _, (told,) = receive(with_call(), json.dumps(said), NOW)
+    assert isinstance(told, CompleteCall)
     assert len(told.text.encode()) < limits.TEXT_BYTES_MAX + 50
     assert told.text.endswith(f"[cut after {limits.TEXT_BYTES_MAX} bytes]")
 
 
 def test_the_same_call_twice_is_handed_out_once_also_after_its_result() -> None:
     once = with_call()
-    assert asked(once, request(), NOW) == (once, ())
-    ended, _ = heard(once, '{"type":"result","call_id":"r_one:1.1:1","ok":true}', NOW)
-    assert asked(ended, request(), NOW + 61_000) == (ended, ())
+    assert send_request(once, request(), NOW) == (once, ())
+    ended, _ = receive(once, '{"type":"result","call_id":"r_one:1.1:1","ok":true}', NOW)
+    assert send_request(ended, request(), NOW + 61_000) == (ended, ())
 
 
 def test_what_is_long_over_is_forgotten() -> None:
-    ended, _ = heard(with_call(), '{"type":"result","call_id":"r_one:1.1:1","ok":true}', NOW)
-    later, _ = waited(ended, NOW + 60_000 + limits.REMEMBERED_MS)
-    assert not later.remembered
+    ended, _ = receive(with_call(), '{"type":"result","call_id":"r_one:1.1:1","ok":true}', NOW)
+    later, _ = on_timeout(ended, NOW + 60_000 + limits.SEEN_CALL_TTL_MS)
+    assert not later.seen_until_ms
 
 
 def test_a_second_result_is_answered_and_changes_nothing() -> None:
     said = '{"type":"result","call_id":"r_one:1.1:1","ok":true}'
-    ended, _ = heard(with_call(), said, NOW)
-    after, acts = heard(ended, said, NOW)
+    ended, _ = receive(with_call(), said, NOW)
+    after, acts = receive(ended, said, NOW)
     assert [frame["code"] for frame in frames(acts)] == ["unknown_call"]
     assert after == ended
 
 
 def test_a_call_that_is_not_answered_in_time_has_an_unknown_outcome() -> None:
-    assert waited(with_call(), NOW + 59_999)[1] == ()
-    after, acts = waited(with_call(), NOW + 60_000)
+    assert on_timeout(with_call(), NOW + 59_999)[1] == ()
+    after, acts = on_timeout(with_call(), NOW + 60_000)
     assert answers(acts) == [("r_one:1.1:1", UNKNOWN)]
-    assert not after.open
-    _, acts = heard(after, '{"type":"result","call_id":"r_one:1.1:1","ok":true}', NOW)
+    assert not after.open_calls
+    _, acts = receive(after, '{"type":"result","call_id":"r_one:1.1:1","ok":true}', NOW)
     assert answers(acts) == []
 
 
 def test_who_goes_away_leaves_unknown_outcomes() -> None:
-    both, _ = asked(with_call(1), request(2), NOW)
-    after, acts = left(both)
+    both, _ = send_request(with_call(1), request(2), NOW)
+    after, acts = disconnect(both)
     assert answers(acts) == [("r_one:1.1:1", UNKNOWN), ("r_one:1.2:1", UNKNOWN)]
-    assert left(after)[1] == ()
+    assert disconnect(after)[1] == ()
 
 
 @pytest.mark.parametrize(
@@ -240,22 +242,22 @@ def test_who_goes_away_leaves_unknown_outcomes() -> None:
     ],
 )
 def test_what_cannot_be_handed_out_has_not_begun(changes: dict[str, Any], words: str) -> None:
-    after, (told,) = asked(GREETED, request(**changes), NOW)
-    assert isinstance(told, Answer)
+    after, (told,) = send_request(GREETED, request(**changes), NOW)
+    assert isinstance(told, CompleteCall)
     assert (told.outcome, told.is_error) == (NOT_BEGUN, True)
     assert words in told.text
-    assert not after.open
+    assert not after.open_calls
 
 
 def test_a_client_gets_so_many_calls_at_once() -> None:
     session = GREETED
     for number in range(limits.CALLS_MAX):
-        session, acts = asked(session, request(number), NOW)
+        session, acts = send_request(session, request(number), NOW)
         assert len(frames(acts)) == 1
-    after, acts = asked(session, request(99), NOW)
+    after, acts = send_request(session, request(99), NOW)
     assert answers(acts) == [("r_one:1.99:1", NOT_BEGUN)]
-    ended, _ = heard(after, '{"type":"result","call_id":"r_one:1.0:1","ok":true}', NOW)
-    assert len(frames(asked(ended, request(99), NOW)[1])) == 1
+    ended, _ = receive(after, '{"type":"result","call_id":"r_one:1.0:1","ok":true}', NOW)
+    assert len(frames(send_request(ended, request(99), NOW)[1])) == 1
 
 
 # --- what makes no sense ---------------------------------------------------------------------------------------------
@@ -276,24 +278,24 @@ def test_a_client_gets_so_many_calls_at_once() -> None:
     ],
 )
 def test_garbage_gets_an_error_and_leaves_the_calls_open(text: str, code: str) -> None:
-    after, acts = heard(with_call(), text, NOW)
+    after, acts = receive(with_call(), text, NOW)
     assert [(frame["type"], frame["code"]) for frame in frames(acts)] == [("error", code)]
-    assert (len(acts), dict(after.open)) == (1, dict(with_call().open))
+    assert (len(acts), dict(after.open_calls)) == (1, dict(with_call().open_calls))
 
 
 def test_bytes_are_garbage_too() -> None:
-    assert [frame["code"] for frame in frames(heard_bytes(GREETED)[1])] == ["bad_frame"]
+    assert [frame["code"] for frame in frames(receive_bytes(GREETED)[1])] == ["bad_frame"]
 
 
 def test_too_much_garbage_ends_the_connection() -> None:
-    session: Session = GREETED
-    acts: tuple[Act, ...] = ()
-    for _ in range(limits.MISTAKES_MAX):
-        assert not any(isinstance(act, Close) for act in acts)
-        session, acts = heard(session, "{", NOW)
-    assert isinstance(acts[-1], Close)
+    session: ClientSession = GREETED
+    acts: tuple[SessionAction, ...] = ()
+    for _ in range(limits.PROTOCOL_ERRORS_MAX):
+        assert not any(isinstance(act, CloseConnection) for act in acts)
+        session, acts = receive(session, "{", NOW)
+    assert isinstance(acts[-1], CloseConnection)
 
 
 def test_ping_is_answered_and_pong_is_not() -> None:
-    assert heard(FRESH, '{"type":"ping"}', NOW) == (FRESH, (Send(frame={"type": "pong"}),))
-    assert heard(GREETED, '{"type":"pong"}', NOW) == (GREETED, ())
+    assert receive(FRESH, '{"type":"ping"}', NOW) == (FRESH, (SendFrame(frame={"type": "pong"}),))
+    assert receive(GREETED, '{"type":"pong"}', NOW) == (GREETED, ())

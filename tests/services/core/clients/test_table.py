@@ -25,12 +25,12 @@ LATER = replace(OFFER, connection_id="h.2", registered_at_ms=NOW + 1)
 def table(*records: ClientRegistered | ClientLeft | ClientHostAlive, seen_ms: int = NOW) -> ClientTable:
     found = ClientTable()
     for record in records:
-        found = found.after(record, seen_ms)
+        found = found.apply(record, seen_ms)
     return found
 
 
 def asked(found: ClientTable, tenant: str = "acme", subject: str = "ann", at_ms: int = NOW) -> list[tuple[str, str]]:
-    return [(name, one.connection_id) for name, one in found.offered(tenant, subject, at_ms).items()]
+    return [(name, one.connection_id) for name, one in found.offered_tools(tenant, subject, at_ms).items()]
 
 
 def test_a_run_is_offered_the_tools_of_its_own_principal_only() -> None:
@@ -38,14 +38,14 @@ def test_a_run_is_offered_the_tools_of_its_own_principal_only() -> None:
     assert asked(found) == [("client__click", "h.1")]
     assert asked(found, subject="bob") == []
     assert asked(found, tenant="other") == []
-    assert found.has("acme", "ann", "h.1", NOW)
-    assert not found.has("acme", "bob", "h.1", NOW)
+    assert found.is_connected("acme", "ann", "h.1", NOW)
+    assert not found.is_connected("acme", "bob", "h.1", NOW)
 
 
 def test_the_later_of_two_is_asked_and_the_other_when_it_leaves() -> None:
     both = table(LATER, OFFER)
     assert asked(both) == [("client__click", "h.2")]
-    assert asked(both.after(ClientLeft(connection_id="h.2", host="h", at_ms=NOW), NOW)) == [("client__click", "h.1")]
+    assert asked(both.apply(ClientLeft(connection_id="h.2", host="h", at_ms=NOW), NOW)) == [("client__click", "h.1")]
 
 
 def test_another_hello_replaces_the_tools() -> None:
@@ -57,29 +57,29 @@ def test_a_registration_counts_while_its_host_is_heard_of() -> None:
     found = table(OFFER)
     assert asked(found, at_ms=NOW + LEASE_MS)
     assert not asked(found, at_ms=NOW + LEASE_MS + 1)
-    assert not found.has("acme", "ann", "h.1", NOW + LEASE_MS + 1)
-    alive = found.after(ClientHostAlive(host="h", at_ms=NOW), NOW + LEASE_MS)
+    assert not found.is_connected("acme", "ann", "h.1", NOW + LEASE_MS + 1)
+    alive = found.apply(ClientHostAlive(host="h", at_ms=NOW), NOW + LEASE_MS)
     assert asked(alive, at_ms=NOW + 2 * LEASE_MS)
 
 
 def test_of_a_host_that_is_long_gone_nothing_is_kept() -> None:
-    found = table(OFFER).after(ClientHostAlive(host="other", at_ms=NOW), NOW + 3 * LEASE_MS)
-    assert (dict(found.principals), list(found.hosts)) == ({}, ["other"])
+    found = table(OFFER).apply(ClientHostAlive(host="other", at_ms=NOW), NOW + 3 * LEASE_MS)
+    assert (dict(found.principals), list(found.hosts_seen_ms)) == ({}, ["other"])
 
 
 def test_an_older_word_of_a_host_takes_nothing_back() -> None:
-    found = table(OFFER, seen_ms=NOW + 1_000).after(ClientHostAlive(host="h", at_ms=NOW), NOW)
-    assert found.hosts == {"h": NOW + 1_000}
+    found = table(OFFER, seen_ms=NOW + 1_000).apply(ClientHostAlive(host="h", at_ms=NOW), NOW)
+    assert found.hosts_seen_ms == {"h": NOW + 1_000}
 
 
 def test_the_end_of_an_unknown_connection_changes_nothing() -> None:
     found = table(OFFER)
-    assert found.after(ClientLeft(connection_id="x", host="h", at_ms=NOW), NOW) is found
+    assert found.apply(ClientLeft(connection_id="x", host="h", at_ms=NOW), NOW) is found
 
 
 def test_there_is_room_for_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "REGISTERED_MAX", 1)
+    monkeypatch.setattr(limits, "REGISTRATIONS_MAX", 1)
     full = table(OFFER)
     with pytest.raises(TooManyClients, match=r"h\.2"):
-        full.after(LATER, NOW)
-    assert asked(full.after(replace(OFFER, registered_at_ms=NOW + 5), NOW)) == [("client__click", "h.1")]
+        full.apply(LATER, NOW)
+    assert asked(full.apply(replace(OFFER, registered_at_ms=NOW + 5), NOW)) == [("client__click", "h.1")]

@@ -17,10 +17,10 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import CommandEnvelope, ParentCall
 from loomlog.schemas.reader import TermReader
-from loomlog.services.core.admission import Bounds
+from loomlog.services.core.admission import AdmissionLimits
 from loomlog.services.core.run.lifecycle.activity import ACTIVITY_EVENTS, is_active
 from loomlog.services.core.run.state import AwaitingModel
-from loomlog.services.runtime.admission.queue import Door
+from loomlog.services.runtime.admission.queue import AdmissionQueue
 from tests.services.core.run.given import (
     at_tools,
     begun,
@@ -35,8 +35,8 @@ from tests.services.core.run.given import (
 from tests.services.runtime.small_runtime import TOPICS, TURNS, Stage
 
 
-def door(runs: int = 1, queue: int = 10, *, wait_s: float = 5.0, **more: Any) -> Door:
-    return Door(Bounds(runs=runs, queue=queue, **more), wait_s=wait_s, provider_wait_s=wait_s)
+def door(runs: int = 1, queue: int = 10, *, wait_s: float = 5.0, **more: Any) -> AdmissionQueue:
+    return AdmissionQueue(AdmissionLimits(runs=runs, queue=queue, **more), wait_s=wait_s, provider_wait_s=wait_s)
 
 
 def held() -> Stage:
@@ -71,13 +71,13 @@ async def test_a_start_without_a_place_waits_until_another_run_has_ended() -> No
         await stage.model.holding.wait()
         stage.start(run_id="r_two")
         stage.start(run_id="r_three")
-        await stage.until(lambda: len(here.admission.waiting) == 2)
+        await stage.until(lambda: len(here.controller.waiting) == 2)
         assert started(stage) == ["r_one"]
         assert runtime.host.owners[0].waiting_commands == 2
         stage.model.let_go.set()
         await stage.until(lambda: sum(isinstance(events[-1], RunCompleted) for events in told(stage).values()) == 3)
     assert started(stage) == ["r_one", "r_two", "r_three"]
-    assert here.admission.inside == {}
+    assert here.controller.active == {}
 
 
 async def test_other_commands_go_on_while_a_start_waits() -> None:
@@ -86,7 +86,7 @@ async def test_other_commands_go_on_while_a_start_waits() -> None:
         stage.start(run_id="r_one")
         await stage.model.holding.wait()
         stage.start(run_id="r_two")
-        await stage.until(lambda: len(here.admission.waiting) == 1)
+        await stage.until(lambda: len(here.controller.waiting) == 1)
         envelope = CommandEnvelope(command_id="stop", tenant="acme", subject="someone")
         stage.send(CancelRun(envelope=envelope, run_id="r_one"))
         await stage.until(lambda: stage.has(RunCancelled))
@@ -101,7 +101,7 @@ async def test_who_has_waited_too_long_is_refused() -> None:
         await stage.model.holding.wait()
         stage.start(run_id="r_two")
         await stage.until(lambda: bool(refusals(stage)))
-        assert here.admission.waiting == {}
+        assert here.controller.waiting == {}
     assert refusals(stage)["r_two"].code == "backpressure"
 
 
@@ -143,12 +143,12 @@ async def test_the_next_owner_lets_starts_in_in_their_old_order() -> None:
         await stage.model.holding.wait()
         for name in ("r_two", "r_three", "r_four"):
             stage.start(run_id=name)
-        await stage.until(lambda: len(first.admission.waiting) == 3)
-    assert list(first.admission.inside) == ["r_one"]  # a crash tells nobody
-    assert first.admission.waiting == {}
+        await stage.until(lambda: len(first.controller.waiting) == 3)
+    assert list(first.controller.active) == ["r_one"]  # a crash tells nobody
+    assert first.controller.waiting == {}
     second = door()
     async with stage.owner("b", door=second):
-        await stage.until(lambda: len(second.admission.waiting) == 3)
+        await stage.until(lambda: len(second.controller.waiting) == 3)
         stage.model.let_go.set()
         await stage.until(lambda: sum(isinstance(events[-1], RunCompleted) for events in told(stage).values()) == 4)
     assert started(stage) == ["r_one", "r_two", "r_three", "r_four"]
@@ -162,7 +162,7 @@ async def test_a_run_that_waits_for_input_gives_its_place_to_others() -> None:
         await stage.until(lambda: stage.has(RunParked))
         stage.start(run_id="r_two")
         await stage.until(lambda: stage.has(RunCompleted))
-    assert here.admission.inside == {}
+    assert here.controller.active == {}
 
 
 async def test_a_run_that_is_paused_gives_its_place_to_others() -> None:
@@ -191,9 +191,9 @@ async def test_a_partition_that_is_given_up_takes_its_runs_along() -> None:
         stage.start(run_id="r_one")
         await stage.model.holding.wait()
         stage.start(run_id="r_two")
-        await stage.until(lambda: len(here.admission.waiting) == 1)
+        await stage.until(lambda: len(here.controller.waiting) == 1)
         runtime.host.owners[0].drop()
-        await stage.until(lambda: not here.admission.waiting and not here.admission.inside)
+        await stage.until(lambda: not here.controller.waiting and not here.controller.active)
 
 
 def test_what_is_at_work_is_what_has_calls() -> None:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES, inline_or_blob, loaded, storable
+from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES, inline_or_blob, load_messages, make_storable
 
 ANYTHING = st.text(st.characters(codec=None, exclude_categories=()), max_size=30)
 """Texts with lone surrogates, as JSON escapes can make them."""
@@ -12,19 +12,19 @@ ANYTHING = st.text(st.characters(codec=None, exclude_categories=()), max_size=30
 
 @given(ANYTHING)
 def test_whatever_comes_in_can_be_stored(text: str) -> None:
-    storable(text).encode()
+    make_storable(text).encode()
 
 
 @given(st.text(max_size=30))
 def test_what_can_be_stored_stays_as_it_is(text: str) -> None:
-    assert storable(text) == text
+    assert make_storable(text) == text
 
 
 @given(st.text(max_size=10))
 def test_a_pair_that_was_cut_in_two_is_joined(text: str) -> None:
     halves = text.encode("utf-16-le", "surrogatepass")
     cut = "".join(chr(int.from_bytes(halves[at : at + 2], "little")) for at in range(0, len(halves), 2))
-    assert storable(cut) == text
+    assert make_storable(cut) == text
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ async def test_every_block_that_can_lie_in_the_store_is_loaded() -> None:
         reasoning="kept",
     )
     other = Message(role="assistant", blocks=(ToolUseBlock(id="c", name="T", input="{}"),))
-    first, second = await loaded((message, other), blobs)
+    first, second = await load_messages((message, other), blobs)
     assert first.blocks == (
         TextBlock(text="lang <x>"),
         TextBlock(text="<web_content>\nlang &lt;x>\n</web_content>", fence="web_content"),

@@ -9,27 +9,27 @@ from loomlog.services.runtime.content.redaction import Redaction
 
 def test_a_known_secret_is_masked_by_its_name() -> None:
     mask = Redaction({"OPENAI_API_KEY": "sk-abcdefgh"})
-    assert mask.text("key=sk-abcdefgh;") == "key=[redacted:OPENAI_API_KEY];"
+    assert mask.mask_text("key=sk-abcdefgh;") == "key=[redacted:OPENAI_API_KEY];"
 
 
 def test_a_secret_that_contains_another_is_masked_whole() -> None:
     mask = Redaction({"SHORT": "abcdefgh", "LONG": "abcdefgh-and-more"})
-    assert mask.text("abcdefgh-and-more abcdefgh") == "[redacted:LONG] [redacted:SHORT]"
+    assert mask.mask_text("abcdefgh-and-more abcdefgh") == "[redacted:LONG] [redacted:SHORT]"
 
 
 def test_characters_of_patterns_are_nothing_special_in_a_secret() -> None:
-    assert Redaction({"ODD": "a.c+(d)[e]"}).text("abc a.c+(d)[e]") == "abc [redacted:ODD]"
+    assert Redaction({"ODD": "a.c+(d)[e]"}).mask_text("abc a.c+(d)[e]") == "abc [redacted:ODD]"
 
 
 def test_without_secrets_nothing_changes() -> None:
-    assert Redaction({}).text("anything") == "anything"
+    assert Redaction({}).mask_text("anything") == "anything"
 
 
 def test_a_result_is_masked_of_what_is_known_and_of_what_looks_like_a_secret() -> None:
     mask = Redaction({"MAIL": "correct-horse"})
     text = "mail correct-horse, api_key=abcdefgh1"
-    assert mask.result(text) == "mail [redacted:MAIL], api_key=[redacted:value]"
-    assert mask.text(text) == "mail [redacted:MAIL], api_key=abcdefgh1"
+    assert mask.mask_result(text) == "mail [redacted:MAIL], api_key=[redacted:value]"
+    assert mask.mask_text(text) == "mail [redacted:MAIL], api_key=abcdefgh1"
 
 
 SECRETS = {"A": "abab", "B": "ababcc", "C": "bcb", "D": "caa"}
@@ -40,10 +40,10 @@ def test_a_text_that_comes_in_pieces_is_masked_as_the_whole_is(pieces: list[str]
     mask = Redaction({name: SECRETS[name] for name in names})
     sent, rest = "", ""
     for piece in pieces:
-        certain, rest = mask.beginning(rest + piece)
+        certain, rest = mask.mask_prefix(rest + piece)
         sent += certain
         assert not any(SECRETS[name] in sent for name in names)
-    assert sent + mask.text(rest) == mask.text("".join(pieces))
+    assert sent + mask.mask_text(rest) == mask.mask_text("".join(pieces))
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_a_text_that_comes_in_pieces_is_masked_as_the_whole_is(pieces: list[str]
     ],
 )
 def test_what_may_begin_a_secret_waits_for_what_follows(text: str, certain: str, rest: str) -> None:
-    assert Redaction({"KEY": "sk-12345"}).beginning(text) == (certain, rest)
+    assert Redaction({"KEY": "sk-12345"}).mask_prefix(text) == (certain, rest)

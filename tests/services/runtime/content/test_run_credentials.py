@@ -20,11 +20,11 @@ from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.content import run_credentials as module
-from loomlog.services.runtime.content.redaction import without
+from loomlog.services.runtime.content.redaction import mask_credentials
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import NOW, RUN, at_tools, recover
 from tests.services.runtime.given import ToldTool
 from tests.services.runtime.small_runtime import RUN as STAGE_RUN
@@ -71,7 +71,7 @@ def awaiting(**facts: Any) -> AwaitingTools:
 
 def calls(store: Store, tool: ToldTool) -> ToolCalls:
     return ToolCalls(
-        Shelf({tool.name: tool}),
+        ProcessToolset({tool.name: tool}),
         volumes={},
         operator_hosts=(),
         parallelism=8,
@@ -124,7 +124,7 @@ async def test_masking_a_result_takes_nothing_else_from_it() -> None:
 
 
 def test_only_credentials_of_four_characters_and_more_are_masked() -> None:
-    assert without(["abc", "abcd"], "abc abcd") == "abc [redacted:credential]"
+    assert mask_credentials(["abc", "abcd"], "abc abcd") == "abc [redacted:credential]"
 
 
 async def test_credentials_are_read_once_for_a_run() -> None:
@@ -196,20 +196,20 @@ async def until(true: Any) -> None:
 async def test_the_end_of_a_run_deletes_its_credentials_here_and_there() -> None:
     store = Store()
     async with working(store) as made:
-        await made.of(facts(), "acme")
-        made.ended(facts())
+        await made.load_values(facts(), "acme")
+        made.on_run_ended(facts())
         await until(lambda: store.deleted)
         assert store.deleted == [RUN]
-        await made.of(facts(), "acme")
+        await made.load_values(facts(), "acme")
         assert len(store.asked) == 2
 
 
 async def test_the_end_of_a_child_or_of_a_run_without_any_deletes_nothing() -> None:
     store = Store()
     async with working(store) as made:
-        made.ended(facts("r_child", parent=CHILD_OF))
-        made.ended(facts("r_bare", credentials=()))
-        made.ended(facts("r_last"))
+        made.on_run_ended(facts("r_child", parent=CHILD_OF))
+        made.on_run_ended(facts("r_bare", credentials=()))
+        made.on_run_ended(facts("r_last"))
         await until(lambda: store.deleted)
         assert store.deleted == ["r_last"]
 
@@ -219,7 +219,7 @@ async def test_what_cannot_be_deleted_now_is_deleted_later(monkeypatch: pytest.M
     store = Store()
     store.failures = [Transient("away", kind="unavailable")] * 2
     async with working(store) as made:
-        made.ended(facts())
+        made.on_run_ended(facts())
         await until(lambda: store.deleted)
     assert store.deleted == [RUN]
 
@@ -227,7 +227,7 @@ async def test_what_cannot_be_deleted_now_is_deleted_later(monkeypatch: pytest.M
 async def test_what_was_left_behind_is_swept_and_a_store_that_is_away_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "SWEEP_S", 0.0)
+    monkeypatch.setattr(module, "SWEEP_INTERVAL_S", 0.0)
     store = Store()
     store.failures = [Transient("away", kind="unavailable")]
     async with working(store):
@@ -237,15 +237,15 @@ async def test_what_was_left_behind_is_swept_and_a_store_that_is_away_ends_nothi
 async def test_without_a_store_a_run_has_none_whatever_it_says() -> None:
     made = Credentials()
     await made.run()
-    assert await made.of(facts(), "acme") == {}
+    assert await made.load_values(facts(), "acme") == {}
 
 
 async def test_only_so_many_are_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT", 2)
+    monkeypatch.setattr(module, "CACHE_MAX", 2)
     store = Store()
     made = Credentials(store)
     for name in ("r_1", "r_2", "r_1", "r_3", "r_1", "r_2"):
-        await made.of(facts(name), "acme")
+        await made.load_values(facts(name), "acme")
     assert [run_id for _, run_id in store.asked] == ["r_1", "r_2", "r_3", "r_2"]
 
 

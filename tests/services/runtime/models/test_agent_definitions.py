@@ -10,12 +10,12 @@ from loomlog.connectors.configuration.model import ProviderBlock
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition, ModelChoice, VolumeGrant
-from loomlog.services.core.availability import Matrix
+from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX
 from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES
 from loomlog.services.runtime.models import agent_definitions as definitions_module
-from loomlog.services.runtime.models.agent_definitions import ConfiguredDefinitions, refusal, stored_scripts
+from loomlog.services.runtime.models.agent_definitions import ConfiguredDefinitions, store_scripts, to_refusal
 
 TEXT = """\
 provider_priority: [mock, openai]
@@ -84,7 +84,7 @@ def test_what_cannot_run_is_refused_with_a_code_and_a_reason(
 
 
 def test_a_configuration_that_makes_no_sense_is_a_bad_request_to_the_caller() -> None:
-    found = refusal(Unresolved(reason_code="invalid_argument", message="give both"))
+    found = to_refusal(Unresolved(reason_code="invalid_argument", message="give both"))
     assert found == CommandRefusal(code="bad_request", message="give both")
 
 
@@ -99,7 +99,7 @@ def test_a_resolved_agent_is_kept_and_refusals_are_not(
         return resolve(configuration, name, **more)  # type: ignore[arg-type]  # handed on as it came
 
     monkeypatch.setattr(definitions_module, "resolve_agent", counted)
-    monkeypatch.setattr(definitions_module, "KEPT", 2)
+    monkeypatch.setattr(definitions_module, "CACHE_MAX", 2)
     definitions = ConfiguredDefinitions(configuration, ["mock"])
     for number in range(5):
         definitions.resolve(f"made up {number}", tenant="t", user_tier="")
@@ -133,12 +133,12 @@ class Known:
     def __init__(self, folder: Path, **more: Any) -> None:
         (folder / "loomlog.yaml").write_text(TIERED, encoding="utf-8")
         configuration = load({}, working_directory=folder, paths=[]).configuration
-        self.matrix = Matrix()
+        self.matrix = AvailabilityTable()
         self.now_ms = NOW
         self.definitions = ConfiguredDefinitions(
             configuration,
             ["mock", "mock-stable"],
-            matrix=lambda: self.matrix,
+            availability_table=lambda: self.matrix,
             clock_ms=lambda: self.now_ms,
             **more,
         )
@@ -155,16 +155,16 @@ def known(tmp_path: Path) -> Known:
 
 def test_a_run_starts_where_a_model_can_be_called(known: Known) -> None:
     assert known.model() == "mock/small"
-    known.matrix = known.matrix.after(ModelMarked(provider="mock", model="small", mark="stalled", at_ms=NOW))
+    known.matrix = known.matrix.apply(ModelMarked(provider="mock", model="small", mark="stalled", at_ms=NOW))
     assert known.model() == "mock-stable/small"
     assert known.model("pinned") == "mock/small"
-    known.matrix = known.matrix.after(ModelMarked(provider="mock", model="small", mark="recovered", at_ms=NOW))
+    known.matrix = known.matrix.apply(ModelMarked(provider="mock", model="small", mark="recovered", at_ms=NOW))
     assert known.model() == "mock/small"
 
 
 def test_the_end_of_a_rate_limit_is_noticed_without_a_record(known: Known) -> None:
     mark = ModelMarked(provider="mock", model="small", mark="rate_limited", until_ms=NOW + 10, at_ms=NOW)
-    known.matrix = known.matrix.after(mark)
+    known.matrix = known.matrix.apply(mark)
     assert known.model() == "mock-stable/small"
     known.now_ms = NOW + 9
     assert known.model() == "mock-stable/small"
@@ -174,7 +174,7 @@ def test_the_end_of_a_rate_limit_is_noticed_without_a_record(known: Known) -> No
 
 def test_a_tier_of_which_nothing_can_be_called_is_unavailable(known: Known) -> None:
     for provider in ("mock", "mock-stable"):
-        known.matrix = known.matrix.after(ProviderProbed(provider=provider, reachable=False, at_ms=NOW))
+        known.matrix = known.matrix.apply(ProviderProbed(provider=provider, reachable=False, at_ms=NOW))
     assert known.model() == "tier_unavailable"
 
 
@@ -183,7 +183,7 @@ def test_a_pattern_means_the_newest_that_is_listed_and_a_move_is_said(
 ) -> None:
     assert known.model("pattern") == "pin_unavailable"
     for models in (("small-1",), ("small-1", "small-2"), ("small-2",)):
-        known.matrix = known.matrix.after(ProviderProbed(provider="mock", reachable=True, models=models, at_ms=NOW))
+        known.matrix = known.matrix.apply(ProviderProbed(provider="mock", reachable=True, models=models, at_ms=NOW))
         assert known.model("pattern") == f"mock/{models[-1]}"
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == ["mock/small-* means small-2 from now on, and meant small-1"]
@@ -251,10 +251,10 @@ async def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_a
     definitions = ConfiguredDefinitions(
         configuration,
         ["code-js", "mock"],
-        unbounded=["code-js"],
+        unbounded_providers=["code-js"],
         time_limits_s={"code-js": 120},
     )
-    definitions.scripts.update(await stored_scripts(configuration, blobs))
+    definitions.scripts.update(await store_scripts(configuration, blobs))
     found = {name: definitions.resolve(name, tenant="t", user_tier="") for name in agents}
     assert all(isinstance(one, AgentDefinition) for one in found.values())
     pinned = {name: one for name, one in found.items() if isinstance(one, AgentDefinition)}

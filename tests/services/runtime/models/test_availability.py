@@ -16,9 +16,9 @@ from loomlog.schemas.generated.values import AgentDefinition, ModelChoice
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run.commands import Alternative, CommandRefusal
 from loomlog.services.core.run.state import AwaitingModel
-from loomlog.services.runtime.models.availability import Availability, Traits
-from loomlog.services.runtime.models.model_calls import Provider
-from loomlog.services.runtime.models.provider_keys import OPERATORS, ProviderKey
+from loomlog.services.runtime.models.availability import AvailabilityTracker, ModelTraits
+from loomlog.services.runtime.models.model_calls import RuntimeProvider
+from loomlog.services.runtime.models.provider_keys import OPERATOR_KEY, ProviderKey
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.global_tables.providers import ProviderBoard
 from tests.services.core.run.given import NOW, begun, erred
@@ -30,9 +30,9 @@ WAIT_S = 30.0
 CANDIDATES = tuple(ModelChoice(provider=name, model="large", effort="low") for name in ("acme", "blind", "deep"))
 THEIRS = ProviderKey(source="run", scope="r_1", value="sk-1")
 TRAITS = {
-    "acme": Traits(sees=lambda model: True, keeps_cache=True),
-    "blind": Traits(sees=lambda model: False),
-    "deep": Traits(sees=lambda model: False, sibling=lambda model: "chat"),
+    "acme": ModelTraits(supports_vision=lambda model: True, has_prompt_cache=True),
+    "blind": ModelTraits(supports_vision=lambda model: False),
+    "deep": ModelTraits(supports_vision=lambda model: False, non_thinking_sibling=lambda model: "chat"),
 }
 
 
@@ -50,10 +50,12 @@ def state(**more: Any) -> AwaitingModel:
 class Replica:
     """A runtime's board and what it says about models, over a log that others write to as well."""
 
-    def __init__(self, log: MemoryLog, name: str, traits: Mapping[str, Traits] = TRAITS) -> None:
+    def __init__(self, log: MemoryLog, name: str, traits: Mapping[str, ModelTraits] = TRAITS) -> None:
         self.log = log
         self.board = ProviderBoard(CODEC, TOPIC)
-        self.availability = Availability(self.board, traits, codec=CODEC, appender=log, clock_ms=lambda: NOW, name=name)
+        self.availability = AvailabilityTracker(
+            self.board, traits, codec=CODEC, appender=log, clock_ms=lambda: NOW, name=name
+        )
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator["Replica"]:
@@ -70,7 +72,7 @@ class Replica:
             await asyncio.wait(tasks)
 
     def why_not(self, provider: str = "acme", model: str = "large") -> str:
-        return self.board.matrix.standing(provider, model, NOW).why_not
+        return self.board.matrix.availability(provider, model, NOW).unavailable_reason
 
     def written(self) -> list[Any]:
         return [CODEC.decode(record.value or b"").record for record in self.log.records[TOPIC, 0]]
@@ -83,10 +85,10 @@ def log() -> MemoryLog:
 
 async def test_two_runtimes_see_what_the_other_has_met(log: MemoryLog) -> None:
     async with Replica(log, "one").working() as one, Replica(log, "two").working() as two:
-        one.availability.erred(state(), erred(state(), "unavailable", transient=True))
+        one.availability.on_failure(state(), erred(state(), "unavailable", transient=True))
         assert one.why_not() == "it is stalled", "what a process has seen counts for it at once"
         assert await two.board.until(lambda: two.why_not() == "it is stalled", timeout_s=WAIT_S)
-        two.availability.answered("acme", "large")
+        two.availability.on_success("acme", "large")
         assert not two.why_not()
         assert await one.board.until(lambda: not one.why_not(), timeout_s=WAIT_S)
         assert [(record.mark, record.by) for record in one.written()] == [("stalled", "one"), ("recovered", "two")]
@@ -95,40 +97,40 @@ async def test_two_runtimes_see_what_the_other_has_met(log: MemoryLog) -> None:
 async def test_a_rate_limit_reaches_the_others_with_its_end(log: MemoryLog) -> None:
     async with Replica(log, "one").working() as one, Replica(log, "two").working() as two:
         limited = state(rate_limit_cooldown_ms=5_000)
-        one.availability.erred(limited, erred(limited, "rate_limited", transient=True, retries_rate_limits=False))
+        one.availability.on_failure(limited, erred(limited, "rate_limited", transient=True, retries_rate_limits=False))
         assert await two.board.until(lambda: bool(two.why_not()), timeout_s=WAIT_S)
-        assert two.board.matrix.cell("acme", "large").limited_until_ms == NOW + 5_000
+        assert two.board.matrix.status("acme", "large").limited_until_ms == NOW + 5_000
 
 
 @pytest.mark.parametrize("kind", ["rate_limited", "unauthorised", "forbidden", "refused"])
 async def test_what_is_wrong_with_the_key_of_a_run_shuts_a_model_for_nobody(log: MemoryLog, kind: str) -> None:
     one, failing = Replica(log, "one"), state()
     order = erred(failing, kind, transient=kind == "rate_limited", retries_rate_limits=False)
-    found = one.availability.erred(failing, order, key=THEIRS)
+    found = one.availability.on_failure(failing, order, key=THEIRS)
     assert not one.why_not()
     assert [alternative.choice.provider for alternative in found.alternatives] == ["acme", "blind", "deep"]
 
 
 async def test_a_provider_that_is_down_is_down_for_everybody_whosever_key_it_was(log: MemoryLog) -> None:
     one = Replica(log, "one")
-    one.availability.erred(state(), erred(state(), "unavailable", transient=True), key=THEIRS)
+    one.availability.on_failure(state(), erred(state(), "unavailable", transient=True), key=THEIRS)
     assert one.why_not() == "it is stalled"
 
 
-@pytest.mark.parametrize(("key", "is_open"), [(THEIRS, False), (OPERATORS, True)])
+@pytest.mark.parametrize(("key", "is_open"), [(THEIRS, False), (OPERATOR_KEY, True)])
 async def test_an_answer_to_the_key_of_a_run_does_not_open_what_refuses_the_operators(
     log: MemoryLog, key: ProviderKey, is_open: bool
 ) -> None:
     one = Replica(log, "one")
     one.board.note(ProviderProbed(provider="acme", reachable=False, key_refused=True, at_ms=1))
-    one.availability.answered("acme", "large", key=key)
+    one.availability.on_success("acme", "large", key=key)
     assert (not one.why_not()) is is_open
 
 
 async def test_healthy_calls_write_nothing(log: MemoryLog) -> None:
     async with Replica(log, "one").working() as one:
         for _ in range(3):
-            one.availability.answered("acme", "large")
+            one.availability.on_success("acme", "large")
         await asyncio.sleep(0)
         assert one.written() == []
 
@@ -136,9 +138,9 @@ async def test_healthy_calls_write_nothing(log: MemoryLog) -> None:
 async def test_a_failure_that_is_retried_shuts_a_model_for_nobody(log: MemoryLog) -> None:
     one, failing = Replica(log, "one"), state(retry_attempts=1)
     order = erred(failing, "unavailable", transient=True)
-    assert one.availability.erred(failing, order) is order
+    assert one.availability.on_failure(failing, order) is order
     waits = erred(failing, "rate_limited", transient=True)
-    assert one.availability.erred(failing, waits) is waits
+    assert one.availability.on_failure(failing, waits) is waits
     assert not one.why_not()
 
 
@@ -148,9 +150,9 @@ async def test_a_call_without_a_place_marks_nothing_and_goes_to_another_provider
     both = (*CANDIDATES, ModelChoice(provider="acme", model="small"))
     one, crowded = Replica(log, "one"), state(candidates=both)
     waits = erred(crowded, PROVIDER_FULL, transient=True, retry_after_ms=5_000)
-    assert one.availability.crowded(crowded, waits) is waits
+    assert one.availability.on_saturated(crowded, waits) is waits
     late = erred(crowded, PROVIDER_FULL, transient=True, retry_after_ms=400_000)
-    found = one.availability.crowded(crowded, late)
+    found = one.availability.on_saturated(crowded, late)
     assert [alternative.choice.provider for alternative in found.alternatives] == ["blind", "deep"]
     assert not one.why_not()
 
@@ -158,7 +160,7 @@ async def test_a_call_without_a_place_marks_nothing_and_goes_to_another_provider
 async def test_many_failures_of_one_model_are_one_record(log: MemoryLog) -> None:
     one = Replica(log, "one")
     for _ in range(5):
-        one.availability.erred(state(), erred(state(), "unavailable", transient=True))
+        one.availability.on_failure(state(), erred(state(), "unavailable", transient=True))
     async with one.working():
         assert await one.board.until(lambda: one.board.next_offset == 1, timeout_s=WAIT_S)
         assert len(one.written()) == 1
@@ -168,7 +170,7 @@ async def test_marks_wait_for_the_broker(log: MemoryLog, monkeypatch: pytest.Mon
     monkeypatch.setattr("loomlog.services.runtime.models.availability.RETRY_S", 0.0)
     log.lose_acks = 1
     async with Replica(log, "one").working() as one, Replica(log, "two").working() as two:
-        one.availability.erred(state(), erred(state(), "unavailable", transient=True))
+        one.availability.on_failure(state(), erred(state(), "unavailable", transient=True))
         assert await two.board.until(lambda: two.board.next_offset == 2, timeout_s=WAIT_S)
         assert two.why_not() == "it is stalled"
 
@@ -178,7 +180,7 @@ async def test_marks_wait_for_the_broker(log: MemoryLog, monkeypatch: pytest.Mon
 
 def alternatives(one: Replica, **more: Any) -> tuple[Alternative, ...]:
     failing = state(**more)
-    return one.availability.erred(failing, erred(failing, "unavailable", transient=True)).alternatives
+    return one.availability.on_failure(failing, erred(failing, "unavailable", transient=True)).alternatives
 
 
 async def test_the_other_candidates_are_told_with_what_they_are_like(log: MemoryLog) -> None:
@@ -197,15 +199,15 @@ async def test_what_cannot_be_called_is_no_alternative(log: MemoryLog) -> None:
 
 async def test_who_may_not_use_the_operators_keys_goes_only_where_it_has_one_or_needs_none(log: MemoryLog) -> None:
     keyed = {
-        "blind": Traits(sees=lambda model: False, api_key_env="BLIND_API_KEY"),
-        "deep": Traits(sees=lambda model: False, api_key_env="DEEP_API_KEY"),
-        "acme": Traits(sees=lambda model: True),
+        "blind": ModelTraits(supports_vision=lambda model: False, api_key_env="BLIND_API_KEY"),
+        "deep": ModelTraits(supports_vision=lambda model: False, api_key_env="DEEP_API_KEY"),
+        "acme": ModelTraits(supports_vision=lambda model: True),
     }
     one, failing = Replica(log, "one", keyed), state()
 
     def left(**facts: Any) -> list[str]:
         here = replace(failing, facts=replace(failing.facts, **facts))
-        found = one.availability.erred(here, erred(here, "rate_limited", retries_rate_limits=False), key=THEIRS)
+        found = one.availability.on_failure(here, erred(here, "rate_limited", retries_rate_limits=False), key=THEIRS)
         return [alternative.choice.provider for alternative in found.alternatives]
 
     assert left() == ["acme", "blind", "deep"]
@@ -223,10 +225,10 @@ async def test_without_fallback_nobody_looks_for_one(log: MemoryLog) -> None:
 
 
 async def test_a_cache_that_would_be_left_is_told(log: MemoryLog) -> None:
-    found = Replica(log, "one").availability.erred(state(), erred(state(), "unavailable", transient=True))
+    found = Replica(log, "one").availability.on_failure(state(), erred(state(), "unavailable", transient=True))
     assert found.leaves_cache
-    plain = {name: Traits(sees=traits.sees) for name, traits in TRAITS.items()}
-    found = Replica(log, "two", plain).availability.erred(state(), erred(state(), "unavailable", transient=True))
+    plain = {name: ModelTraits(supports_vision=traits.supports_vision) for name, traits in TRAITS.items()}
+    found = Replica(log, "two", plain).availability.on_failure(state(), erred(state(), "unavailable", transient=True))
     assert not found.leaves_cache
 
 
@@ -251,7 +253,7 @@ class Tiered(OneAgent):
 async def test_a_run_on_a_provider_that_always_fails_is_finished_by_the_stable_one() -> None:
     stage = Stage()
     stage.log = MemoryLog({TOPICS.commands: 1, TOPICS.events: 1, TOPIC: 1})
-    traits = dict.fromkeys(("mock", "mock-stable"), Traits(sees=lambda model: True))
+    traits = dict.fromkeys(("mock", "mock-stable"), ModelTraits(supports_vision=lambda model: True))
     knobs = MockOptions(latency_ms=0, latency_jitter_ms=0, rate_500=1.0)
     commands = stage.log.tail(TOPICS.commands, {0: 0})
     commands.pause([0])
@@ -267,8 +269,8 @@ async def test_a_run_on_a_provider_that_always_fails_is_finished_by_the_stable_o
             name="one",
             definitions=Tiered(),
             providers={
-                "mock": Provider(model=MockModel(options=knobs), retries_rate_limits=False),
-                "mock-stable": Provider(
+                "mock": RuntimeProvider(model=MockModel(options=knobs), retries_rate_limits=False),
+                "mock-stable": RuntimeProvider(
                     model=MockModel(provider="mock-stable", options=knobs, stable=True), retries_rate_limits=False
                 ),
             },

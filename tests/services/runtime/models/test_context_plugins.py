@@ -21,11 +21,17 @@ from loomlog.services.core.run.react import CallModel
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.content.run_credentials import Credentials
-from loomlog.services.runtime.models.context_plugins import ContextPlugins, Outbound, Redact, clean_json, secrets_of
-from loomlog.services.runtime.models.model_calls import ModelCalls, Provider
+from loomlog.services.runtime.models.context_plugins import (
+    ContextPlugins,
+    OutboundConversation,
+    RedactPlugin,
+    clean_json,
+    collect_secrets,
+)
+from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.telemetry.tracing import NoTracing
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import NOW, begun
 from tests.services.runtime.given import ToldModel
 from tests.services.stream.given import CODEC
@@ -54,12 +60,14 @@ def facts(*credentials: str) -> RunFacts:
     return replace(state.facts, credentials=credentials)
 
 
-def plugin(given: Mapping[str, str] | Exception | None = None, **options: Any) -> Redact:
-    return Redact(SECRETS, credentials=Credentials(Store(given or {})), **options)
+def plugin(given: Mapping[str, str] | Exception | None = None, **options: Any) -> RedactPlugin:
+    return RedactPlugin(SECRETS, credentials=Credentials(Store(given or {})), **options)
 
 
-async def sent(*blocks: Any, run: RunFacts | None = None, redact: Redact | None = None, **message: Any) -> Message:
-    outbound = Outbound(system=(), messages=(Message(role="user", blocks=blocks, **message),))
+async def sent(
+    *blocks: Any, run: RunFacts | None = None, redact: RedactPlugin | None = None, **message: Any
+) -> Message:
+    outbound = OutboundConversation(system=(), messages=(Message(role="user", blocks=blocks, **message),))
     return (await (redact or plugin()).apply(outbound, run or facts(), "acme")).messages[0]
 
 
@@ -92,7 +100,7 @@ def test_the_secrets_of_an_environment_are_known_by_their_names() -> None:
         "KEY_OF_NOTHING": "12345678",
         "PATH": "/usr/bin:/bin",
     }
-    assert set(secrets_of(environ, {"TEAM": "shared-token"})) == {
+    assert set(collect_secrets(environ, {"TEAM": "shared-token"})) == {
         *("A_KEY", "B_TOKEN", "C_SECRET", "D_AUTH", "E_PASSWORD", "F_CREDENTIAL", "G_CREDENTIALS", "H_DSN"),
         "TEAM",
     }
@@ -163,7 +171,7 @@ async def test_what_only_resembles_one_is_left(said: str) -> None:
 def test_a_hostile_text_takes_no_more_time_than_a_long_one(piece: str) -> None:
     text = piece * (200_000 // len(piece))
     began = time.process_time()
-    plugin()._clean(text, ())
+    plugin()._mask(text, ())
     assert time.process_time() - began < 2.0
 
 
@@ -172,7 +180,7 @@ def test_a_hostile_text_takes_no_more_time_than_a_long_one(piece: str) -> None:
 
 async def test_system_texts_user_texts_and_results_are_cleaned_on_a_copy() -> None:
     result = ToolResultBlock(tool_use_id="c0", name="Read", text="correct-horse")
-    before = Outbound(
+    before = OutboundConversation(
         system=("correct-horse",), messages=(Message(role="user", blocks=(TextBlock(text="correct-horse"), result)),)
     )
     after = await plugin().apply(before, facts(), "acme")
@@ -183,7 +191,7 @@ async def test_system_texts_user_texts_and_results_are_cleaned_on_a_copy() -> No
 
 async def test_a_message_without_a_secret_is_the_same_object() -> None:
     message = Message(role="user", blocks=(TextBlock(text="hello"), ImageBlock(media_type="image/png", data="AAAA")))
-    after = await plugin().apply(Outbound(system=(), messages=(message,)), facts(), "acme")
+    after = await plugin().apply(OutboundConversation(system=(), messages=(message,)), facts(), "acme")
     assert after.messages[0] is message
 
 
@@ -220,10 +228,10 @@ async def asked(
     model = ToldModel(items=(REPLY,))
     log = MemoryLog({"deltas": 1})
     calls = ModelCalls(
-        {"acme": Provider(model=model, is_outside=is_outside)},
+        {"acme": RuntimeProvider(model=model, is_external=is_outside)},
         prices={},
         currency="",
-        tools=Shelf({}),
+        tools=ProcessToolset({}),
         blobs=MemoryBlobs(),
         previews=Previews(CODEC, log, topic="deltas", partitions=1, term_of=lambda partition: 7),
         tracing=NoTracing(),

@@ -20,12 +20,12 @@ from loomlog.services.core.run.react import CallModel
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.content.redaction import NO_REDACTION, Redaction
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials
-from loomlog.services.runtime.models.model_calls import ModelCalls, Provider
+from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
-from loomlog.services.runtime.models.provider_queues import Waiting
+from loomlog.services.runtime.models.provider_queues import ProviderQueueLimits
 from loomlog.services.runtime.telemetry.tracing import NoTracing
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,
@@ -89,7 +89,7 @@ class Work:
     def __init__(
         self,
         *items: ModelItem | Exception,
-        waiting: Waiting | None = None,
+        waiting: ProviderQueueLimits | None = None,
         credentials: Credentials = NO_CREDENTIALS,
         redaction: Redaction = NO_REDACTION,
         **provider: Any,
@@ -102,20 +102,20 @@ class Work:
         self.log = MemoryLog({DELTAS: 1})
         self.previews = Previews(CODEC, self.log, topic=DELTAS, partitions=1, term_of=lambda partition: 7)
         self.calls = ModelCalls(
-            {"acme": Provider(model=self.model, **provider)},
+            {"acme": RuntimeProvider(model=self.model, **provider)},
             prices={("acme", "large"): Price(input=2, output=3, cache_read=1)},
             currency="USD",
-            tools=Shelf({"Read": self.tool}),
+            tools=ProcessToolset({"Read": self.tool}),
             blobs=self.blobs,
             previews=self.previews,
             tracing=NoTracing(),
             clock_ms=self.clock,
             sleep=self.clock.sleep,
             availability=self.heard,  # type: ignore[arg-type]  # it hears the three things calls say
-            waiting=waiting,
+            queue_limits=waiting,
             credentials=credentials,
-            mask=redaction.text,
-            mask_beginning=redaction.beginning,
+            mask=redaction.mask_text,
+            mask_prefix=redaction.mask_prefix,
         )
 
     async def run(self, state: Any = None, **effect: Any) -> ModelAnswered | ModelFailed:
@@ -427,7 +427,7 @@ async def test_calls_of_one_provider_are_bounded() -> None:
 
 
 async def test_a_call_without_a_place_has_failed_for_now_and_says_nothing_of_the_model() -> None:
-    work = Work(REPLY, waiting=Waiting(depth=0), max_concurrent=1)
+    work = Work(REPLY, waiting=ProviderQueueLimits(depth=0), max_concurrent=1)
     opened = asyncio.Event()
     work.model.before = opened.wait
     first = asyncio.get_running_loop().create_task(work.run())

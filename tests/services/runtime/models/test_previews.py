@@ -15,7 +15,7 @@ from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.runtime.content.redaction import Redaction
 from loomlog.services.runtime.models import previews as deltas_module
-from loomlog.services.runtime.models.previews import Preview, Previews
+from loomlog.services.runtime.models.previews import ModelPreview, Previews
 from tests.services.runtime.given import values
 from tests.services.stream.given import CODEC
 
@@ -49,8 +49,8 @@ class Sender:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def sender(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sender]:
-    monkeypatch.setattr(deltas_module, "GROUP_S", 0.0)
-    monkeypatch.setattr(deltas_module, "FIRST_S", 0.0)
+    monkeypatch.setattr(deltas_module, "FLUSH_INTERVAL_S", 0.0)
+    monkeypatch.setattr(deltas_module, "FIRST_FLUSH_PAUSE_S", 0.0)
     made = Sender()
     task = asyncio.get_running_loop().create_task(made.previews.run())
     yield made
@@ -60,7 +60,7 @@ async def sender(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sender]:
 
 
 async def test_characters_travel_in_groups_with_their_place_in_the_text(sender: Sender) -> None:
-    with sender.previews.of(effect()) as preview:
+    with sender.previews.open_preview(effect()) as preview:
         preview.add("Hel", thinking=False)
         preview.add("lo", thinking=False)
         await sender.round()
@@ -74,7 +74,7 @@ async def test_characters_travel_in_groups_with_their_place_in_the_text(sender: 
 
 
 async def test_thinking_and_answer_are_counted_apart(sender: Sender) -> None:
-    with sender.previews.of(effect()) as preview:
+    with sender.previews.open_preview(effect()) as preview:
         preview.add("hm", thinking=True)
         preview.add("yes", thinking=False)
         await sender.round()
@@ -88,7 +88,7 @@ async def test_thinking_and_answer_are_counted_apart(sender: Sender) -> None:
 
 
 async def test_a_call_that_is_over_sends_nothing_more(sender: Sender) -> None:
-    with sender.previews.of(effect()) as preview:
+    with sender.previews.open_preview(effect()) as preview:
         preview.add("too quick", thinking=False)
     assert await sender.round() == []
 
@@ -96,12 +96,12 @@ async def test_a_call_that_is_over_sends_nothing_more(sender: Sender) -> None:
 async def test_first_characters_leave_at_once_and_what_follows_is_gathered(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deltas_module, "GROUP_S", 60.0)
-    with sender.previews.of(effect("r_a")) as one:
+    monkeypatch.setattr(deltas_module, "FLUSH_INTERVAL_S", 60.0)
+    with sender.previews.open_preview(effect("r_a")) as one:
         one.add("now", thinking=False)
         assert [delta.text for delta in await sender.round()] == ["now"]
         one.add("not yet", thinking=False)
-        with sender.previews.of(effect("r_b")) as two:
+        with sender.previews.open_preview(effect("r_b")) as two:
             two.add("now too", thinking=True)
             assert [delta.text for delta in await sender.round()] == ["now", "now too"]
 
@@ -110,13 +110,13 @@ async def test_nobody_looks_at_calls_that_say_nothing(sender: Sender, monkeypatc
     looks = 0
     gather = sender.previews._gather
 
-    def counted(preview: Preview) -> None:
+    def counted(preview: ModelPreview) -> None:
         nonlocal looks
         looks += 1
         gather(preview)
 
     monkeypatch.setattr(sender.previews, "_gather", counted)
-    with sender.previews.of(effect("r_a")) as one, sender.previews.of(effect("r_b")):
+    with sender.previews.open_preview(effect("r_a")) as one, sender.previews.open_preview(effect("r_b")):
         one.add("said", thinking=False)
         await sender.round()
         await sender.round()
@@ -125,7 +125,7 @@ async def test_nobody_looks_at_calls_that_say_nothing(sender: Sender, monkeypatc
 
 async def test_a_text_in_one_piece_is_cut_so_that_each_record_fits_an_append(sender: Sender) -> None:
     text = "€" * 1_000_000
-    with sender.previews.of(effect()) as preview:
+    with sender.previews.open_preview(effect()) as preview:
         preview.add(text, thinking=False)
         found = await sender.round()
     assert "".join(delta.text for delta in found) == text
@@ -134,7 +134,7 @@ async def test_a_text_in_one_piece_is_cut_so_that_each_record_fits_an_append(sen
 
 
 async def test_what_utf8_cannot_hold_does_not_stop_the_previews(sender: Sender) -> None:
-    with sender.previews.of(effect()) as preview:
+    with sender.previews.open_preview(effect()) as preview:
         preview.add("half \ud83d", thinking=False)
         assert [delta.text for delta in await sender.round()] == ["half \ufffd"]
 
@@ -146,7 +146,7 @@ async def test_previews_that_cannot_be_sent_are_counted_and_forgotten(sender: Se
         raise UnknownOutcome("no broker")
 
     sender.log.append = away  # type: ignore[method-assign, assignment]  # the fault is asked for
-    with sender.previews.of(effect()) as preview:
+    with sender.previews.open_preview(effect()) as preview:
         preview.add("lost", thinking=False)
         await sender.round()
         assert sender.previews.dropped == 1
@@ -158,9 +158,9 @@ async def test_previews_that_cannot_be_sent_are_counted_and_forgotten(sender: Se
 async def test_more_than_the_bound_is_dropped_and_counted(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deltas_module, "MAX_WAITING", 2)
     with (
-        sender.previews.of(effect("r_a")) as one,
-        sender.previews.of(effect("r_b")) as two,
-        sender.previews.of(effect("r_c")) as three,
+        sender.previews.open_preview(effect("r_a")) as one,
+        sender.previews.open_preview(effect("r_b")) as two,
+        sender.previews.open_preview(effect("r_c")) as three,
     ):
         for preview in (one, two, three):
             preview.add("text", thinking=False)
@@ -169,8 +169,8 @@ async def test_more_than_the_bound_is_dropped_and_counted(sender: Sender, monkey
 
 
 async def test_a_secret_that_comes_in_pieces_is_masked_and_places_are_those_of_the_masked_text(sender: Sender) -> None:
-    mask = Redaction({"KEY": "sk-12345"}).beginning
-    with sender.previews.of(effect(), mask=mask) as preview:
+    mask = Redaction({"KEY": "sk-12345"}).mask_prefix
+    with sender.previews.open_preview(effect(), mask=mask) as preview:
         for piece in ("the key is s", "k-1", "2345", " yes, s", "o it may be"):
             preview.add(piece, thinking=False)
             await sender.round()

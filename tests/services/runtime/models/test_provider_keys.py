@@ -12,7 +12,7 @@ from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.models import provider_keys
-from loomlog.services.runtime.models.provider_keys import NO_KEY, OPERATORS, KeySource, ProviderKey
+from loomlog.services.runtime.models.provider_keys import NO_KEY, OPERATOR_KEY, KeySource, ProviderKey
 from tests.services.core.run.given import RUN, begun
 from tests.services.runtime.content.test_run_credentials import Store
 from tests.services.runtime.models.test_model_calls import Work
@@ -27,8 +27,8 @@ CHILD_OF = ParentCall(run_id="r_middle", agent_id="a", root_run_id="r_root", tur
 def resolved(
     *sources: KeySource, name: str = NAME, operator_has_one: bool = True, may_use_operators: bool = True
 ) -> ProviderKey:
-    return provider_keys.resolved(
-        "acme", name, sources, operator_has_one=operator_has_one, may_use_operators=may_use_operators
+    return provider_keys.resolve_key(
+        "acme", name, sources, operator_has_key=operator_has_one, may_use_operator_key=may_use_operators
     )
 
 
@@ -42,7 +42,7 @@ def test_the_first_source_that_has_the_name_wins() -> None:
 
 
 def test_the_operators_key_is_the_last_and_its_value_stays_with_the_driver() -> None:
-    assert resolved() == OPERATORS == ProviderKey(source="operator", scope="", value="")
+    assert resolved() == OPERATOR_KEY == ProviderKey(source="operator", scope="", value="")
 
 
 def test_a_provider_that_needs_no_key_is_paid_by_nobody() -> None:
@@ -63,7 +63,7 @@ def test_where_nobody_has_a_key_the_call_is_refused() -> None:
 
 
 def test_only_the_operators_key_and_none_are_everybodys() -> None:
-    assert (NO_KEY.is_of_all, OPERATORS.is_of_all, resolved(OF_RUN).is_of_all) == (True, True, False)
+    assert (NO_KEY.is_shared, OPERATOR_KEY.is_shared, resolved(OF_RUN).is_shared) == (True, True, False)
 
 
 def test_no_repr_shows_a_key() -> None:

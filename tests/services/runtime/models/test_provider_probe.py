@@ -10,12 +10,12 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
 from loomlog.services.runtime.models import provider_probe as prober_module
 from loomlog.services.runtime.models.provider_probe import (
-    INTERVAL_S,
+    INTERVAL_RANGE_S,
     MODELS_MAX,
     NAME_MAX,
-    PASSED_OVER_S,
-    Prober,
-    asked,
+    UNHEALTHY_INTERVAL_S,
+    ProviderProber,
+    probe_provider,
 )
 from loomlog.services.stream.global_tables.providers import ProviderBoard
 from tests.services.stream.given import CODEC
@@ -57,8 +57,10 @@ class Asked:
         """Nothing is open."""
 
 
-def prober(board: ProviderBoard, log: MemoryLog, *, interval_s: float = 900, **models: Asked) -> Prober:
-    return Prober(board, models, codec=CODEC, appender=log, clock_ms=lambda: NOW, name="one", interval_s=interval_s)
+def prober(board: ProviderBoard, log: MemoryLog, *, interval_s: float = 900, **models: Asked) -> ProviderProber:
+    return ProviderProber(
+        board, models, codec=CODEC, appender=log, clock_ms=lambda: NOW, name="one", interval_s=interval_s
+    )
 
 
 def said(log: MemoryLog) -> list[Any]:
@@ -66,7 +68,7 @@ def said(log: MemoryLog) -> list[Any]:
 
 
 async def answer(model: Asked) -> ProviderProbed:
-    return await asked("p", model, request_id="r", by="one", clock_ms=lambda: NOW)
+    return await probe_provider("p", model, request_id="r", by="one", clock_ms=lambda: NOW)
 
 
 # --- one provider ----------------------------------------------------------------------------------------------------
@@ -114,16 +116,16 @@ async def test_what_a_list_may_hold_is_bounded() -> None:
 
 @pytest.mark.parametrize(
     ("interval_s", "wait_s"),
-    [(900, 900), (0, INTERVAL_S[0]), (59, 60), (3_601, 3_600), (10**9, INTERVAL_S[1])],
+    [(900, 900), (0, INTERVAL_RANGE_S[0]), (59, 60), (3_601, 3_600), (10**9, INTERVAL_RANGE_S[1])],
 )
 def test_a_provider_is_due_after_the_interval_within_its_bounds(interval_s: float, wait_s: float) -> None:
     board = ProviderBoard(CODEC, TOPIC)
     one = prober(board, MemoryLog({TOPIC: 1}), interval_s=interval_s, p=Asked())
-    assert one.due(NOW) == ("", ("p",)), "nobody has asked it yet"
+    assert one.due_probes(NOW) == ("", ("p",)), "nobody has asked it yet"
     board.note(ProviderProbed(provider="p", reachable=True, at_ms=NOW))
     wait_ms = int(wait_s * 1000)
-    assert one.due(NOW + wait_ms - 1) == ("", ())
-    assert one.due(NOW + wait_ms) == ("", ("p",))
+    assert one.due_probes(NOW + wait_ms - 1) == ("", ())
+    assert one.due_probes(NOW + wait_ms) == ("", ("p",))
 
 
 def test_a_provider_with_a_stalled_model_is_due_sooner() -> None:
@@ -132,7 +134,7 @@ def test_a_provider_with_a_stalled_model_is_due_sooner() -> None:
     for name in ("p", "q"):
         board.note(ProviderProbed(provider=name, reachable=True, at_ms=NOW))
     board.note(ModelMarked(provider="p", model="m", mark="stalled", at_ms=NOW))
-    assert one.due(NOW + int(PASSED_OVER_S * 1000)) == ("", ("p",))
+    assert one.due_probes(NOW + int(UNHEALTHY_INTERVAL_S * 1000)) == ("", ("p",))
 
 
 def test_a_provider_that_is_away_is_due_sooner() -> None:
@@ -140,8 +142,8 @@ def test_a_provider_that_is_away_is_due_sooner() -> None:
     one = prober(board, MemoryLog({TOPIC: 1}), p=Asked(), q=Asked())
     for name in ("p", "q"):
         board.note(ProviderProbed(provider=name, reachable=name == "q", at_ms=NOW))
-    assert one.due(NOW + int(PASSED_OVER_S * 1000) - 1) == ("", ())
-    assert one.due(NOW + int(PASSED_OVER_S * 1000)) == ("", ("p",))
+    assert one.due_probes(NOW + int(UNHEALTHY_INTERVAL_S * 1000) - 1) == ("", ())
+    assert one.due_probes(NOW + int(UNHEALTHY_INTERVAL_S * 1000)) == ("", ("p",))
 
 
 def test_whoever_asks_has_every_provider_probed_at_once() -> None:
@@ -150,11 +152,11 @@ def test_whoever_asks_has_every_provider_probed_at_once() -> None:
     for name in ("p", "q"):
         board.note(ProviderProbed(provider=name, reachable=True, at_ms=NOW))
     board.note(ProbeRequested(request_id="r"))
-    assert one.due(NOW) == ("r", ("p", "q"))
+    assert one.due_probes(NOW) == ("r", ("p", "q"))
     board.note(ProviderProbed(provider="p", reachable=True, at_ms=NOW, request_id="r"))
-    assert one.due(NOW) == ("r", ("q",))
+    assert one.due_probes(NOW) == ("r", ("q",))
     board.note(ProviderProbed(provider="q", reachable=True, at_ms=NOW, request_id="r"))
-    assert one.due(NOW) == ("", ())
+    assert one.due_probes(NOW) == ("", ())
 
 
 # --- at work ---------------------------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ async def test_a_probe_heals_a_stall_for_everybody() -> None:
     board = ProviderBoard(CODEC, TOPIC)
     board.note(ModelMarked(provider="p", model="m", mark="stalled", at_ms=1))
     await prober(board, log, p=Asked()).probe(("p",))
-    assert not board.matrix.cell("p", "m").stalled
+    assert not board.matrix.status("p", "m").is_stalled
     assert [(record.provider, record.reachable) for record in said(log)] == [("p", True)]
 
 

@@ -8,7 +8,12 @@ import pytest
 from loomlog.connectors.errors import TRANSIENT_KINDS, Transient
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.runtime.models.budget_reservation import may_be_billed
-from loomlog.services.runtime.models.provider_queues import PLACES_UNSAID, WAIT_UNSAID_S, ProviderQueue, Waiting
+from loomlog.services.runtime.models.provider_queues import (
+    DEFAULT_SLOTS,
+    DEFAULT_WAIT_S,
+    ProviderQueue,
+    ProviderQueueLimits,
+)
 
 
 async def settled() -> None:
@@ -28,13 +33,13 @@ class Caller:
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        async with self.queue.place(self.tenant, self.user):
+        async with self.queue.slot(self.tenant, self.user):
             self.order.append(self.name)
             await self.done.wait()
 
 
 def queue_of(places: int = 1, depth: int = 10, wait_s: float = 30.0) -> ProviderQueue:
-    return ProviderQueue("acme", places=places, waiting=Waiting(depth=depth, wait_s=wait_s))
+    return ProviderQueue("acme", slots=places, limits=ProviderQueueLimits(depth=depth, wait_s=wait_s))
 
 
 async def test_calls_beyond_the_places_wait_and_go_by_tenant_and_user() -> None:
@@ -46,7 +51,7 @@ async def test_calls_beyond_the_places_wait_and_go_by_tenant_and_user() -> None:
         next(caller for caller in callers if caller.name == order[-1] and not caller.done.is_set()).done.set()
         await settled()
     assert order == ["a/x", "a/x", "b/z", "a/y", "a/x"]
-    assert (queue.in_use, queue.waiting, queue.waited_s.total) == (0, 0, 4)
+    assert (queue.in_use, queue.waiting, queue.wait_seconds.total) == (0, 0, 4)
 
 
 async def test_a_call_is_turned_away_at_once_when_too_many_wait() -> None:
@@ -54,9 +59,9 @@ async def test_a_call_is_turned_away_at_once_when_too_many_wait() -> None:
     callers = [Caller(queue, order) for _ in range(2)]
     await settled()
     with pytest.raises(Transient, match="acme: provider_concurrency_exhausted: all 1 places are taken") as refused:
-        await queue.enter("acme", "ada")
+        await queue.acquire("acme", "ada")
     assert (refused.value.kind, refused.value.retry_after_s) == (PROVIDER_FULL, 5.0)
-    assert queue.turned_away == {"full": 1}
+    assert queue.refused == {"full": 1}
     for caller in callers:
         caller.done.set()
     await settled()
@@ -68,8 +73,8 @@ async def test_a_call_is_turned_away_when_its_time_is_up_and_leaves_the_queue() 
     holder = Caller(queue, order)
     await settled()
     with pytest.raises(Transient, match="none of them got free"):
-        await queue.enter("acme", "ada")
-    assert (queue.turned_away, queue.waiting) == ({"late": 1}, 0)
+        await queue.acquire("acme", "ada")
+    assert (queue.refused, queue.waiting) == ({"late": 1}, 0)
     holder.done.set()
     await settled()
     assert queue.in_use == 0
@@ -90,10 +95,10 @@ async def test_a_call_that_is_cancelled_while_it_waits_keeps_nobody_out() -> Non
 
 async def test_a_call_that_is_cancelled_just_as_its_turn_comes_passes_the_place_on() -> None:
     queue, order = queue_of(), list[str]()
-    await queue.enter("acme", "ada")
+    await queue.acquire("acme", "ada")
     second, third = (Caller(queue, order, user=user) for user in "yz")
     await settled()
-    queue.leave()  # the place is the second caller's now
+    queue.release()  # the place is the second caller's now
     second.task.cancel()
     await settled()
     assert order == ["acme/z"]
@@ -104,11 +109,11 @@ async def test_a_call_that_is_cancelled_just_as_its_turn_comes_passes_the_place_
 
 async def test_a_call_that_was_cancelled_just_before_its_turn_passes_the_place_on() -> None:
     queue, order = queue_of(), list[str]()
-    await queue.enter("acme", "ada")
+    await queue.acquire("acme", "ada")
     second, third = (Caller(queue, order, user=user) for user in "yz")
     await settled()
     second.task.cancel()
-    queue.leave()
+    queue.release()
     await settled()
     assert order == ["acme/z"]
     third.done.set()
@@ -120,7 +125,7 @@ async def test_a_failing_call_gives_its_place_back() -> None:
     queue = queue_of()
 
     async def fail() -> None:
-        async with queue.place("acme", "ada"):
+        async with queue.slot("acme", "ada"):
             raise Transient("acme 503: busy", kind="unavailable")
 
     with pytest.raises(Transient):
@@ -128,10 +133,10 @@ async def test_a_failing_call_gives_its_place_back() -> None:
     assert queue.in_use == 0
 
 
-@pytest.mark.parametrize(("wait_s", "longest"), [(30.0, WAIT_UNSAID_S), (3_600.0, 3_600.0)])
+@pytest.mark.parametrize(("wait_s", "longest"), [(30.0, DEFAULT_WAIT_S), (3_600.0, 3_600.0)])
 def test_where_nobody_named_a_bound_calls_wait_long(wait_s: float, longest: float) -> None:
     queue = queue_of(places=0, wait_s=wait_s)
-    assert (queue.places, queue.wait_s) == (PLACES_UNSAID, longest)
+    assert (queue.slots, queue.wait_s) == (DEFAULT_SLOTS, longest)
 
 
 def test_a_call_without_a_place_is_a_transient_failure_and_costs_nothing() -> None:
@@ -145,7 +150,7 @@ async def test_many_calls_that_come_and_go_never_exceed_the_places() -> None:
 
     async def call(number: int) -> Any:
         nonlocal most
-        async with queue.place(f"t{number % 3}", f"u{number % 7}"):
+        async with queue.slot(f"t{number % 3}", f"u{number % 7}"):
             most = max(most, queue.in_use)
             await asyncio.sleep(0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.connectors.configuration import ConfigurationProblem, Provider, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.services.runtime.models.routing import Routing, checked_tiers, traits_of
+from loomlog.services.runtime.models.routing import Routing, check_configured_tiers, model_traits
 from tests.services.core.run.given import NOW
 from tests.services.stream.given import CODEC
 
@@ -26,7 +26,7 @@ ENVIRON = {"A_KEY": "sk-1", "DEEPSEEK_API_KEY": "sk-2", "ANTHROPIC_API_KEY": "sk
 def routing(folder: Path, log: MemoryLog) -> Routing:
     (folder / "loomlog.yaml").write_text(TEXT, encoding="utf-8")
     loaded = load({}, working_directory=folder, paths=[])
-    assert checked_tiers(loaded, ENVIRON) == []
+    assert check_configured_tiers(loaded, ENVIRON) == []
     return Routing(loaded, ENVIRON, codec=CODEC, appender=log, clock_ms=lambda: NOW, name="one", topic="providers")
 
 
@@ -44,24 +44,28 @@ def routing(folder: Path, log: MemoryLog) -> Routing:
 def test_what_a_fallback_knows_of_a_model(
     tmp_path: Path, provider: str, model: str, sees: bool, sibling: str, keeps_cache: bool
 ) -> None:
-    traits = traits_of(routing(tmp_path, MemoryLog({"providers": 1})).providers[provider])
-    assert (traits.sees(model), traits.sibling(model), traits.keeps_cache) == (sees, sibling, keeps_cache)
+    traits = model_traits(routing(tmp_path, MemoryLog({"providers": 1})).providers[provider])
+    assert (traits.supports_vision(model), traits.non_thinking_sibling(model), traits.has_prompt_cache) == (
+        sees,
+        sibling,
+        keeps_cache,
+    )
 
 
 async def test_a_pattern_has_a_meaning_once_its_provider_was_probed(tmp_path: Path) -> None:
     made = routing(tmp_path, MemoryLog({"providers": 1}))
     assert getattr(made.definitions.resolve("helper", tenant="t", user_tier=""), "code", "") == "pin_unavailable"
-    await made.prober.probe(made.unlisted())
+    await made.prober.probe(made.unlisted_providers())
     assert getattr(made.definitions.resolve("helper", tenant="t", user_tier=""), "model", "") == "mock-generic"
-    assert made.unlisted() == ()
+    assert made.unlisted_providers() == ()
 
 
 def test_a_tier_that_leads_nowhere_is_found_before_anything_is_opened(tmp_path: Path) -> None:
     (tmp_path / "loomlog.yaml").write_text("tiers: {low: [{provider: openai, model: m}]}\nagents: {a: {tier: low}}\n")
     loaded = load({}, working_directory=tmp_path, paths=[])
     with pytest.raises(ConfigurationProblem, match="OPENAI_API_KEY"):
-        checked_tiers(loaded, {})
-    assert checked_tiers(loaded, {"OPENAI_API_KEY": "sk"}) == []
+        check_configured_tiers(loaded, {})
+    assert check_configured_tiers(loaded, {"OPENAI_API_KEY": "sk"}) == []
 
 
 # --- what a fallback knows of the models of one provider --------------------------------------------------------------
@@ -101,15 +105,15 @@ def provider(driver: str, **changes: Any) -> Provider:
 def test_a_conversation_with_an_image_goes_only_to_a_model_whose_driver_would_take_it(
     target: Provider, model: str, sees: bool
 ) -> None:
-    assert traits_of(target).sees(model) is sees
+    assert model_traits(target).supports_vision(model) is sees
 
 
 def test_a_model_that_needs_reasoning_in_its_history_has_a_sibling_at_its_own_driver_only() -> None:
-    assert traits_of(provider("deepseek")).sibling("deepseek-v4-pro") == "deepseek-chat"
-    assert traits_of(provider("openai")).sibling("deepseek-v4-pro") == "deepseek-v4-pro"
+    assert model_traits(provider("deepseek")).non_thinking_sibling("deepseek-v4-pro") == "deepseek-chat"
+    assert model_traits(provider("openai")).non_thinking_sibling("deepseek-v4-pro") == "deepseek-v4-pro"
 
 
 def test_leaving_a_provider_with_a_prompt_cache_is_told() -> None:
-    assert traits_of(provider("anthropic")).keeps_cache
-    assert not traits_of(provider("gemini")).keeps_cache
-    assert traits_of(provider("gemini", capabilities={"native_prompt_cache": True})).keeps_cache
+    assert model_traits(provider("anthropic")).has_prompt_cache
+    assert not model_traits(provider("gemini")).has_prompt_cache
+    assert model_traits(provider("gemini", capabilities={"native_prompt_cache": True})).has_prompt_cache

@@ -20,11 +20,11 @@ from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.react import Summarise
 from loomlog.services.core.run.state import Compacting
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials
-from loomlog.services.runtime.models.model_calls import ModelCalls, Provider
+from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
 from loomlog.services.runtime.telemetry.tracing import NoTracing
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import NOW, RUN, compacting, recover
 from tests.services.runtime.content.test_run_credentials import Store
 from tests.services.runtime.given import ToldModel
@@ -45,10 +45,10 @@ class Work:
         self.log = MemoryLog({DELTAS: 1})
         blobs = MemoryBlobs()
         models = ModelCalls(
-            {"acme": Provider(model=self.model, api_key_env=name)},
+            {"acme": RuntimeProvider(model=self.model, api_key_env=name)},
             prices={("acme", "large"): Price(input=2, output=3)},
             currency="USD",
-            tools=Shelf({}),
+            tools=ProcessToolset({}),
             blobs=blobs,
             previews=Previews(CODEC, self.log, topic=DELTAS, partitions=1, term_of=lambda partition: 7),
             tracing=NoTracing(),

@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.schemas.generated.values import ParentCall
 from loomlog.schemas.ids import child_run_id
-from loomlog.services.runtime.run.child_runs import _is_left
+from loomlog.services.runtime.run.child_runs import _is_orphaned
 from loomlog.services.stream.partition.partition import Aggregate
 from tests.services.core.run.given import RUN, Run, begun, start
 
@@ -35,14 +35,14 @@ def child(*, is_resident: bool) -> Aggregate:
 
 @pytest.mark.parametrize("is_resident", [False, True])
 def test_a_child_that_its_parent_does_not_know_of_is_left(is_resident: bool) -> None:
-    assert _is_left(parent(), child(is_resident=is_resident))
+    assert _is_orphaned(parent(), child(is_resident=is_resident))
 
 
 def test_a_resident_child_lives_between_calls() -> None:
-    assert not _is_left(parent(residents=(CHILD,)), child(is_resident=True))
+    assert not _is_orphaned(parent(residents=(CHILD,)), child(is_resident=True))
 
 
 @pytest.mark.parametrize("is_resident", [False, True])
 def test_what_a_parent_wants_is_not_known_before_all_of_it_is_restored(is_resident: bool) -> None:
     """Its last part comes after its children."""
-    assert not _is_left(parent(imported_events=7), child(is_resident=is_resident))
+    assert not _is_orphaned(parent(imported_events=7), child(is_resident=is_resident))

@@ -21,9 +21,9 @@ from loomlog.schemas.generated.values import Sampling
 from loomlog.schemas.ids import hashed_token
 from loomlog.services.core.run.commands import StartCommand
 from loomlog.services.runtime.run import run_directory
-from loomlog.services.runtime.run.late_results import command_of
+from loomlog.services.runtime.run.late_results import encode_result
 from loomlog.services.runtime.run.run_directory import CLOCK_SKEW_MS
-from loomlog.services.runtime.run.start_handler import MAX_COMMAND_BYTES, derived_run_id
+from loomlog.services.runtime.run.start_handler import MAX_COMMAND_BYTES, derive_run_id
 from loomlog.services.stream.context import Prepared
 from loomlog.services.stream.partition.fold import Fold
 from tests.services.core.run.given import NOW, answered
@@ -68,15 +68,15 @@ def test_a_start_without_a_run_id_gets_one_from_its_key_and_command() -> None:
 
 
 def test_the_derived_id_is_the_same_for_the_same_command_and_no_other() -> None:
-    assert derived_run_id("k", "t", "c1") == derived_run_id("k", "t", "c1")
-    others = {derived_run_id("k", "t", "c2"), derived_run_id("k", "u", "c1"), derived_run_id("l", "t", "c1")}
-    assert len(others | {derived_run_id("k", "t", "c1")}) == 4
+    assert derive_run_id("k", "t", "c1") == derive_run_id("k", "t", "c1")
+    others = {derive_run_id("k", "t", "c2"), derive_run_id("k", "u", "c1"), derive_run_id("l", "t", "c1")}
+    assert len(others | {derive_run_id("k", "t", "c1")}) == 4
 
 
 @pytest.mark.parametrize("key", ["", "a b", "a-b", "a_b", "ä", "x" * 65])
 def test_a_key_that_cannot_be_part_of_an_id_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="1 to 64 letters and digits"):
-        derived_run_id(key, "t", "c")
+        derive_run_id(key, "t", "c")
 
 
 def test_an_unknown_agent_is_left_to_the_core_to_refuse() -> None:
@@ -471,7 +471,7 @@ def test_a_result_that_a_former_owner_hands_over_goes_to_its_run_and_to_no_other
     run = work.start("r_tok")
     late = answered(run.state, "done")
     for tenant, events in (("other", None), ("t", ["ModelReplied", "RunCompleted"])):
-        command = command_of(envelope("h_1", tenant), "r_tok", late)
+        command = encode_result(envelope("h_1", tenant), "r_tok", late)
         assert command is not None
         prepared = work.at_once(command)
         assert (prepared.aggregate and work.decide(prepared)) == events

@@ -13,7 +13,7 @@ from loomlog.schemas.generated.values import AgentDefinition, DefinitionOverride
 from loomlog.services.core.run.commands import CommandRefusal, ForkCommand
 from loomlog.services.core.run.lifecycle.fork import content_sha256
 from loomlog.services.core.run.state import AwaitingModel
-from loomlog.services.runtime.run.fork_definition import definition_of
+from loomlog.services.runtime.run.fork_definition import resolve_fork_definition
 from loomlog.services.stream.partition.fold import BrokenHistory
 from loomlog.services.stream.partition.partition import Aggregate
 from tests.services.core.run.given import NOW, answered, calls, returned
@@ -209,7 +209,7 @@ def resolved(**fields: Any) -> AgentDefinition | CommandRefusal:
     known = Definitions()
     known.known = {"helper": NOW_IT_IS, "other": OTHER}
     started = RunStarted(session_id="s", agent_id="a", definition=PINNED, segments=())
-    return definition_of(forking(1, **fields), started, known, tenant="t")
+    return resolve_fork_definition(forking(1, **fields), started, known, tenant="t")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_an_agent_is_found_with_the_keys_of_the_fork_and_not_with_those_of_its_o
 
     started = RunStarted(session_id="s", agent_id="a", definition=PINNED, segments=(), credentials=("theirs",))
     command = forking(1, agent="other", credentials=("ACME_KEY",), operator_key_restricted=True)
-    assert definition_of(command, started, Noting(), tenant="t") == OTHER
+    assert resolve_fork_definition(command, started, Noting(), tenant="t") == OTHER
     assert (asked["credentials"], asked["operator_key_restricted"]) == (("ACME_KEY",), True)
 
 

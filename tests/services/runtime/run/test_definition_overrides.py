@@ -2,15 +2,15 @@ import pytest
 
 from loomlog.schemas.generated.values import AgentDefinition, Compaction, Sampling
 from loomlog.services.core.run.lifecycle.fork import merge_sampling
-from loomlog.services.runtime.run.definition_overrides import granted_by_both, narrowed
+from loomlog.services.runtime.run.definition_overrides import apply_overrides, intersect_grants
 from tests.services.runtime.given import started
 
 
 def test_tools_only_ever_become_fewer() -> None:
     definition = AgentDefinition(name="a", provider="p", model="m", tools=("Read", "Bash"))
-    assert narrowed(definition, started("r_x")).tools == ("Read", "Bash")
-    assert narrowed(definition, started("r_x", tools=())).tools == ()
-    assert narrowed(definition, started("r_x", tools=("Bash", "Write"))).tools == ("Bash",)
+    assert apply_overrides(definition, started("r_x")).tools == ("Read", "Bash")
+    assert apply_overrides(definition, started("r_x", tools=())).tools == ()
+    assert apply_overrides(definition, started("r_x", tools=("Bash", "Write"))).tools == ("Bash",)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_tools_only_ever_become_fewer() -> None:
 def test_tools_given_by_pattern_are_narrowed_too(
     granted: tuple[str, ...], wished: tuple[str, ...], both: tuple[str, ...]
 ) -> None:
-    assert granted_by_both(granted, wished) == both
+    assert intersect_grants(granted, wished) == both
 
 
 def test_sampling_is_merged_field_by_field() -> None:
@@ -46,6 +46,6 @@ def test_sampling_is_merged_field_by_field() -> None:
 
 def test_compaction_is_merged_field_by_field() -> None:
     definition = AgentDefinition(name="a", provider="p", model="m", compaction=Compaction(enabled=True, keep_last_n=6))
-    wished = narrowed(definition, started("r_x", compaction=Compaction(keep_last_n=2, keep_first=False)))
+    wished = apply_overrides(definition, started("r_x", compaction=Compaction(keep_last_n=2, keep_first=False)))
     assert wished.compaction == Compaction(enabled=True, keep_last_n=2, keep_first=False)
-    assert narrowed(definition, started("r_x")) == definition
+    assert apply_overrides(definition, started("r_x")) == definition

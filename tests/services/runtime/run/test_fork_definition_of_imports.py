@@ -16,7 +16,7 @@ from loomlog.schemas.generated.values import (
     VolumeGrant,
 )
 from loomlog.services.core.run.commands import CommandRefusal
-from loomlog.services.runtime.run.fork_definition import definition_of
+from loomlog.services.runtime.run.fork_definition import resolve_fork_definition
 from tests.services.runtime.given import DeskAtWork
 from tests.services.runtime.run.test_command_handler_forks import forking, order_of
 from tests.services.runtime.run.test_command_handler_imports import importing, records_of, take_in, there_and_here
@@ -64,7 +64,7 @@ def resolved(pinned: AgentDefinition, **fields: Any) -> AgentDefinition | Comman
     known = Definitions()
     known.known = {"helper": HERE}
     origin = fields.pop("origin", ORIGIN)
-    return definition_of(forking(1, **fields), told(pinned, origin), known, tenant="t")
+    return resolve_fork_definition(forking(1, **fields), told(pinned, origin), known, tenant="t")
 
 
 @pytest.mark.parametrize("fields", [{}, {"definition": "aaaaaaaa"}], ids=["unnamed", "by its hash"])

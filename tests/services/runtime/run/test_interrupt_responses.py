@@ -13,8 +13,8 @@ from loomlog.schemas.generated.run_commands import ResolveInterruption
 from loomlog.services.core.run.commands import AnswerInterruptionCommand
 from loomlog.services.core.run.interrupts.questions import Question
 from loomlog.services.core.run.state import AwaitingTools, State
-from loomlog.services.runtime.content.encryption import Secrecy
-from loomlog.services.runtime.run.interrupt_responses import Responses
+from loomlog.services.runtime.content.encryption import ContentEncryption
+from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.stream.encryption.subject_keys import Sealer, SubjectKeys
 from tests.services.core.run.asking import asking, question
 from tests.services.core.run.given import ENVELOPE, NOW, RUN
@@ -40,8 +40,8 @@ def command(answer: str, **more: Any) -> ResolveInterruption:
     return ResolveInterruption(envelope=ENVELOPE, run_id=RUN, interrupt_id=question(), answer=answer, **more)
 
 
-async def order(responses: Responses, given: ResolveInterruption, state: State) -> AnswerInterruptionCommand:
-    answering = responses.prepared(given, state, "t", "ada")
+async def order(responses: InterruptionAnswers, given: ResolveInterruption, state: State) -> AnswerInterruptionCommand:
+    answering = responses.prepare(given, state, "t", "ada")
     return (await answering if isinstance(answering, Coroutine) else answering)(NOW)
 
 
@@ -59,18 +59,18 @@ async def sealed() -> tuple[SubjectKeys, Sealer]:
 
 @pytest.mark.parametrize(("answer", "problem"), [("yes", False), ("maybe", True), ("", True)])
 async def test_an_answer_is_compared_with_what_is_offered(answer: str, problem: bool) -> None:
-    found = await order(Responses(), command(answer), state_that_offers("yes", "no"))
+    found = await order(InterruptionAnswers(), command(answer), state_that_offers("yes", "no"))
     assert bool(found.problem) is problem
     assert (found.at_ms, found.answer) == (NOW, "" if problem else answer)
 
 
 async def test_a_decline_needs_no_answer() -> None:
-    found = await order(Responses(), command("", disposition="declined"), state_that_offers("yes"))
+    found = await order(InterruptionAnswers(), command("", disposition="declined"), state_that_offers("yes"))
     assert found.problem == ""
 
 
 async def test_secrets_in_an_answer_are_masked() -> None:
-    responses = Responses(mask=lambda text: text.replace("hunter2", "[redacted:PASSWORD]"))
+    responses = InterruptionAnswers(mask=lambda text: text.replace("hunter2", "[redacted:PASSWORD]"))
     found = await order(responses, command("it is hunter2"), state_that_offers())
     assert found.answer == "it is [redacted:PASSWORD]"
     assert json.loads(found.answer_json) == found.answer
@@ -81,7 +81,7 @@ async def test_an_encrypted_answer_is_compared_and_opens_to_json_wherever_it_sta
     keys, sealer = await sealed()
     state = state_that_offers(sealer.text(answer), sealer.text("no"))
     for given in (answer, sealer.text(answer)):  # from a microservice in clear, or sealed by the command layer
-        found = await order(Responses(Secrecy(keys)), command(given), state)
+        found = await order(InterruptionAnswers(ContentEncryption(keys)), command(given), state)
         assert found.problem == ""
         assert has_tokens(found.answer)
         assert answer not in found.answer_json
@@ -91,7 +91,11 @@ async def test_an_encrypted_answer_is_compared_and_opens_to_json_wherever_it_sta
 
 async def test_an_encrypted_answer_that_is_not_offered_is_refused_and_not_kept() -> None:
     keys, sealer = await sealed()
-    found = await order(Responses(Secrecy(keys)), command(sealer.text("maybe")), state_that_offers(sealer.text("yes")))
+    found = await order(
+        InterruptionAnswers(ContentEncryption(keys)),
+        command(sealer.text("maybe")),
+        state_that_offers(sealer.text("yes")),
+    )
     assert found.problem
     assert found.answer == ""
 
@@ -99,5 +103,5 @@ async def test_an_encrypted_answer_that_is_not_offered_is_refused_and_not_kept()
 async def test_what_nobody_can_read_here_is_refused_and_does_not_wait_for_ever() -> None:
     _, foreign = await sealed()
     keys, _ = await sealed()
-    found = await order(Responses(Secrecy(keys)), command(foreign.text("yes")), state_that_offers())
+    found = await order(InterruptionAnswers(ContentEncryption(keys)), command(foreign.text("yes")), state_that_offers())
     assert "cannot be compared" in found.problem

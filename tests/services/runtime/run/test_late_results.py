@@ -13,7 +13,7 @@ from loomlog.schemas.generated.values import BlobRef, HookAct
 from loomlog.schemas.ids import partition_key
 from loomlog.services.core.run.commands import HAPPENED, ModelAnswered
 from loomlog.services.runtime.run import late_results
-from loomlog.services.runtime.run.late_results import HandOver, command_of, order_of
+from loomlog.services.runtime.run.late_results import ResultForwarder, decode_result, encode_result
 from tests.services.core.run.given import ENVELOPE, NOW, RUN, answered, at_tools, begun, calls, erred, recover, returned
 from tests.services.core.run.given import reconciled as found_out
 from tests.services.runtime.given import values
@@ -33,9 +33,9 @@ def test_a_result_is_the_same_after_the_journey() -> None:
     act = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="widened_hosts", hosts_added=("a.com",))
     tool = returned(at_tools("A").state, 0, "found", is_error=True, outcome="timeout", text_blob=BLOB, hook_acts=(act,))
     for order in (model_result(), tool):
-        command = command_of(ENVELOPE, RUN, order)
+        command = encode_result(ENVELOPE, RUN, order)
         assert command is not None
-        assert order_of(CODEC.decode(CODEC.encode(command)).record, NOW) == order
+        assert decode_result(CODEC.decode(CODEC.encode(command)).record, NOW) == order
 
 
 def test_every_field_of_a_model_result_travels() -> None:
@@ -46,18 +46,18 @@ def test_every_field_of_a_model_result_travels() -> None:
 
 
 def test_failures_and_what_can_be_asked_again_stay() -> None:
-    assert command_of(ENVELOPE, RUN, erred(begun().state)) is None
+    assert encode_result(ENVELOPE, RUN, erred(begun().state)) is None
     run = at_tools("A", classes=("unsafe",), reconcilable=(True,))
     run.give(recover())
-    assert command_of(ENVELOPE, RUN, found_out(run.state, 0, HAPPENED)) is None
+    assert encode_result(ENVELOPE, RUN, found_out(run.state, 0, HAPPENED)) is None
 
 
 @pytest.mark.parametrize("wrong", [{"effect_classes": ()}, {"reconcilable": (True,)}])
 def test_a_result_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
-    command = command_of(ENVELOPE, RUN, model_result())
+    command = encode_result(ENVELOPE, RUN, model_result())
     assert isinstance(command, HandOverModelReply)
     with pytest.raises(ValueError, match="tool calls"):
-        order_of(replace(command, **wrong), NOW)
+        decode_result(replace(command, **wrong), NOW)
 
 
 async def test_a_result_is_appended_again_until_it_is_known_to_be_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,9 +72,9 @@ async def test_a_result_is_appended_again_until_it_is_known_to_be_in_the_log(mon
                 raise UnknownOutcome("no answer")
             return await log.append(topic, partition, records)
 
-    late = HandOver(CODEC, Shaky(), topic=COMMANDS, partitions=1, clock_ms=lambda: NOW, name="old")  # type: ignore[arg-type]  # one method is used
-    await late.give(RUN, "t", model_result())
+    late = ResultForwarder(CODEC, Shaky(), topic=COMMANDS, partitions=1, clock_ms=lambda: NOW, name="old")  # type: ignore[arg-type]  # one method is used
+    await late.forward(RUN, "t", model_result())
     (command,) = values(log, COMMANDS)
     assert log.records[COMMANDS, 0][0].key == partition_key(RUN).encode()
     assert (command.envelope.tenant, command.envelope.subject, command.run_id) == ("t", "old", RUN)
-    assert late.handed_over == 1
+    assert late.forwarded == 1

@@ -2,8 +2,8 @@
 
 import pytest
 
-from loomlog.services.runtime.run.run_directory import KnownRuns
-from loomlog.services.runtime.run.run_index import PastRun
+from loomlog.services.runtime.run.run_directory import RunDirectory
+from loomlog.services.runtime.run.run_index import EndedRun
 from tests.services.runtime.given import DeskAtWork
 from tests.services.runtime.small_runtime import EmptyIndex
 
@@ -13,8 +13,8 @@ LIES_IN = 3
 class OneRun(EmptyIndex):
     """An index that knows a run of partition LIES_IN."""
 
-    async def find_run(self, run_id: str) -> PastRun | None:
-        return PastRun(
+    async def find_run(self, run_id: str) -> EndedRun | None:
+        return EndedRun(
             run_id=run_id,
             tenant="t",
             session_id="s_one",
@@ -28,5 +28,5 @@ class OneRun(EmptyIndex):
 @pytest.mark.parametrize(("number", "is_known"), [(LIES_IN, True), (0, False)])
 async def test_a_place_in_another_partition_is_none_here(number: int, *, is_known: bool) -> None:
     work = DeskAtWork()
-    known = KnownRuns(number=number, known_since_ms=0, forgotten_until=0, index=OneRun(), past=work.past)
+    known = RunDirectory(number=number, known_since_ms=0, forgotten_until=0, index=OneRun(), past=work.past)
     assert (await known.position_of("r_one", "t", work.partition) is not None) == is_known

@@ -43,7 +43,7 @@ def put(log: MemoryLog, change: PauseSet) -> None:
 
 async def test_everything_is_paused_with_who_and_why_before_anything_else() -> None:
     board = await come_up(MemoryLog({TOPIC: 1}))
-    (held,) = board.table.holding("acme", "helper")
+    (held,) = board.table.pauses_for("acme", "helper")
     assert (held.scope, held.reason, held.by) == ("all", REASON, "rt-1")
 
 
@@ -52,15 +52,15 @@ async def test_a_second_runtime_adds_nothing() -> None:
     await come_up(log)
     board = await come_up(log)
     assert len(log.records[TOPIC, 0]) == 1
-    assert board.table.has("all", "", "")
+    assert board.table.has_entry("all", "", "")
 
 
 async def test_a_replica_that_restarts_after_the_resume_pauses_nothing_again() -> None:
     log = MemoryLog({TOPIC: 1})
     await come_up(log)
     put(log, RESUMED)
-    assert not (await come_up(log)).table.has("all", "", "")
-    assert (await come_up(log, "restore-2")).table.has("all", "", ""), "another value is another occasion"
+    assert not (await come_up(log)).table.has_entry("all", "", "")
+    assert (await come_up(log, "restore-2")).table.has_entry("all", "", ""), "another value is another occasion"
 
 
 async def test_of_two_that_start_together_the_later_record_pauses_nothing_even_after_a_resume() -> None:
@@ -71,16 +71,16 @@ async def test_of_two_that_start_together_the_later_record_pauses_nothing_even_a
     put(log, RESUMED)
     await pause_once(late, log, log, CODEC, switch="1", by="rt-2", at_ms=8)
     assert len(log.records[TOPIC, 0]) == 3
-    assert not late.table.has("all", "", "")
+    assert not late.table.has_entry("all", "", "")
 
 
 async def test_what_an_operator_has_paused_keeps_his_reason_and_the_value_counts_as_used() -> None:
     log = MemoryLog({TOPIC: 1})
     put(log, PauseSet(scope="all", tenant="", agent="", paused=True, reason="deploy", by="op"))
-    (held,) = (await come_up(log)).table.holding("acme", "helper")
+    (held,) = (await come_up(log)).table.pauses_for("acme", "helper")
     assert (held.reason, held.by) == ("deploy", "op")
     put(log, RESUMED)
-    assert not (await come_up(log)).table.has("all", "", "")
+    assert not (await come_up(log)).table.has_entry("all", "", "")
 
 
 async def test_without_an_acknowledgement_the_runtime_does_not_come_up() -> None:

@@ -6,10 +6,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import ProducerRecord
-from loomlog.services.core.admission import Bounds, Place
-from loomlog.services.runtime.admission.queue import Door
-from loomlog.services.runtime.models.provider_queues import ProviderQueue, Waiting
-from loomlog.services.runtime.telemetry.exposition import exposition
+from loomlog.services.core.admission import AdmissionLimits, Slot
+from loomlog.services.runtime.admission.queue import AdmissionQueue
+from loomlog.services.runtime.models.provider_queues import ProviderQueue, ProviderQueueLimits
+from loomlog.services.runtime.telemetry.exposition import build_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from tests.services.runtime.small_runtime import TOPICS, Stage
@@ -59,8 +59,8 @@ def value(found: Samples, name: str, **labels: str) -> float:
 
 async def test_a_scrape_tells_what_the_process_did_and_holds() -> None:
     stage, metrics = Stage(), RunMetrics()
-    async with stage.owner("a", metrics.watching(NO_TRACING)) as runtime:
-        page = exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)
+    async with stage.owner("a", metrics.instrument(NO_TRACING)) as runtime:
+        page = build_exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)
         stage.start()
         await stage.until(lambda: metrics.runs_ended.total() == 1)
         stage.model.held = True
@@ -92,9 +92,9 @@ async def test_a_scrape_tells_what_the_process_did_and_holds() -> None:
 async def test_buckets_count_everything_below_their_bound() -> None:
     stage, metrics = Stage(), RunMetrics()
     for seconds in (0.01, 0.2, 7.0, 1000.0):
-        metrics.tool_called("Echo", "ok", seconds)
+        metrics.record_tool_call("Echo", "ok", seconds)
     async with stage.owner("a") as runtime:
-        found = samples(exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)())
+        found = samples(build_exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)())
     name = "loomlog_tool_call_seconds_bucket"
     by_bound = {dict(labels)["le"]: count for (found_name, labels), count in found.items() if found_name == name}
     assert by_bound["0.005"] == 0
@@ -107,22 +107,24 @@ async def test_buckets_count_everything_below_their_bound() -> None:
 
 async def test_who_waits_for_a_place_shows_at_the_door_and_at_the_providers() -> None:
     stage, metrics = Stage(), RunMetrics()
-    queue = ProviderQueue("acme", places=1, waiting=Waiting(depth=1))
-    door = Door(Bounds(runs=1, queue=1), wait_s=30.0, provider_wait_s=30.0)
-    somebody = Place(tenant="acme", user_id="ada")
-    door.at_work("r_one", somebody)
-    await queue.enter("acme", "ada")
+    queue = ProviderQueue("acme", slots=1, limits=ProviderQueueLimits(depth=1))
+    door = AdmissionQueue(AdmissionLimits(runs=1, queue=1), wait_s=30.0, provider_wait_s=30.0)
+    somebody = Slot(tenant="acme", user_id="ada")
+    door.mark_active("r_one", somebody)
+    await queue.acquire("acme", "ada")
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(queue.enter("acme", "ada")), loop.create_task(door.admitted("r_two", somebody))]
+    tasks = [loop.create_task(queue.acquire("acme", "ada")), loop.create_task(door.wait_for_slot("r_two", somebody))]
     await asyncio.sleep(0)
     with pytest.raises(Transient):
-        await queue.enter("acme", "ada")
-    assert await door.admitted("r_three", somebody) is not None
+        await queue.acquire("acme", "ada")
+    assert await door.wait_for_slot("r_three", somebody) is not None
     async with stage.owner("a") as runtime:
-        page = exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters, queues={"acme": queue}, door=door)
+        page = build_exposition(
+            metrics, runtime.host, runtime.calls, runtime.dead_letters, queues={"acme": queue}, admission_queue=door
+        )
         found = samples(page())
-        queue.leave()
-        door.rests("r_one")
+        queue.release()
+        door.mark_idle("r_one")
         await asyncio.wait(tasks)
         later = samples(page())
     of = {"provider": "acme"}
@@ -145,5 +147,5 @@ async def test_a_quarantined_run_shows() -> None:
         partition = runtime.host.owners[0].partition
         assert partition is not None
         partition.aggregates["r_one"].quarantined = "broken"
-        found = samples(exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)())
+        found = samples(build_exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)())
     assert value(found, "loomlog_quarantined_runs") == 1

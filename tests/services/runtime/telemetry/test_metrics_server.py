@@ -6,14 +6,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 from loomlog.services.runtime.telemetry import metrics_server
-from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, MAX_AT_ONCE, MAX_HEAD_BYTES, bound_socket, serve
+from loomlog.services.runtime.telemetry.metrics_server import (
+    ADDRESS,
+    MAX_CONNECTIONS,
+    MAX_HEAD_BYTES,
+    bind_socket,
+    serve,
+)
 
 WAIT_S = 30.0
 
 
 @contextlib.asynccontextmanager
 async def serving(page: bytes = b"loomlog_x 1\n") -> AsyncIterator[int]:
-    listening = bound_socket(0)
+    listening = bind_socket(0)
     port = listening.getsockname()[1]
     task = asyncio.create_task(serve(listening, lambda: page))
     try:
@@ -87,7 +93,7 @@ async def test_a_head_that_is_too_long_or_never_ends_is_closed_unanswered(monkey
 
 async def test_connections_beyond_the_bound_are_closed_and_the_others_served() -> None:
     async with serving() as port, asyncio.timeout(WAIT_S):
-        idle = [await asyncio.open_connection(ADDRESS, port) for _ in range(MAX_AT_ONCE)]
+        idle = [await asyncio.open_connection(ADDRESS, port) for _ in range(MAX_CONNECTIONS)]
         assert await asked(port, request("GET /metrics")) == b""
         reader, writer = idle[0]
         writer.write(request("GET /metrics"))
@@ -97,22 +103,22 @@ async def test_connections_beyond_the_bound_are_closed_and_the_others_served() -
 
 
 def test_the_next_free_port_is_taken() -> None:
-    with bound_socket(0) as first:
+    with bind_socket(0) as first:
         port = first.getsockname()[1]
-        with bound_socket(port) as second:
+        with bind_socket(port) as second:
             assert port < second.getsockname()[1] < port + metrics_server.PORTS_TRIED
 
 
 def test_a_port_is_taken_again_after_its_connections_ended() -> None:
-    with bound_socket(0) as listening:
+    with bind_socket(0) as listening:
         port = listening.getsockname()[1]
         with socket.create_connection((ADDRESS, port)):
             listening.accept()[0].close()  # the server closes first, so its end lingers
-    with bound_socket(port) as again:
+    with bind_socket(port) as again:
         assert again.getsockname()[1] == port
 
 
 def test_without_a_free_port_the_error_names_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "PORTS_TRIED", 1)
-    with bound_socket(0) as taken, pytest.raises(OSError, match="LOOMLOG_RUNTIME_METRICS_PORT"):
-        bound_socket(taken.getsockname()[1])
+    with bind_socket(0) as taken, pytest.raises(OSError, match="LOOMLOG_RUNTIME_METRICS_PORT"):
+        bind_socket(taken.getsockname()[1])

@@ -20,8 +20,8 @@ from loomlog.schemas.generated.run_events import ModelReplied, RunCompleted, Run
 from loomlog.schemas.generated.values import CommandEnvelope, ParentCall
 from loomlog.services.core.run.state import Ended
 from loomlog.services.runtime.telemetry import otel
-from loomlog.services.runtime.telemetry.otel import OtelTracing, exporting_processor
-from loomlog.services.runtime.telemetry.span_ids import place_of, run_span_id
+from loomlog.services.runtime.telemetry.otel import OtelTracing, build_span_processor
+from loomlog.services.runtime.telemetry.span_ids import run_span_id, run_trace_context
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from tests.services.core.run.given import NOW, Run, cancel, start
 from tests.services.runtime.small_runtime import RUN, SECRET, TOPICS, WAIT_S, SmallRuntime, Stage
@@ -87,7 +87,7 @@ async def test_a_run_with_a_tool_becomes_one_tree() -> None:
         await stage.ended()
     assert stage.tree() == WHOLE_TREE
     spans = stage.spans.get_finished_spans()
-    assert {span.context.trace_id for span in spans} == {place_of(RUN, "").trace_id}
+    assert {span.context.trace_id for span in spans} == {run_trace_context(RUN, "").trace_id}
     assert stage.named("invoke_agent helper").parent is None
     assert inside(spans)
 
@@ -138,7 +138,7 @@ def test_a_child_hangs_below_the_run_that_started_it_also_in_a_trace_of_its_call
         run.give(replace(start(), traceparent=traceparent, parent=call))
         run.give(cancel())
         assert isinstance(run.state, Ended)
-        tracing.run_ended("t", run.state, error="", ended_ms=NOW)
+        tracing.record_run("t", run.state, error="", ended_ms=NOW)
     parents = [span.parent.span_id for span in spans.get_finished_spans() if span.parent is not None]
     assert parents == [run_span_id("r_up")] * 2
 
@@ -149,8 +149,8 @@ async def test_a_malformed_trace_context_counts_as_none(malformed: bytes) -> Non
     async with stage.owner("a"):
         stage.start(("traceparent", malformed))
         await stage.ended()
-    assert stage.named("invoke_agent helper").context.trace_id == place_of(RUN, "").trace_id
-    assert stage.events()[0].traceparent == f"00-{place_of(RUN, '').trace_id:032x}-{run_span_id(RUN):016x}-01"
+    assert stage.named("invoke_agent helper").context.trace_id == run_trace_context(RUN, "").trace_id
+    assert stage.events()[0].traceparent == f"00-{run_trace_context(RUN, '').trace_id:032x}-{run_span_id(RUN):016x}-01"
 
 
 async def test_the_log_holds_derived_ids_only() -> None:
@@ -164,7 +164,7 @@ async def test_the_log_holds_derived_ids_only() -> None:
         headers = dict(stage.log.records[TOPICS.events, 0][-1].headers)
         assert headers["traceparent"].decode() == logs[-1][0]
     assert logs[0] == logs[1]
-    assert logs[0][0] == f"00-{place_of(RUN, '').trace_id:032x}-{run_span_id(RUN):016x}-01"
+    assert logs[0][0] == f"00-{run_trace_context(RUN, '').trace_id:032x}-{run_span_id(RUN):016x}-01"
     chat = [span for span in stage.spans.get_finished_spans() if span.name == "chat m-1"]
     assert {f"{span.context.span_id:016x}" for span in chat} == {trace[36:52] for trace in logs[0][1:]}
 
@@ -269,7 +269,7 @@ async def test_the_ratio_decides_by_trace_id_and_every_owner_alike() -> None:
     tracings = [
         OtelTracing(SimpleSpanProcessor(InMemorySpanExporter()), service="s", instance=name, ratio=0.5) for name in "ab"
     ]
-    flags = [[tracing.context_of(f"r_{n}")[-2:] for n in range(400)] for tracing in tracings]
+    flags = [[tracing.run_traceparent(f"r_{n}")[-2:] for n in range(400)] for tracing in tracings]
     assert flags[0] == flags[1]
     assert 140 < flags[0].count("01") < 260
 
@@ -302,7 +302,7 @@ async def collector(answer: bytes = b"200 OK") -> AsyncIterator[tuple[str, list[
 async def test_spans_reach_a_collector_with_its_headers() -> None:
     stage = Traced()
     async with collector() as (address, taken):
-        processor = exporting_processor(endpoint=address, headers="x-key=a%20b,x-team=blue")
+        processor = build_span_processor(endpoint=address, headers="x-key=a%20b,x-team=blue")
         tracing = OtelTracing(processor, service="loomlog", instance="a", ratio=1.0)
         async with stage.owner("a", tracing):
             stage.start()
@@ -326,11 +326,11 @@ async def test_spans_reach_a_collector_with_its_headers() -> None:
 async def test_a_collector_that_does_not_answer_holds_up_a_stop_for_a_bounded_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(otel, "CLOSE_S", 0.05)
+    monkeypatch.setattr(otel, "SHUTDOWN_TIMEOUT_S", 0.05)
     monkeypatch.setattr(otel, "EXPORT_TIMEOUT_S", 0.5)
     stage = Traced()
     async with collector(answer=b"") as (address, _):
-        tracing = OtelTracing(exporting_processor(endpoint=address, headers=""), service="s", instance="a", ratio=1.0)
+        tracing = OtelTracing(build_span_processor(endpoint=address, headers=""), service="s", instance="a", ratio=1.0)
         async with stage.owner("a", tracing):
             stage.start()
             await stage.until(lambda: stage.has(RunCompleted))
@@ -347,7 +347,7 @@ async def test_a_collector_that_redirects_is_told_of_because_its_spans_are_lost(
         address,
         taken,
     ):
-        tracing = OtelTracing(exporting_processor(endpoint=address, headers=""), service="s", instance="a", ratio=1.0)
+        tracing = OtelTracing(build_span_processor(endpoint=address, headers=""), service="s", instance="a", ratio=1.0)
         async with stage.owner("a", tracing):
             stage.start()
             await stage.until(lambda: stage.has(RunCompleted))

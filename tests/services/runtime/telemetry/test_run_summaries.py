@@ -15,7 +15,7 @@ from loomlog.services.core.run.conversation.conversation import build_conversati
 from loomlog.services.core.run.state import Absent, Ended
 from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, minute_of
 from loomlog.services.runtime.telemetry import run_summaries as tally_module
-from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.stream.partition.partition import Aggregate
 from tests.services.core.run.given import (
     NOW,
@@ -42,12 +42,12 @@ class Sender:
     def __init__(self, partitions: int = 4) -> None:
         self.log = MemoryLog({TOPIC: partitions})
         self.now = NOW + 5
-        self.tallies = Tallies(CODEC, self.log, topic=TOPIC, clock_ms=lambda: self.now)
+        self.tallies = RunSummaries(CODEC, self.log, topic=TOPIC, clock_ms=lambda: self.now)
 
     def ended(self, run: Run, partition: int = 1, *, offset: int = 77, tenant: str = "t") -> None:
         assert isinstance(run.state, Ended)
         aggregate = Aggregate(id=RUN, state=run.state, key=b"tok", tenant=tenant, last_offset=offset)
-        self.tallies.ended(aggregate, run.state, partition)
+        self.tallies.add_ended_run(aggregate, run.state, partition)
 
     async def sent(self, count: int = 1) -> list[RunTally]:
         async with asyncio.timeout(5):
@@ -58,7 +58,7 @@ class Sender:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def sender(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sender]:
-    monkeypatch.setattr(tally_module, "SEND_EVERY_S", 0.0)
+    monkeypatch.setattr(tally_module, "SEND_INTERVAL_S", 0.0)
     made = Sender()
     task = asyncio.get_running_loop().create_task(made.tallies.run())
     yield made
@@ -79,7 +79,7 @@ def eventful() -> Run:
 
 
 async def test_a_run_is_told_with_its_sums_its_place_and_its_term(sender: Sender) -> None:
-    sender.tallies.owns(1, 40)
+    sender.tallies.set_term(1, 40)
     sender.ended(eventful())
     assert await sender.sent() == [
         RunTally(
@@ -100,7 +100,7 @@ async def test_a_run_is_told_with_its_sums_its_place_and_its_term(sender: Sender
 
 
 async def test_runs_of_a_partition_are_one_record_with_the_offset_of_the_last(sender: Sender) -> None:
-    sender.tallies.owns(1, 40)
+    sender.tallies.set_term(1, 40)
     for offset, run in ((77, eventful()), (81, completed()), (90, failed())):
         sender.ended(run, offset=offset)
     (tally,) = await sender.sent()
@@ -121,12 +121,12 @@ async def test_together_runs_add_up_to_what_each_alone_adds_up_to(sender: Sender
 
 
 async def test_partitions_terms_and_minutes_have_records_of_their_own(sender: Sender) -> None:
-    sender.tallies.owns(1, 40)
+    sender.tallies.set_term(1, 40)
     sender.ended(completed(), 1)
     sender.ended(completed(), 2)
     sender.now += MINUTE_MS
     sender.ended(completed(), 1)
-    sender.tallies.owns(1, 41)
+    sender.tallies.set_term(1, 41)
     sender.ended(completed(), 1)
     found = {(tally.partition, tally.term, tally.ended_at_ms) for tally in await sender.sent(4)}
     assert found == {(1, 40, NOW + 5), (2, -1, NOW + 5), (1, 40, sender.now), (1, 41, sender.now)}
@@ -159,13 +159,13 @@ async def test_the_largest_record_fits_an_append() -> None:
     sender.ended(run, offset=1_000)
     (sums,) = sender.tallies._full
     assert sums.tools[tally_module.OTHER] == 5
-    assert len(CODEC.encode(sums.tally())) < MAX_BATCH_BYTES - 100_000
+    assert len(CODEC.encode(sums.to_record())) < MAX_BATCH_BYTES - 100_000
 
 
 async def test_the_term_is_that_under_which_the_run_ended(sender: Sender) -> None:
-    sender.tallies.owns(1, 40)
+    sender.tallies.set_term(1, 40)
     sender.ended(completed())
-    sender.tallies.owns(1, 41)
+    sender.tallies.set_term(1, 41)
     assert [tally.term for tally in await sender.sent()] == [40]
 
 
@@ -231,7 +231,7 @@ async def test_what_has_gathered_when_the_process_stops_is_sent() -> None:
 
 
 async def test_a_stop_does_not_wait_for_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally_module, "LAST_SEND_S", 0.0)
+    monkeypatch.setattr(tally_module, "FINAL_SEND_TIMEOUT_S", 0.0)
     sender = Sender()
 
     async def never(*_: Any) -> int:

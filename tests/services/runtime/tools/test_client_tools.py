@@ -25,9 +25,9 @@ from loomlog.services.core.clients.limits import LEASE_MS
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools import client_tools as module
-from loomlog.services.runtime.tools.client_tools import ClientTools, ResultsOnDemand
+from loomlog.services.runtime.tools.client_tools import ClientTools, LazyRemoteCalls
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.global_tables.clients import ClientBoard
 from tests.connectors.tools.test_client import context
 from tests.services.core.run.given import Run
@@ -86,7 +86,9 @@ class Scene:
         self.calls = Calls()
         self.board = ClientBoard(CODEC, TOPIC, clock_ms=lambda: self.now)
         tools = ClientTools(self.board, self.calls, timeout_s=30, clock_ms=lambda: self.now)
-        self.shelf = Shelf({"Read": ToldTool()}, offers=tools.offers, gone=tools.gone)
+        self.shelf = ProcessToolset(
+            {"Read": ToldTool()}, client_tools=tools.tools_for, missing_client_tool=tools.missing_tool
+        )
         self.say(*records or (OFFER,))
 
     def say(self, *records: Any) -> None:
@@ -94,7 +96,7 @@ class Scene:
         self.board.feed(self.log.records[TOPIC, 0][at:])
 
     def seen(self, tenant: str = "acme", subject: str = "ann", names: tuple[str, ...] = GRANTED) -> list[str]:
-        return [spec.name for spec in self.shelf.of(tenant, subject).specs(names)]
+        return [spec.name for spec in self.shelf.for_principal(tenant, subject).specs(names)]
 
 
 def test_a_run_is_shown_what_its_own_principal_offers_and_its_agent_was_granted() -> None:
@@ -103,7 +105,7 @@ def test_a_run_is_shown_what_its_own_principal_offers_and_its_agent_was_granted(
     assert here.seen(names=("client__*", "Read")) == ["Read", "client__add", "client__click"]
     assert here.seen(names=("Read",)) == ["Read"]
     assert here.seen(subject="bob") == here.seen(tenant="other") == ["Read"]
-    (spec,) = here.shelf.of("acme", "ann").specs(("client__click",))
+    (spec,) = here.shelf.for_principal("acme", "ann").specs(("client__click",))
     assert (spec.description, spec.input_schema["properties"]) == ("Clicks.", {"x": {"type": "string"}})
 
 
@@ -137,7 +139,7 @@ def test_a_record_of_another_kind_is_left_out() -> None:
 
 
 def test_its_calls_are_unsafe_and_can_be_asked_about_whoever_is_there() -> None:
-    for shelf in (Scene().shelf, Scene().shelf.of("acme", "ann")):
+    for shelf in (Scene().shelf, Scene().shelf.for_principal("acme", "ann")):
         assert shelf.effect_class("client__anything", "{}") == "unsafe"
         assert shelf.is_reconcilable("client__anything")
 
@@ -200,7 +202,7 @@ async def test_a_lost_call_is_given_up_with_the_connection_it_was_made_over(monk
     here.say(first)
     await Calling(here).run(run, name="client__click")
     here.say(replace(first, host="i", connection_id="i.1"), ClientLeft(connection_id="h.3", host="h", at_ms=here.now))
-    for shelf in (here.shelf.of("t", subject_of(run)), here.shelf.of("t", "nobody")):
+    for shelf in (here.shelf.for_principal("t", subject_of(run)), here.shelf.for_principal("t", "nobody")):
         tool = shelf.find("client__click")
         assert isinstance(tool, Reconciler)
         found = await tool.reconcile({}, replace(context(), tenant="t"))
@@ -228,7 +230,7 @@ async def test_results_are_read_from_the_first_call_on_and_a_broker_is_waited_fo
         calls = RemoteCalls(CODEC, log, log, clock_ms=lambda: NOW, source="t")
         return calls, log.tail("loom.tool.results", {0: 0})
 
-    results = ResultsOnDemand(open_it)
+    results = LazyRemoteCalls(open_it)
     parked: list[str] = []
     results.unreadable = lambda record, error: parked.append(error)
     running = asyncio.create_task(results.run())

@@ -20,9 +20,9 @@ from loomlog.services.core.run.commands import HAPPENED, ChildrenRequested, Chil
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.telemetry.tracing import NoTracing
-from loomlog.services.runtime.tools.hooks import INPUT_BYTES_MAX, Hooks
+from loomlog.services.runtime.tools.hooks import INPUT_BYTES_MAX, HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import DEFINITION, NOW, RUN, at_tools, recover
 from tests.services.runtime.given import ToldTool
 
@@ -82,11 +82,11 @@ class Work:
     ) -> None:
         self.table = HookTable()
         for one in hooks:
-            self.table = self.table.after(one)
+            self.table = self.table.apply(one)
         self.told = Told(answers or {})
         self.tool = tool or ToldTool()
         self.calls = ToolCalls(
-            Shelf({self.tool.name: self.tool}),
+            ProcessToolset({self.tool.name: self.tool}),
             volumes={},
             operator_hosts=("docs.example",),
             parallelism=8,
@@ -94,7 +94,9 @@ class Work:
             tracing=NoTracing(),
             clock_ms=lambda: NOW,
             mask=mask,
-            hooks=Hooks(lambda: self.table, self.told, clock_ms=lambda: NOW, permitted=permitted, secret=KEY),
+            hooks=HookRunner(
+                lambda: self.table, self.told, clock_ms=lambda: NOW, permitted_owners=permitted, secret=KEY
+            ),
         )
 
     async def run(self, **effect: Any) -> ToolCompleted:
@@ -193,7 +195,7 @@ async def test_a_hook_that_is_registered_during_a_call_looks_at_the_next_one() -
     work = Work(hook("a"))
 
     def register(told: Mapping[str, Any]) -> None:
-        work.table = work.table.after(hook("b", "post"))
+        work.table = work.table.apply(hook("b", "post"))
 
     work.told.answers = {"a": register}
     await work.run()

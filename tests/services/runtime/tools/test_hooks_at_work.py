@@ -26,7 +26,7 @@ from loomlog.services.core.run.conversation.conversation import build_conversati
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.state import Absent
 from loomlog.services.runtime.clock import clock_ms
-from loomlog.services.runtime.tools.hooks import Hooks
+from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.stream.global_tables.hooks import HookBoard
 from tests.connectors.tools.web_server import Server, page, running
 from tests.services.runtime.small_runtime import RUN, TOPICS, Stage
@@ -90,7 +90,9 @@ class Hooked(Stage):
         """A runtime that has read the hooks; leaving is a crash."""
         board = HookBoard(CODEC, HOOKS)
         await board.catch_up(self.topic)
-        hooks = Hooks(lambda: board.table, self.callbacks, clock_ms=clock_ms, permitted=("acme:ops",), secret=KEY)
+        hooks = HookRunner(
+            lambda: board.table, self.callbacks, clock_ms=clock_ms, permitted_owners=("acme:ops",), secret=KEY
+        )
         async with self.owner(name, hooks=hooks):
             yield
 

@@ -10,8 +10,8 @@ from loomlog.connectors.protocols import EffectClass, Tool
 from loomlog.connectors.tools.remote import RemoteTool
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCalls
 from loomlog.schemas.codec import local_codec
-from loomlog.services.runtime.tools.remote_tools import remote_tools
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.remote_tools import build_remote_tools
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 
 TEXT = """\
 remote_tools:
@@ -35,7 +35,7 @@ def tools(folder: Path, text: str = TEXT) -> dict[str, Tool]:
     configuration = load({}, working_directory=folder, paths=[]).configuration
     log = MemoryLog({})
     calls = RemoteCalls(local_codec(), log, log, clock_ms=lambda: 0, source="test")
-    return remote_tools(configuration, calls, clock_ms=lambda: 0)
+    return build_remote_tools(configuration, calls, clock_ms=lambda: 0)
 
 
 def test_a_tool_is_what_the_file_says(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_what_is_not_said_is_careful(tmp_path: Path) -> None:
 
 
 def test_a_model_is_shown_what_its_agent_was_granted(tmp_path: Path) -> None:
-    shelf = Shelf(tools(tmp_path))
+    shelf = ProcessToolset(tools(tmp_path))
     assert [spec.name for spec in shelf.specs(("add_to_order", "wei*"))] == ["add_to_order", "weigh"]
     assert shelf.is_reconcilable("weigh")
 

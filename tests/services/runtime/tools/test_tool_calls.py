@@ -15,9 +15,9 @@ from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools import tool_calls, tool_result
-from loomlog.services.runtime.tools.tool_calls import ToolCalls, parsed
-from loomlog.services.runtime.tools.tool_context import allowed_hosts
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.tool_calls import ToolCalls, parse_arguments
+from loomlog.services.runtime.tools.tool_context import narrow_allowed_hosts
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, at_tools, recover
 from tests.services.runtime.given import ToldTool
 
@@ -36,7 +36,7 @@ class Work:
         self.tool = tool or ToldTool()
         self.blobs = MemoryBlobs()
         self.calls = ToolCalls(
-            Shelf({self.tool.name: self.tool, "Other": ToldTool(name="Other")}),
+            ProcessToolset({self.tool.name: self.tool, "Other": ToldTool(name="Other")}),
             volumes=FOLDERS,
             operator_hosts=hosts,
             parallelism=parallelism,
@@ -231,7 +231,7 @@ async def test_a_volume_this_process_has_not_is_not_bound_and_no_other_is_added(
 def test_the_hosts_of_a_run_in_all_three_states(
     operator: tuple[str, ...], caller: tuple[str, ...] | None, allowed: tuple[str, ...]
 ) -> None:
-    assert allowed_hosts(operator, caller) == allowed
+    assert narrow_allowed_hosts(operator, caller) == allowed
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ async def test_a_stopped_call_gives_its_slot_back() -> None:
     ("text", "arguments"), [('{"a":1}', {"a": 1}), ("", {}), ("[1]", {}), ("nonsense", {}), ("[" * 100_000, {})]
 )
 def test_arguments_are_read_as_far_as_they_can_be(text: str, arguments: dict[str, Any]) -> None:
-    assert parsed(text) == arguments
+    assert parse_arguments(text) == arguments
 
 
 # --- asked about a lost call ------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ async def test_what_a_tool_says_of_a_lost_call(says: Any, verdict: str, text: st
 
 
 async def test_a_tool_that_does_not_say_in_time_has_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_calls, "ASK_SLACK_S", 0.0)
+    monkeypatch.setattr(tool_calls, "RECONCILE_GRACE_S", 0.0)
     assert (await about(Asked(None, timeout_s=0.0))).verdict == "failed"
 
 

@@ -3,10 +3,10 @@ from pathlib import Path
 
 from loomlog.connectors.protocols import EffectClass
 from loomlog.connectors.tools.registry import ToolOptions, build_tools
-from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.runtime.given import ToldTool
 
-SHELF = Shelf({name: ToldTool(name=name) for name in ("Read", "Write", "mcp__git__log")})
+SHELF = ProcessToolset({name: ToldTool(name=name) for name in ("Read", "Write", "mcp__git__log")})
 
 
 def test_a_tool_is_found_by_its_name() -> None:
@@ -33,7 +33,7 @@ def test_a_call_is_classed_by_its_arguments() -> None:
 
 def test_only_a_tool_with_a_reconciler_can_be_asked(tmp_path: Path) -> None:
     options = ToolOptions(ledger_path=str(tmp_path / "ledger"))
-    plain, asked = (Shelf(build_tools(replace(options, ledger_reconciles=flag))) for flag in (False, True))
+    plain, asked = (ProcessToolset(build_tools(replace(options, ledger_reconciles=flag))) for flag in (False, True))
     assert asked.is_reconcilable("Ledger")
     assert not plain.is_reconcilable("Ledger")
     assert not asked.is_reconcilable("Read")

@@ -141,9 +141,9 @@ async def test_an_old_record_that_comes_back_is_refused_and_removed_by_the_next_
         await reader.catch_up()
         assert reader.opened(token, "acme") == ERASED
         assert reader.at_hand("acme", "ivy") is None
-        assert reader.table.refused
+        assert reader.table.reappeared_keys
     await erased(keys)
-    assert not keys.table.refused
+    assert not keys.table.reappeared_keys
     assert compacted(log)[backup.key] is None
 
 

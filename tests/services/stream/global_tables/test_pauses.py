@@ -59,5 +59,5 @@ async def test_a_record_that_nobody_can_read_does_not_hide_the_others() -> None:
     put(log, PauseSet(scope="galaxy", tenant="", agent="", paused=True), all_of_it())
     board = PauseBoard(CODEC, TOPIC)
     await board.catch_up(log)
-    assert board.table.has("all", "", "")
+    assert board.table.has_entry("all", "", "")
     assert board.next_offset == 3

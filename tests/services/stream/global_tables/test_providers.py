@@ -36,9 +36,9 @@ async def test_a_board_knows_what_was_said_before_it_and_follows() -> None:
     put(log, STALLED)
     board = ProviderBoard(CODEC, TOPIC)
     async with following(log, board):
-        assert board.matrix.cell("p", "m").stalled
+        assert board.matrix.status("p", "m").is_stalled
         assert await board.passed(put(log, RECOVERED), timeout_s=WAIT_S)
-        assert not board.matrix.cell("p", "m").stalled
+        assert not board.matrix.status("p", "m").is_stalled
 
 
 async def test_a_record_of_something_else_does_not_hide_the_others() -> None:
@@ -47,7 +47,7 @@ async def test_a_record_of_something_else_does_not_hide_the_others() -> None:
     put(log, STALLED)
     board = ProviderBoard(CODEC, TOPIC)
     await board.catch_up(log)
-    assert (board.next_offset, list(board.matrix.cells)) == (3, [("p", "m")])
+    assert (board.next_offset, list(board.matrix.statuses)) == (3, [("p", "m")])
 
 
 async def test_what_was_noted_here_gives_way_to_the_order_of_the_log() -> None:
@@ -58,12 +58,12 @@ async def test_what_was_noted_here_gives_way_to_the_order_of_the_log() -> None:
     board.note(STALLED)
     put(log, RECOVERED)
     await board.catch_up(log)
-    assert not board.matrix.cell("p", "m").stalled
+    assert not board.matrix.status("p", "m").is_stalled
 
 
 async def test_only_what_changes_the_matrix_is_told() -> None:
     log, told = MemoryLog({TOPIC: 1}), []
-    board = ProviderBoard(CODEC, TOPIC, changed=lambda: told.append(len(board.matrix.cells)))
+    board = ProviderBoard(CODEC, TOPIC, changed=lambda: told.append(len(board.matrix.statuses)))
     put(log, RECOVERED)
     await board.catch_up(log)
     put(log, STALLED)

@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.generated.run_events import InputReceived, RunCancelled, RunStarted
-from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from tests.services.stream.judge import dead_letters
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
@@ -69,14 +69,14 @@ async def test_a_look_up_that_the_outside_refuses_is_tried_again(world_of: World
     world = world_of(turns=1)
     hosted = world.host()
     refusals = [Transient("the database is away", kind="unavailable")] * 3
-    reached = world.index.reached
+    reached = world.index.next_offset
 
     async def away(partition: int) -> int:
         if refusals:
             raise refusals.pop()
         return await reached(partition)
 
-    world.index.reached = away  # type: ignore[method-assign]  # the fault is asked for
+    world.index.next_offset = away  # type: ignore[method-assign]  # the fault is asked for
     world.start_run("r_tok", session_id="s_tok")
     story = await world.finished("r_tok")
     assert story.runs["r_tok"].events[0].code == "not_found"
@@ -91,7 +91,7 @@ async def test_a_look_up_that_crashes_parks_its_command_alone(world_of: Worlds) 
     async def broken(partition: int) -> int:
         raise ZeroDivisionError("a bug")
 
-    world.index.reached = broken  # type: ignore[method-assign]  # the fault is asked for
+    world.index.next_offset = broken  # type: ignore[method-assign]  # the fault is asked for
     world.start_run("r_tok", session_id="s_tok")
     behind = world.cancel_run("r_tok")
     world.start_run("r_fine")
@@ -121,9 +121,9 @@ async def test_a_command_that_crashes_when_it_is_looked_at_again_is_parked_alone
 ) -> None:
     world = world_of(turns=1)
     hosted = world.host()
-    prepare, looks = RunDesk.prepare, 0
+    prepare, looks = RunCommandHandler.prepare, 0
 
-    def broken_the_second_time(self: RunDesk, record: Any, command: Any, partition: Any) -> Any:
+    def broken_the_second_time(self: RunCommandHandler, record: Any, command: Any, partition: Any) -> Any:
         nonlocal looks
         looks += record.offset == 0
         if record.offset == 0 and looks == 2:
@@ -133,8 +133,8 @@ async def test_a_command_that_crashes_when_it_is_looked_at_again_is_parked_alone
     async def away(partition: int) -> int:
         raise Transient("the database is away", kind="unavailable")
 
-    monkeypatch.setattr(RunDesk, "prepare", broken_the_second_time)
-    world.index.reached = away  # type: ignore[method-assign]  # the fault is asked for
+    monkeypatch.setattr(RunCommandHandler, "prepare", broken_the_second_time)
+    world.index.next_offset = away  # type: ignore[method-assign]  # the fault is asked for
     world.start_run("r_tok", session_id="s_tok")
     world.start_run("r_fine")
     await world.finished("r_fine")
