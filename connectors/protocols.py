@@ -121,7 +121,7 @@ ModelItem = TextDelta | Reply
 class Capabilities:
     """What a provider can do (runtime parity 2.2); max_context_tokens 0 = unknown.
 
-    What one model of it can do is a question for loomlog.connectors.models.traits, which needs no driver.
+    What one model of it can do is a question for loomlog.connectors.models.model_capabilities, which needs no driver.
     """
 
     native_prompt_cache: bool = False

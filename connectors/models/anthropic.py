@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.models import anthropic_request, untrusted_json
 from loomlog.connectors.models.anthropic_reply import AnthropicTurn
-from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient
+from loomlog.connectors.models.provider_client import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient
 from loomlog.connectors.models.wire_format import check_key, check_vision, encode_body, restrict_to_capabilities
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest
 

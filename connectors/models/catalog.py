@@ -17,11 +17,11 @@ from loomlog.connectors.models.code_js import RUN_TIMEOUT_S, CodeModel
 from loomlog.connectors.models.deepseek import DEEPSEEK
 from loomlog.connectors.models.gemini import GeminiModel
 from loomlog.connectors.models.mock.model import MockModel, MockOptions
+from loomlog.connectors.models.model_capabilities import vision_models
 from loomlog.connectors.models.ollama import OllamaModel
 from loomlog.connectors.models.openai import OpenAiModel
 from loomlog.connectors.models.openai_request import OPENAI, Dialect
-from loomlog.connectors.models.traits import vision_models
-from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S
+from loomlog.connectors.models.provider_client import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S
 from loomlog.connectors.protocols import Capabilities, Model
 
 STABLE_PROVIDER = "mock-stable"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
-from loomlog.connectors.models import failures, gemini_thoughts, untrusted_json
+from loomlog.connectors.models import failures, gemini_thinking, untrusted_json
 from loomlog.connectors.models.sse import ServerEvent
 from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
@@ -41,7 +41,7 @@ class GeminiTurn:
         self._provider = provider
         self._request = request
         self._to_error = to_error
-        self._parts: list[gemini_thoughts.Part] = []
+        self._parts: list[gemini_thinking.Part] = []
         """Text and thoughts with their sizes; calls with their position among the calls instead of an id."""
         self._calls: list[ToolCall] = []
         self._text: list[str] = []
@@ -86,7 +86,7 @@ class GeminiTurn:
             stop_reason=stop_reason,
             usage=self._usage,
             reasoning="".join(self._reasoning),
-            reasoning_signature=gemini_thoughts.pack(_layout(self._parts, calls)),
+            reasoning_signature=gemini_thinking.pack(_layout(self._parts, calls)),
             model=self._model,
         )
 
@@ -156,9 +156,9 @@ class GeminiTurn:
             self._parts.append((kind, size, signature))
 
 
-def _layout(parts: Sequence[gemini_thoughts.Part], calls: Sequence[ToolCall]) -> list[gemini_thoughts.Part]:
+def _layout(parts: Sequence[gemini_thinking.Part], calls: Sequence[ToolCall]) -> list[gemini_thinking.Part]:
     """The parts with the ids their calls got; without the calls when they were dropped."""
-    layout: list[gemini_thoughts.Part] = []
+    layout: list[gemini_thinking.Part] = []
     for kind, size, signature in parts:
         if kind != "call":
             layout.append((kind, size, signature))

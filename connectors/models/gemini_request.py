@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from loomlog.connectors.models import gemini_thoughts
+from loomlog.connectors.models import gemini_thinking
 from loomlog.connectors.models.gemini_schema import sanitise_schema
 from loomlog.connectors.models.tool_schema import flatten_schema
 from loomlog.connectors.models.wire_format import (
@@ -41,7 +41,7 @@ def body(request: ModelRequest) -> dict[str, object]:
     """The body, ready for JSON."""
     names = {block.id: block.name for _, block in _calls(request.messages)}
     own = {block.id for message, block in _calls(request.messages) if _has_gemini_id(message, block)}
-    signs = gemini_thoughts.model_version(request.model) >= gemini_thoughts.FIRST_SIGNED
+    signs = gemini_thinking.model_version(request.model) >= gemini_thinking.FIRST_SIGNED
     contents: list[dict[str, Any]] = []
     for message in request.messages:
         if message.role == "assistant":
@@ -87,7 +87,7 @@ def _calls(messages: Sequence[Message]) -> Iterator[tuple[Message, ToolUseBlock]
 
 def _has_gemini_id(message: Message, block: ToolUseBlock) -> bool:
     """Whether a call's id is Gemini's: the newest models give some and want them back; others know no ids."""
-    return message.reasoning_signature.startswith(gemini_thoughts.LAYOUT_PREFIX) and not block.id.startswith(
+    return message.reasoning_signature.startswith(gemini_thinking.LAYOUT_PREFIX) and not block.id.startswith(
         GENERATED_ID_PREFIX
     )
 
@@ -118,13 +118,13 @@ def _assistant(message: Message, gemini_ids: Collection[str], *, must_sign: bool
     """The parts as Gemini gave them when the message carries its signature; otherwise its text and calls alone."""
     calls = {block.id: _function_call(block, gemini_ids) for block in message.blocks if isinstance(block, ToolUseBlock)}
     text = "".join(text_of(block) for block in message.blocks if isinstance(block, TextBlock))
-    replayed = gemini_thoughts.unpack(message.reasoning_signature, message.reasoning, text, calls)
+    replayed = gemini_thinking.unpack(message.reasoning_signature, message.reasoning, text, calls)
     if replayed is not None:
         return replayed
     parts = ([{"text": text}] if text else []) + list(calls.values())
     if must_sign and calls:  # the first call of a step must be signed
         first = parts[len(parts) - len(calls)]
-        first["thoughtSignature"] = gemini_thoughts.FOREIGN_SIGNATURE
+        first["thoughtSignature"] = gemini_thinking.FOREIGN_SIGNATURE
     return parts
 
 
@@ -145,11 +145,11 @@ def _tool(tool: ToolSpec) -> dict[str, object]:
 
 def _generation(request: ModelRequest) -> dict[str, object]:
     result: dict[str, object] = {"maxOutputTokens": request.max_tokens} if request.max_tokens else {}
-    budget = gemini_thoughts.budget_tokens(request.model, request.effort, request.max_tokens)
+    budget = gemini_thinking.budget_tokens(request.model, request.effort, request.max_tokens)
     if budget is not None:
         result["thinkingConfig"] = {"thinkingBudget": budget, **({"includeThoughts": True} if budget else {})}
     if request.sampling is not None:
-        result.update(_sampling(request.sampling, gemini_thoughts.model_version(request.model)))
+        result.update(_sampling(request.sampling, gemini_thinking.model_version(request.model)))
     return result
 
 

@@ -26,7 +26,7 @@ import orjson
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.models import ollama_request, untrusted_json
 from loomlog.connectors.models.ollama_reply import OllamaTurn
-from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient, bearer_headers
+from loomlog.connectors.models.provider_client import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient, bearer_headers
 from loomlog.connectors.models.wire_format import check_key, check_vision, encode_body, restrict_to_capabilities
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest
 

@@ -11,7 +11,7 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.models import openai_request, untrusted_json
 from loomlog.connectors.models.openai_reply import OpenAiTurn
 from loomlog.connectors.models.openai_request import OPENAI, Dialect
-from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient, bearer_headers
+from loomlog.connectors.models.provider_client import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient, bearer_headers
 from loomlog.connectors.models.wire_format import check_key, check_vision, encode_body, restrict_to_capabilities
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models import untrusted_json
-from loomlog.connectors.models.coalescing import TextCoalescer
 from loomlog.connectors.models.sse import ServerEvent
+from loomlog.connectors.models.text_coalescer import TextCoalescer
 from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage

@@ -209,7 +209,9 @@ class AvailabilityTable:
         answered = self.answered_requests
         if probe.request_id in self.request_ids and not self.has_answered(probe.request_id, probe.provider):
             answered = {**answered, probe.provider: probe.request_id}
-        return replace(self, statuses=cells, providers={**self.providers, probe.provider: found}, answered_requests=answered)
+        return replace(
+            self, statuses=cells, providers={**self.providers, probe.provider: found}, answered_requests=answered
+        )
 
 
 def failure_mark(

@@ -276,7 +276,9 @@ def _truncate(text: str) -> str:
 def _forget_expired(session: ClientSession, now_ms: int) -> ClientSession:
     if all(until_ms > now_ms for until_ms in session.seen_until_ms.values()):
         return session
-    return replace(session, seen_until_ms={key: value for key, value in session.seen_until_ms.items() if value > now_ms})
+    return replace(
+        session, seen_until_ms={key: value for key, value in session.seen_until_ms.items() if value > now_ms}
+    )
 
 
 def _reject_hello(session: ClientSession, message: str) -> SessionTransition:

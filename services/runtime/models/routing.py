@@ -18,7 +18,7 @@ from loomlog.connectors.configuration import (
 )
 from loomlog.connectors.configuration.routing import CODE_DRIVER
 from loomlog.connectors.kafka import KafkaOptions, KafkaTail, open_tail
-from loomlog.connectors.models import traits
+from loomlog.connectors.models import model_capabilities
 from loomlog.connectors.models.catalog import build_models
 from loomlog.connectors.protocols import LogAppender, LogRanges, LogTail, Model
 from loomlog.schemas.codec import Codec
@@ -118,11 +118,11 @@ def check_configured_tiers(loaded: Loaded, environ: Mapping[str, str]) -> list[s
 def model_traits(provider: Provider) -> ModelTraits:
     """What a fallback has to know of a provider's models."""
     return ModelTraits(
-        supports_vision=lambda model: traits.provider_supports_vision(
+        supports_vision=lambda model: model_capabilities.provider_supports_vision(
             provider.driver, model, provider.options, provider.capabilities
         ),
-        non_thinking_sibling=lambda model: traits.non_thinking_sibling(provider.driver, model),
+        non_thinking_sibling=lambda model: model_capabilities.non_thinking_sibling(provider.driver, model),
         api_key_env=provider.api_key_env,
         has_key=bool(provider.api_key),
-        has_prompt_cache=traits.has_native_prompt_cache(provider.driver, provider.capabilities),
+        has_prompt_cache=model_capabilities.has_native_prompt_cache(provider.driver, provider.capabilities),
     )

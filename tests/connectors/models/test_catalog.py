@@ -7,9 +7,9 @@ from loomlog.connectors.models.anthropic import AnthropicModel
 from loomlog.connectors.models.catalog import DRIVERS, ProviderSpec, build_model, build_models
 from loomlog.connectors.models.gemini import GeminiModel
 from loomlog.connectors.models.mock.model import MockModel
+from loomlog.connectors.models.model_capabilities import capabilities_of
 from loomlog.connectors.models.ollama import OllamaModel
 from loomlog.connectors.models.openai import OpenAiModel
-from loomlog.connectors.models.traits import capabilities_of
 from loomlog.connectors.protocols import Model, Reply
 from loomlog.schemas.conversation import ImageBlock, Message
 from tests.connectors.models import fault_server, samples

@@ -4,7 +4,7 @@ from typing import Any
 import orjson
 import pytest
 
-from loomlog.connectors.models import gemini_request, gemini_thoughts
+from loomlog.connectors.models import gemini_request, gemini_thinking
 from loomlog.connectors.models.gemini_request import has_vision
 from loomlog.connectors.protocols import ModelRequest, SystemBlock, ToolSpec
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock
@@ -133,7 +133,7 @@ def test_images_are_inline_data() -> None:
 
 
 def test_an_answer_with_its_signature_goes_back_as_it_came() -> None:
-    signature = gemini_thoughts.pack([("thought", 2, ""), ("text", 3, ""), ("call", "c", "c2ln")])
+    signature = gemini_thinking.pack([("thought", 2, ""), ("text", 3, ""), ("call", "c", "c2ln")])
     own = called("c", text="yes", reasoning="hm", reasoning_signature=signature)
     sent = body(request(user("a"), own, results(("c", "b")), model="gemini-3-pro-preview"))["contents"]
     assert sent[1]["parts"] == [
@@ -147,14 +147,14 @@ def test_calls_of_another_provider_carry_the_documented_stand_in_where_one_is_de
     foreign = called("c", "d", text="yes", reasoning="hm", reasoning_signature=signature)
     conversation = (user("a"), foreign, results(("c", "b"), ("d", "b")))
     parts = body(request(*conversation, model="gemini-3-pro-preview"))["contents"][1]["parts"]
-    assert [part.get("thoughtSignature") for part in parts] == [None, gemini_thoughts.FOREIGN_SIGNATURE, None]
+    assert [part.get("thoughtSignature") for part in parts] == [None, gemini_thinking.FOREIGN_SIGNATURE, None]
     parts = body(request(*conversation, model="gemini-2.5-pro"))["contents"][1]["parts"]
     assert not any("thoughtSignature" in part for part in parts)
     assert "hm" not in str(parts)
 
 
 def test_ids_go_back_to_gemini_when_they_are_its_own() -> None:
-    signature = gemini_thoughts.pack([("call", "fc_1", "c2ln"), ("call", "lc-1", "")])
+    signature = gemini_thinking.pack([("call", "fc_1", "c2ln"), ("call", "lc-1", "")])
     own = called("fc_1", "lc-1", reasoning_signature=signature)
     conversation = (user("a"), own, results(("fc_1", "b"), ("lc-1", "c")))
     contents = body(request(*conversation, model="gemini-3-pro-preview"))["contents"]

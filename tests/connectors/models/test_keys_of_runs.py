@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from loomlog.connectors.errors import ConnectorError, Permanent
-from loomlog.connectors.models.wire import ProviderClient
+from loomlog.connectors.models.provider_client import ProviderClient
 from loomlog.connectors.protocols import Model, ModelRequest
 from tests.connectors.models import fault_server
 from tests.connectors.models.samples import request

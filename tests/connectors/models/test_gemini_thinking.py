@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.models.gemini_thoughts import FIRST_SIGNED, budget_tokens, model_version, pack, unpack
+from loomlog.connectors.models.gemini_thinking import FIRST_SIGNED, budget_tokens, model_version, pack, unpack
 
 CALL = {"functionCall": {"name": "Search", "args": {}}}
 

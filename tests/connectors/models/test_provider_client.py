@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.models.provider_client import ProviderClient
 from loomlog.connectors.models.sse import ServerEvent
-from loomlog.connectors.models.wire import ProviderClient
 from tests.connectors.models import fault_server
 from tests.connectors.models.fault_server import Answer, FaultServer, Peer
 
@@ -231,7 +231,7 @@ async def test_an_error_status_carries_the_providers_words_and_wait() -> None:
 
 
 async def test_an_error_whose_body_stalls_or_breaks_off_is_still_that_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loomlog.connectors.models.wire.ERROR_BODY_S", 0.03)
+    monkeypatch.setattr("loomlog.connectors.models.provider_client.ERROR_BODY_S", 0.03)
 
     def partly(after: Callable[[Peer], Any]) -> Answer:
         async def answer(peer: Peer) -> None:

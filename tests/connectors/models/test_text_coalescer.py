@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.models.coalescing import MIN_CHARACTERS, TextCoalescer
+from loomlog.connectors.models.text_coalescer import MIN_CHARACTERS, TextCoalescer
 
 
 def shown(*pieces: str) -> list[str]:

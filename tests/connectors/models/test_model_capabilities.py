@@ -1,6 +1,6 @@
 import pytest
 
-from loomlog.connectors.models import traits
+from loomlog.connectors.models import model_capabilities
 from loomlog.connectors.models.catalog import DRIVERS
 from loomlog.connectors.protocols import Capabilities
 
@@ -25,37 +25,37 @@ from loomlog.connectors.protocols import Capabilities
     ],
 )
 def test_whether_a_model_sees_follows_from_driver_and_name(driver: str, model: str, sees: bool) -> None:
-    assert traits.supports_vision(driver, model) is sees
+    assert model_capabilities.supports_vision(driver, model) is sees
 
 
 def test_a_configured_provider_sees_when_both_it_and_the_model_do() -> None:
-    assert traits.provider_supports_vision("openai", "gpt-5", {}, {})
-    assert not traits.provider_supports_vision("openai", "gpt-5", {}, {"supports_vision": False})
-    assert not traits.provider_supports_vision("openai", "gpt-3.5-turbo", {}, {"supports_vision": True})
-    assert not traits.provider_supports_vision("deepseek", "deepseek-chat", {}, {"supports_vision": True})
-    assert traits.provider_supports_vision("ollama", "mine:7b", {"vision_models": ["Mine"]}, {})
-    assert not traits.provider_supports_vision("ollama", "mine:7b", {"vision_models": "mine"}, {})
+    assert model_capabilities.provider_supports_vision("openai", "gpt-5", {}, {})
+    assert not model_capabilities.provider_supports_vision("openai", "gpt-5", {}, {"supports_vision": False})
+    assert not model_capabilities.provider_supports_vision("openai", "gpt-3.5-turbo", {}, {"supports_vision": True})
+    assert not model_capabilities.provider_supports_vision("deepseek", "deepseek-chat", {}, {"supports_vision": True})
+    assert model_capabilities.provider_supports_vision("ollama", "mine:7b", {"vision_models": ["Mine"]}, {})
+    assert not model_capabilities.provider_supports_vision("ollama", "mine:7b", {"vision_models": "mine"}, {})
 
 
 @pytest.mark.parametrize("model", ["deepseek-v4-pro", "deepseek-reasoner", "deepseek-r1", "deepseek-v4-flash"])
 def test_thinking_models_of_deepseek_have_a_sibling(model: str) -> None:
-    assert traits.is_thinking_model("deepseek", model)
-    assert traits.non_thinking_sibling("deepseek", model) == "deepseek-chat"
-    assert not traits.is_thinking_model("openai", model)
+    assert model_capabilities.is_thinking_model("deepseek", model)
+    assert model_capabilities.non_thinking_sibling("deepseek", model) == "deepseek-chat"
+    assert not model_capabilities.is_thinking_model("openai", model)
 
 
 @pytest.mark.parametrize(
     ("driver", "model"), [("deepseek", "deepseek-chat"), ("anthropic", "claude-opus-4"), ("openai", "o3")]
 )
 def test_other_models_take_any_history(driver: str, model: str) -> None:
-    assert not traits.is_thinking_model(driver, model)
-    assert traits.non_thinking_sibling(driver, model) == model
+    assert not model_capabilities.is_thinking_model(driver, model)
+    assert model_capabilities.non_thinking_sibling(driver, model) == model
 
 
 def test_only_anthropic_has_a_prompt_cache_of_its_own_unless_a_file_says_so() -> None:
-    assert [driver for driver in DRIVERS if traits.has_native_prompt_cache(driver)] == ["anthropic"]
-    assert traits.has_native_prompt_cache("openai", {"native_prompt_cache": True})
-    assert not traits.has_native_prompt_cache("anthropic", {"native_prompt_cache": False})
+    assert [driver for driver in DRIVERS if model_capabilities.has_native_prompt_cache(driver)] == ["anthropic"]
+    assert model_capabilities.has_native_prompt_cache("openai", {"native_prompt_cache": True})
+    assert not model_capabilities.has_native_prompt_cache("anthropic", {"native_prompt_cache": False})
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_only_anthropic_has_a_prompt_cache_of_its_own_unless_a_file_says_so() ->
     ],
 )
 def test_the_flags_of_every_driver(driver: str, window: int, thinking: bool, vision: bool, effort: bool) -> None:
-    assert traits.capabilities_of(driver) == Capabilities(
+    assert model_capabilities.capabilities_of(driver) == Capabilities(
         native_prompt_cache=driver == "anthropic",
         parallel_tool_calls=True,
         streaming=True,
@@ -84,5 +84,10 @@ def test_the_flags_of_every_driver(driver: str, window: int, thinking: bool, vis
 
 
 def test_every_driver_has_its_traits() -> None:
-    assert {driver for driver in DRIVERS if traits.capabilities_of(driver) is traits.UNKNOWN_CAPABILITIES} == set()
-    assert traits.capabilities_of("telepathy") is traits.UNKNOWN_CAPABILITIES
+    without = [
+        driver
+        for driver in DRIVERS
+        if model_capabilities.capabilities_of(driver) is model_capabilities.UNKNOWN_CAPABILITIES
+    ]
+    assert without == []
+    assert model_capabilities.capabilities_of("telepathy") is model_capabilities.UNKNOWN_CAPABILITIES
