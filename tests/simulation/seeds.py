@@ -73,7 +73,7 @@ def simulated() -> Iterator[None]:
         patch.object(projecting, "Builds", SimulatedBuilds),
         patch.object(projecting, "STANDBY_POLL_S", STAND_BY_S),
         patch.object(rebuilding, "Builds", SimulatedBuilds),
-        patch.object(run_projection, "writer", cache(make_writer)),
+        patch.object(run_projection, "make_writer", cache(make_writer)),
         warnings.catch_warnings(),
     ):
         # A crash leaves coroutines behind that were made and never begun.

@@ -57,7 +57,7 @@ class BooksCodec(StateCodec):
             raise Unreadable(str(error)) from error
         # Canonical bytes are sorted by name; decide looks at those that end first.
         opened = sorted(found.open.items(), key=lambda item: item[1].expires_at_ms)
-        return changed(found, decrypt=dict(opened))
+        return changed(found, open=dict(opened))
 
 
 class BudgetFamily:

@@ -418,7 +418,7 @@ async def test_a_probe_that_fails_says_whether_to_come_back(
 
 
 async def test_a_probe_does_not_wait_for_long(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loomlog.connectors.models.provider_client.PROBE_S", 0.03)
+    monkeypatch.setattr("loomlog.connectors.models.provider_client.PROBE_TIMEOUT_S", 0.03)
     async with talking(driver, fault_server.silent) as (model, _):
         with pytest.raises(Transient, match=r"no answer to GET .* within 0\.03 s"):
             await model.probe()

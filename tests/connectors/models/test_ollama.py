@@ -125,7 +125,7 @@ async def test_a_model_that_is_not_loaded_yet_has_the_small_window_until_it_is()
 async def test_a_server_that_does_not_say_its_window_gets_its_turn_all_the_same(
     answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loomlog.connectors.models.ollama.QUESTION_S", 0.03)
+    monkeypatch.setattr("loomlog.connectors.models.ollama.QUERY_TIMEOUT_S", 0.03)
     async with talking(others={"ps": answer}) as (model, _):
         assert (await turn_of(model)).max_context_tokens == 4096
 

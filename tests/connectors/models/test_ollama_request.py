@@ -101,8 +101,8 @@ def test_effort_is_whether_or_how_much_to_think(model: str, effort: str, wish: o
 
 
 def test_a_model_without_thinking_is_not_asked_for_it_but_may_be_told_not_to() -> None:
-    assert "think" not in body(request(effort="high"), thinks=False)
-    assert body(request(effort="low"), thinks=False)["think"] is False
+    assert "think" not in body(request(effort="high"), can_think=False)
+    assert body(request(effort="low"), can_think=False)["think"] is False
 
 
 def test_images_are_base64_beside_the_text() -> None:

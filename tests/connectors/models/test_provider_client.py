@@ -201,7 +201,7 @@ async def test_a_frame_that_never_ends_is_interrupted() -> None:
 
 
 async def test_an_answer_that_never_ends_is_given_up() -> None:
-    failure = await failure_of(fault_server.stream([FRAME] * 50), max_answer_bytes=200)
+    failure = await failure_of(fault_server.stream([FRAME] * 50), max_response_bytes=200)
     assert (type(failure), failure.kind) == (Permanent, "invalid")
     assert "over 200 bytes" in str(failure)
 
@@ -213,7 +213,7 @@ async def test_an_unpacked_answer_counts_by_what_it_unpacks_to() -> None:
         await peer.head(200, content_type="text/event-stream", content_encoding="gzip", content_length=str(len(bomb)))
         await peer.send(bomb)
 
-    assert (await failure_of(answer, max_answer_bytes=100_000)).kind == "invalid"
+    assert (await failure_of(answer, max_response_bytes=100_000)).kind == "invalid"
 
 
 async def test_bytes_that_do_not_unpack_are_interrupted() -> None:
@@ -231,7 +231,7 @@ async def test_an_error_status_carries_the_providers_words_and_wait() -> None:
 
 
 async def test_an_error_whose_body_stalls_or_breaks_off_is_still_that_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loomlog.connectors.models.provider_client.ERROR_BODY_S", 0.03)
+    monkeypatch.setattr("loomlog.connectors.models.provider_client.ERROR_BODY_TIMEOUT_S", 0.03)
 
     def partly(after: Callable[[Peer], Any]) -> Answer:
         async def answer(peer: Peer) -> None:

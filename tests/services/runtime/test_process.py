@@ -127,7 +127,7 @@ def test_the_environment_is_hidden_before_anything_runs_when_commands_are_allowe
     monkeypatch.setenv("LOOMLOG_CONFIG_FILES", str(tmp_path / "loomlog.yaml"))
     monkeypatch.setenv("LOOMLOG_BASH_ENABLED", bash)
     monkeypatch.setattr(main, "run", run)
-    monkeypatch.setattr(main, "hide_from_other_programs", lambda: done.append("hidden"))
-    monkeypatch.setattr(main.logs, "begin", lambda level: None)
+    monkeypatch.setattr(main, "disable_process_dumping", lambda: done.append("hidden"))
+    monkeypatch.setattr(main.logs, "configure_logging", lambda level: None)
     assert main.main() == 0
     assert done == calls

@@ -186,7 +186,7 @@ class RunMachine(RuleBasedStateMachine):
     def no_summary_comes(self) -> None:
         self.give(not_summarised(self.run.state, at_ms=self.at_ms))
 
-    @precondition(lambda self: any(call.is_asking for call in getattr(self.run.state, "open", ())))
+    @precondition(lambda self: any(call.is_reconciling for call in getattr(self.run.state, "open", ())))
     @rule(data=st.data(), verdict=st.sampled_from([HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED]))
     def a_tool_is_asked(self, data: st.DataObject, verdict: str) -> None:
         assert isinstance(self.run.state, AwaitingTools)

@@ -70,15 +70,15 @@ class Heard:
         self.told: list[str] = []
         self.paid: list[str] = []
 
-    def answered(self, provider: str, model: str, *, key: ProviderKey = NO_KEY) -> None:
+    def on_success(self, provider: str, model: str, *, key: ProviderKey = NO_KEY) -> None:
         self.told.append(f"{provider}/{model} answered")
         self.paid.append(key.source)
 
-    def erred(self, state: AwaitingModel, order: ModelFailed, *, key: ProviderKey = NO_KEY) -> ModelFailed:
+    def on_failure(self, state: AwaitingModel, order: ModelFailed, *, key: ProviderKey = NO_KEY) -> ModelFailed:
         self.told.append(f"{state.provider}/{state.model} {order.kind}")
         return order
 
-    def crowded(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
+    def on_saturated(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
         self.told.append(f"{state.provider}/{state.model} has no place")
         return order
 
@@ -441,7 +441,7 @@ async def test_a_call_without_a_place_has_failed_for_now_and_says_nothing_of_the
 
 
 async def test_what_streams_is_previewed_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loomlog.services.runtime.models.previews.GROUP_S", 0.0)
+    monkeypatch.setattr("loomlog.services.runtime.models.previews.FLUSH_INTERVAL_S", 0.0)
     work = Work(TextDelta(text="thin", thinking=True), TextDelta(text="do"), REPLY)
     opened = asyncio.Event()
     shown: list[Any] = []

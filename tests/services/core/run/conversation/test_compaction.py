@@ -227,7 +227,7 @@ def test_a_useless_summary_is_a_failure_that_was_paid(summary: str, kind: str) -
 def test_a_summary_that_was_cut_off_is_not_taken_for_a_whole_one() -> None:
     run = compacting()
     before = run.live.facts
-    failed, _ = run.give(summarised(run.state, "they talked and then", is_cut=True))
+    failed, _ = run.give(summarised(run.state, "they talked and then", is_truncated=True))
     assert isinstance(failed, CompactionFailed)
     assert failed.kind == "cut"
     assert run.live.facts.messages == before.messages

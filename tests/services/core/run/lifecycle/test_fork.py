@@ -69,7 +69,7 @@ def origin(run: Run, at: int = 0) -> ForkOrigin:
 
 
 def fork(found: ForkOrigin | None, prompt: str = "", *, definition: Any = DEFINITION, **more: Any) -> ForkCommand:
-    order = {name: more.pop(name) for name in ("unresolved", "unreadable", "handle_live_run") if name in more}
+    order = {name: more.pop(name) for name in ("definition_refusal", "origin_refusal", "handle_live_run") if name in more}
     at = 1 if found is None else found.point.seq
     command = ForkRun(envelope=ENVELOPE, origin_run_id=RUN, at_seq=at, run_id=FORK, prompt=prompt, **more)
     return ForkCommand(
@@ -154,7 +154,7 @@ def test_a_refused_run_and_an_event_that_is_not_there_cannot_be_forked() -> None
 
 
 def test_an_origin_that_cannot_be_read_is_told_as_it_is() -> None:
-    found = refusal(fork(None, "x", unreadable=CommandRefusal(code="run_quarantined", message="a gap")))
+    found = refusal(fork(None, "x", origin_refusal=CommandRefusal(code="run_quarantined", message="a gap")))
     assert (found.code, found.message) == ("run_quarantined", "a gap")
 
 
@@ -249,7 +249,7 @@ def test_the_same_fork_again_changes_nothing() -> None:
 def test_a_handle_in_use_and_a_definition_that_is_not_there_refuse_the_fork() -> None:
     assert refusal(fork(origin(begun()), handle_live_run="r_x")).code == "agent_id_in_use"
     gone = CommandRefusal(code="unknown_agent", message="there is none")
-    assert refusal(fork(origin(begun()), definition=None, unresolved=gone)).code == "unknown_agent"
+    assert refusal(fork(origin(begun()), definition=None, definition_refusal=gone)).code == "unknown_agent"
 
 
 # --- definitions -----------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def test_one_that_is_quarantined_is_not_quarantined_again() -> None:
     assert isinstance(refused, CommandRefused)
     assert refused.code == "already_quarantined"
     assert "the first reason" in refused.message
-    assert kinds(begun().give(quarantine(was="offset 7: unreadable"))) == ["CommandRefused"]
+    assert kinds(begun().give(quarantine(existing_reason="offset 7: unreadable"))) == ["CommandRefused"]
 
 
 def test_a_run_that_is_over_hears_neither_order() -> None:
@@ -88,7 +88,7 @@ def test_a_release_repeats_what_may_be_and_says_that_the_rest_is_unknown() -> No
 def test_a_release_obeys_the_pauses_of_now() -> None:
     run = begun()
     run.give(quarantine())
-    events = run.give(release(obey=obey("all")))
+    events = run.give(release(wide_pauses=obey("all")))
     assert kinds(events) == ["RunReleased", "RunPauseRequested", "ModelCallFailed", "RunPaused"]
 
 
@@ -107,7 +107,7 @@ def test_a_release_of_a_run_that_still_cannot_be_folded_quarantines_it_with_the_
 
 
 def test_a_run_whose_state_does_not_say_so_is_released_all_the_same() -> None:
-    assert kinds(begun().give(release(was="offset 7: unknown schema")))[0] == "RunReleased"
+    assert kinds(begun().give(release(existing_reason="offset 7: unknown schema")))[0] == "RunReleased"
 
 
 def test_a_quarantined_run_can_be_ended() -> None:

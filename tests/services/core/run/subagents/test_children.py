@@ -389,7 +389,7 @@ def test_a_text_is_answered_by_a_child_that_has_heard_it() -> None:
     run.give(wants("send", prompt="more"))
     assert run.effects == [EnsureChild(run_id=RUN, turn=2, index=0, number=0, is_new=True)]
     assert run.give(told(status="awaiting_input", text="of before")) == []
-    assert "ToolReturned" in kinds(run.give(told(status="awaiting_input", heard=(child_input_id(RUN, 2, 0),))))
+    assert "ToolReturned" in kinds(run.give(told(status="awaiting_input", received_input_ids=(child_input_id(RUN, 2, 0),))))
 
 
 def sending(*, first: str = "send", **more: Any) -> Run:
@@ -405,7 +405,7 @@ def sending(*, first: str = "send", **more: Any) -> Run:
 def heard(*indexes: int, text: str = "", **more: Any) -> ChildReported:
     """The child stands still after these texts."""
     return told(
-        status="awaiting_input", text=text, heard=tuple(child_input_id(RUN, 2, index) for index in indexes), **more
+        status="awaiting_input", text=text, received_input_ids=tuple(child_input_id(RUN, 2, index) for index in indexes), **more
     )
 
 
@@ -520,7 +520,7 @@ def test_a_failed_child_that_could_not_be_sent_a_text_says_why_and_one_that_is_c
 def test_the_answer_of_a_child_that_was_closed_after_it_is_the_result() -> None:
     run = opened()
     run.give(wants("send", prompt="more"))
-    run.give(told(status="closed", text="ok more", heard=(child_input_id(RUN, 2, 0),)))
+    run.give(told(status="closed", text="ok more", received_input_ids=(child_input_id(RUN, 2, 0),)))
     result = run.events[-2]
     assert isinstance(result, ToolReturned)
     assert not result.is_error
