@@ -13,7 +13,7 @@ from loomlog.schemas.generated.values import (
     DefinitionOverrides,
     HookAct,
     ImportOrigin,
-    InterruptionWish,
+    InterruptionRequest,
     LimitNotice,
     RunPosition,
     Sampling,
@@ -291,7 +291,7 @@ class HandOverModelReply:
     """Span of the call."""
     notices: tuple[LimitNotice, ...] = ()
     """Soft limits on spending that are reached now that the call is counted."""
-    wishes: tuple[InterruptionWish, ...] = ()
+    interruption_requests: tuple[InterruptionRequest, ...] = ()
     """What its calls of the tool Interruption ask for."""
     credential_source: str = ''
     """Whose key the call was made with: run, operator; empty = it needed none."""
@@ -321,7 +321,7 @@ class HandOverModelReply:
             "duration_ms": self.duration_ms,
             "traceparent": self.traceparent,
             "notices": [item.to_avro() for item in self.notices],
-            "wishes": [item.to_avro() for item in self.wishes],
+            "interruption_requests": [item.to_avro() for item in self.interruption_requests],
             "credential_source": self.credential_source,
             "credential_scope": self.credential_scope,
         }
@@ -350,7 +350,7 @@ class HandOverModelReply:
             duration_ms=value["duration_ms"],
             traceparent=value["traceparent"],
             notices=tuple(LimitNotice.from_avro(item) for item in value["notices"]),
-            wishes=tuple(InterruptionWish.from_avro(item) for item in value["wishes"]),
+            interruption_requests=tuple(InterruptionRequest.from_avro(item) for item in value["interruption_requests"]),
             credential_source=value["credential_source"],
             credential_scope=value["credential_scope"],
         )

@@ -693,10 +693,10 @@ class ImportOrigin:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InterruptionWish:
+class InterruptionRequest:
     """What a call of the tool Interruption asks for, read off its arguments."""
 
-    SCHEMA: ClassVar[str] = "loom.values.InterruptionWish"
+    SCHEMA: ClassVar[str] = "loom.values.InterruptionRequest"
 
     index: int
     """Place of the call in its turn, from 0."""
@@ -1020,8 +1020,8 @@ RECORDS = (
     ForkPoint,
     HookAct,
     ImportOrigin,
+    InterruptionRequest,
     InterruptionTerms,
-    InterruptionWish,
     LimitNotice,
     ModelChoice,
     ParentCall,

@@ -46,7 +46,7 @@ def test_definitions_whose_bytes_are_kept_are_written_as_they_are(data: st.DataO
     schema = parsed(RunStarted.SCHEMA)
     body = {**schema, "fields": schema["fields"][1:]}
     writer, started = compile_writer(body), data.draw(records(RunStarted))
-    changed = replace(started, definition=replace(started.definition, endpoint=started.definition.name + "2"))
+    changed = replace(started, definition=replace(started.definition, name=started.definition.name + "2"))
     for event in (started, started, changed, started):
         assert writer(event) == written(body, event.to_avro())
 

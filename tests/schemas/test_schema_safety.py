@@ -64,5 +64,5 @@ def test_a_type_that_is_named_again_is_read() -> None:
 
 @pytest.mark.parametrize("schema", [UNFIT[0][0], ITSELF])
 def test_a_codec_learns_no_such_schema(schema: Any) -> None:
-    with pytest.raises(Undecodable, match=r"Unfit: "):
+    with pytest.raises(Undecodable, match=r"UnsafeSchema: "):
         Codec.for_foreign_records().add_schema(1, RunParked.SCHEMA, 1, schema)

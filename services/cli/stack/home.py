@@ -1,6 +1,6 @@
 """The state folder: where everything the local stack keeps lies, and whether it can be used at all.
 
-    <root>/  lock  ports.json  stack.json  .gitignore      who runs here, with which ports and children
+    <root>/  format  lock  ports.json  stack.json  .gitignore      who runs here, with which ports and children
              logs/<child>.log                              bounded (logfile.py)
              kafka/  server.properties  data/  tmp/        the log
              postgres/  data/                              the projections
@@ -29,6 +29,8 @@ from loomlog.services.cli.stack.problems import NoSpace, StackProblem
 MINIMUM_FREE_BYTES = 1024**3
 # A later start needs less room, but with none it would only die again.
 RESTART_FREE_BYTES = 100 * 1024**2
+FORMAT = "2"
+"""Of what a state folder holds. Raised when the records in an existing one can no longer be read."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # Java splits a class path at ':', Kafka log.dirs at ','; neither can be escaped. A newline would end a setting.
 UNUSABLE_IN_A_PATH = ":,\n\r"
@@ -106,12 +108,25 @@ def open_home(root: Path, *, cache: Path | None = None) -> Home:
             write_atomically(ignore, "*\n")  # whatever project it lies in, this folder is not part of it
         with tempfile.TemporaryFile(dir=home.root) as probe:
             probe.write(b"writable")
+        _check_format(home)
     except OSError as error:
         raise StackProblem(
             f"The state folder {home.root} cannot be written: {error}. loomlog keeps its log, its database and its "
             "messages there. Free or repair it, or set LOOMLOG_HOME to a folder you can write."
         ) from error
     return home
+
+
+def _check_format(home: Home) -> None:
+    """Mark a new state folder with FORMAT, and refuse one whose log another version of the format wrote."""
+    mark = home.root / "format"
+    if not mark.exists() and not home.kafka_data.exists():
+        write_atomically(mark, f"{FORMAT}\n")
+    if not mark.exists() or mark.read_text().strip() != FORMAT:
+        raise StackProblem(
+            f"The state folder {home.root} was written by another version of loomlog, whose records this one cannot "
+            "read. Move it away or delete it, or set LOOMLOG_HOME to another folder."
+        )
 
 
 def require_space(folder: Path, *, minimum_bytes: int) -> None:

@@ -30,7 +30,7 @@ from loomlog.schemas.generated.values import (
     BlobRef,
     ForkPoint,
     HookAct,
-    InterruptionWish,
+    InterruptionRequest,
     LimitNotice,
     ModelChoice,
     ParentCall,
@@ -270,7 +270,7 @@ class ModelAnswered:
     traceparent: str = ""
     reconcilable: tuple[bool, ...] = ()
     """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
-    interruption_requests: tuple[InterruptionWish, ...] = ()
+    interruption_requests: tuple[InterruptionRequest, ...] = ()
     """What its calls of the tool Interruption ask for; such a call is decided and never carried out."""
     notices: tuple[LimitNotice, ...] = ()
     """Soft limits that are reached now that the call is counted."""

@@ -29,7 +29,7 @@ from loomlog.connectors.protocols import (
 )
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.conversation import ToolUseBlock
-from loomlog.schemas.generated.values import AgentDefinition, InterruptionWish, ToolCall, Usage
+from loomlog.schemas.generated.values import AgentDefinition, InterruptionRequest, ToolCall, Usage
 from loomlog.schemas.making import maker
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run.commands import BudgetExceeded, ModelAnswered, ModelFailed
@@ -466,7 +466,7 @@ class ModelCalls:
 
     def _interruption_requests(
         self, calls: tuple[ToolCall, ...], definition: AgentDefinition, cipher: Sealer | NoCipher
-    ) -> tuple[InterruptionWish, ...]:
+    ) -> tuple[InterruptionRequest, ...]:
         """What calls of Interruption ask for, read off while they are in clear."""
         if interruptions.TOOL_NAME not in [call.name for call in calls]:
             return ()
@@ -480,7 +480,7 @@ class ModelCalls:
             ]
         )
 
-    def _encrypt_request(self, request: InterruptionWish, cipher: Sealer | NoCipher) -> InterruptionWish:
+    def _encrypt_request(self, request: InterruptionRequest, cipher: Sealer | NoCipher) -> InterruptionRequest:
         def kept(text: str) -> str:
             return cipher.text(make_storable(self._mask(text)))
 

@@ -99,7 +99,7 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
                 currency=order.currency,
                 duration_ms=order.duration_ms,
                 traceparent=order.traceparent,
-                wishes=order.interruption_requests,
+                interruption_requests=order.interruption_requests,
                 notices=order.notices,
                 credential_source=order.credential_source,
                 credential_scope=order.credential_scope,
@@ -142,7 +142,7 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
     calls = len(command.tool_calls)
     if len(command.effect_classes) != calls or len(command.reconcilable) not in (0, calls):
         raise ValueError(f"{calls} tool calls with {len(command.effect_classes)} effect classes")
-    if any(not 0 <= wish.index < calls for wish in command.wishes):
+    if any(not 0 <= wish.index < calls for wish in command.interruption_requests):
         raise ValueError(f"{calls} tool calls with a wish of another")
     return ModelAnswered(
         at_ms=at_ms,
@@ -164,7 +164,7 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
         currency=command.currency,
         duration_ms=command.duration_ms,
         traceparent=command.traceparent,
-        interruption_requests=command.wishes,
+        interruption_requests=command.interruption_requests,
         notices=command.notices,
         credential_source=command.credential_source,
         credential_scope=command.credential_scope,

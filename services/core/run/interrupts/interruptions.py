@@ -34,7 +34,7 @@ from loomlog.schemas.generated.run_events import (
     RunFailed,
     ToolReturned,
 )
-from loomlog.schemas.generated.values import InterruptionTerms, InterruptionWish, ToolCall
+from loomlog.schemas.generated.values import InterruptionRequest, InterruptionTerms, ToolCall
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import AnswerInterruptionCommand, ModelAnswered
 from loomlog.services.core.run.interrupts.questions import CANCELLED, DECLINED, RESOLVED, TIMED_OUT, Question
@@ -65,25 +65,25 @@ FIELDS: Mapping[str, frozenset[str]] = {
 # --- what a call asks for --------------------------------------------------------------------------------------------
 
 
-def parse_request(index: int, arguments: str) -> InterruptionWish:
+def parse_request(index: int, arguments: str) -> InterruptionRequest:
     """What the call at that place of its turn asks for; `problem` says what is wrong with its arguments."""
     try:
         given = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
-        return InterruptionWish(index=index, problem="the arguments are not JSON")
+        return InterruptionRequest(index=index, problem="the arguments are not JSON")
     if not isinstance(given, dict):
-        return InterruptionWish(index=index, problem="expected the arguments as an object")
+        return InterruptionRequest(index=index, problem="expected the arguments as an object")
     # Several providers send every argument; null means that it was not given.
     given = {name: value for name, value in given.items() if value is not None}
     op = given.get("op")
     if op not in (ASK, NOTIFY, CANCEL):
-        return InterruptionWish(
+        return InterruptionRequest(
             index=index, problem='"op" is missing or unknown, expected is one of ask, notify, cancel'
         )
     problem = _argument_error(op, given)
     if problem:
-        return InterruptionWish(index=index, op=op, problem=f"{op}: {problem}")
-    return InterruptionWish(
+        return InterruptionRequest(index=index, op=op, problem=f"{op}: {problem}")
+    return InterruptionRequest(
         index=index,
         op=op,
         kind=(given.get("kind") or QUESTION)[:NAME_MAX],
@@ -142,7 +142,7 @@ def _problem_of_options(options: object) -> str:
 
 
 def open_interruption(
-    facts: RunFacts, result: ModelAnswered, request: InterruptionWish, earlier_events: Sequence[Event]
+    facts: RunFacts, result: ModelAnswered, request: InterruptionRequest, earlier_events: Sequence[Event]
 ) -> list[Event]:
     """What follows from a call of the model; `before` are the events of the same decision so far."""
     call = result.tool_calls[request.index]
@@ -189,7 +189,7 @@ def interrupt_id_for(run_id: str, turn: int, index: int) -> str:
     return f"intr_{hashlib.sha256(f'{run_id}:{turn}.{index}'.encode()).hexdigest()[:24]}"
 
 
-def _policy_error(terms: InterruptionTerms | None, request: InterruptionWish, open_count: int) -> str:
+def _policy_error(terms: InterruptionTerms | None, request: InterruptionRequest, open_count: int) -> str:
     """Why the run may not do that; empty when it may."""
     if terms is None or not terms.enabled:
         return "this agent may not interrupt people"
@@ -211,7 +211,11 @@ def _count_open(events: Sequence[Event]) -> int:
 
 
 def _cancel_own_question(
-    facts: RunFacts, result: ModelAnswered, request: InterruptionWish, call: ToolCall, earlier_events: Sequence[Event]
+    facts: RunFacts,
+    result: ModelAnswered,
+    request: InterruptionRequest,
+    call: ToolCall,
+    earlier_events: Sequence[Event],
 ) -> list[Event]:
     """A question of this very run is cancelled by the run itself; of any other nothing is said or done."""
     closed = {event.interrupt_id: event.status for event in earlier_events if isinstance(event, InterruptionClosed)}

@@ -13,7 +13,7 @@ from loomlog.schemas.generated.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from loomlog.schemas.generated.values import InterruptionWish
+from loomlog.schemas.generated.values import InterruptionRequest
 from loomlog.schemas.making import maker
 from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
@@ -29,7 +29,7 @@ from loomlog.services.core.run.turns.next_step import after_tools, next_model_at
 
 # At each turn; see schemas/making.py.
 _replied, _requested = maker(ModelReplied), maker(ToolCallRequested)
-NO_INTERRUPTION_REQUESTS: Mapping[int, InterruptionWish] = {}
+NO_INTERRUPTION_REQUESTS: Mapping[int, InterruptionRequest] = {}
 
 
 def handle_model_answered(state: State, result: ModelAnswered) -> list[Event]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from loomlog.services.cli.stack.home import (
+    FORMAT,
     MINIMUM_FREE_BYTES,
     RESTART_FREE_BYTES,
     open_home,
@@ -51,6 +52,18 @@ def test_too_little_room_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(StackProblem, match=r"MiB free; at least [\d,]+ MiB are needed, [\d,]+ MiB more"):
         require_space(tmp_path, minimum_bytes=2**62)
     require_space(tmp_path, minimum_bytes=1)
+
+
+def test_a_folder_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "kafka" / "data").mkdir(parents=True)
+    with pytest.raises(StackProblem, match=r"written by another version of loomlog.*Move it away"):
+        open_home(tmp_path)
+    assert not (tmp_path / "format").exists()
+    (tmp_path / "format").write_text("1\n")
+    with pytest.raises(StackProblem, match="written by another version"):
+        open_home(tmp_path)
+    (tmp_path / "format").write_text(f"{FORMAT}\n")
+    assert open_home(tmp_path).kafka_data.exists()
 
 
 def test_a_later_start_needs_less_room_than_the_first_one(tmp_path: Path) -> None:

@@ -69,7 +69,9 @@ def origin(run: Run, at: int = 0) -> ForkOrigin:
 
 
 def fork(found: ForkOrigin | None, prompt: str = "", *, definition: Any = DEFINITION, **more: Any) -> ForkCommand:
-    order = {name: more.pop(name) for name in ("definition_refusal", "origin_refusal", "handle_live_run") if name in more}
+    order = {
+        name: more.pop(name) for name in ("definition_refusal", "origin_refusal", "handle_live_run") if name in more
+    }
     at = 1 if found is None else found.point.seq
     command = ForkRun(envelope=ENVELOPE, origin_run_id=RUN, at_seq=at, run_id=FORK, prompt=prompt, **more)
     return ForkCommand(

@@ -389,7 +389,9 @@ def test_a_text_is_answered_by_a_child_that_has_heard_it() -> None:
     run.give(wants("send", prompt="more"))
     assert run.effects == [EnsureChild(run_id=RUN, turn=2, index=0, number=0, is_new=True)]
     assert run.give(told(status="awaiting_input", text="of before")) == []
-    assert "ToolReturned" in kinds(run.give(told(status="awaiting_input", received_input_ids=(child_input_id(RUN, 2, 0),))))
+    assert "ToolReturned" in kinds(
+        run.give(told(status="awaiting_input", received_input_ids=(child_input_id(RUN, 2, 0),)))
+    )
 
 
 def sending(*, first: str = "send", **more: Any) -> Run:
@@ -405,7 +407,10 @@ def sending(*, first: str = "send", **more: Any) -> Run:
 def heard(*indexes: int, text: str = "", **more: Any) -> ChildReported:
     """The child stands still after these texts."""
     return told(
-        status="awaiting_input", text=text, received_input_ids=tuple(child_input_id(RUN, 2, index) for index in indexes), **more
+        status="awaiting_input",
+        text=text,
+        received_input_ids=tuple(child_input_id(RUN, 2, index) for index in indexes),
+        **more,
     )
 
 
