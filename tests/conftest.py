@@ -50,7 +50,7 @@ async def session_stack(session_folder: Path) -> AsyncIterator[LocalStack]:
     """Broker and Postgres of this session, on free ports."""
     async with local_stack(
         open_home(session_folder, cache=CACHE),
-        say=print,
+        report=print,
         environ=os.environ,
         kafka=os.environ.get("LOOMLOG_KAFKA"),
         postgres=os.environ.get("LOOMLOG_POSTGRES"),

@@ -5,8 +5,8 @@ calls under way that took half of a runtime's CPU. A pool of one has nothing to 
 that is free, so the connections that were used last time are used again.
 
 Who is cancelled while httpcore takes leave of a connection leaves a pool that believes for ever that it is at work: it
-shields itself with anyio's scopes, which stop no `Task.cancel`. So a pool comes back sound, its answer read to the end
-and closed in peace, or it is given up with its connection.
+shields itself with anyio's scopes, which stop no `VerificationTask.cancel`. So a pool comes back sound, its answer read
+to the end and closed in peace, or it is given up with its connection.
 
 Before: models/connections.py and callbacks.py. After: httpcore.
 """

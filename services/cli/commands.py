@@ -18,16 +18,16 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from loomlog.connectors.errors import ConnectorError, Transient
-from loomlog.services.cli.failures import FAILED, INTERRUPTED, UNREACHABLE, Failure
-from loomlog.services.cli.stack.problems import StackProblem
-from loomlog.services.cli.terminal.output import BAD, error_console
+from loomlog.services.cli.errors import FAILED, INTERRUPTED, UNREACHABLE, CliError
+from loomlog.services.cli.stack.errors import StackError
+from loomlog.services.cli.terminal.output import ERROR, error_console
 
 Result = TypeVar("Result")
-QUIET = ("aiokafka", "psycopg", "httpx", "loomlog.services.families.budget.replica")
+QUIET_LOGGERS = ("aiokafka", "psycopg", "httpx", "loomlog.services.families.budget.replica")
 """What these have to say reaches people as the sentence of a failure, once; they would say it on stderr many times."""
 
 
-class Commands(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands that ends in the way described above.
 
     `modules` names commands by the place of their function or group, `module:name`. Such a module is imported when its
@@ -48,34 +48,34 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, imported now; None when there is none."""
         place = self.modules.get(cmd_name)
-        return super().get_command(ctx, cmd_name) if place is None else _imported(cmd_name, place)
+        return super().get_command(ctx, cmd_name) if place is None else _load_command(cmd_name, place)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the command."""
-        for name in QUIET:
+        for name in QUIET_LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             return super().invoke(ctx)
-        except Failure as failure:
-            _end(str(failure), failure.exit_code)
-        except StackProblem as problem:
-            _end(str(problem), FAILED)
+        except CliError as failure:
+            _exit_with(str(failure), failure.exit_code)
+        except StackError as problem:
+            _exit_with(str(problem), FAILED)
         except ConnectorError as error:
-            _end(f"{error}.", UNREACHABLE if isinstance(error, Transient) else FAILED)
+            _exit_with(f"{error}.", UNREACHABLE if isinstance(error, Transient) else FAILED)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
 
 
-def run(work: Coroutine[Any, Any, Result]) -> Result:
+def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Runs the asynchronous part of a command; an ExceptionGroup with one error in it becomes that error."""
     try:
-        return asyncio.run(work)
+        return asyncio.run(coroutine)
     except BaseExceptionGroup as group:
-        raise _only(group) from None
+        raise _unwrap_group(group) from None
 
 
-def _imported(name: str, place: str) -> Any:
-    module, _, attribute = place.partition(":")
+def _load_command(name: str, target: str) -> Any:
+    module, _, attribute = target.partition(":")
     found = getattr(importlib.import_module(module), attribute)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False)
@@ -86,14 +86,14 @@ def _imported(name: str, place: str) -> Any:
     return command
 
 
-def _only(group: BaseException) -> BaseException:
+def _unwrap_group(group: BaseException) -> BaseException:
     """The one error there is; two tasks that met the same one have not met two."""
     while isinstance(group, BaseExceptionGroup) and len({repr(error) for error in group.exceptions}) == 1:
         group = group.exceptions[0]
     return group
 
 
-def _end(sentence: str, code: int) -> None:
+def _exit_with(message: str, code: int) -> None:
     sys.stdout.flush()
-    error_console().print(sentence, style=BAD)
+    error_console().print(message, style=ERROR)
     raise typer.Exit(code)

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from loomlog.services.cli.commands import Commands
+from loomlog.services.cli.commands import CommandGroup
 
 MODULES: Mapping[str, str] = {
     "up": "loomlog.services.cli.stack.up:up",
@@ -43,14 +43,14 @@ MODULES: Mapping[str, str] = {
 """Commands and where they are, in the order in which one needs them."""
 
 
-class Loomlog(Commands):
+class Loomlog(CommandGroup):
     """The commands of loomlog."""
 
     modules: ClassVar[Mapping[str, str]] = MODULES
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         print(f"loomlog {version('loomlog')}")
         raise typer.Exit
 

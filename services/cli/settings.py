@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loomlog.connectors.configuration import ConfigurationProblem, Settings, read_settings
-from loomlog.services.cli.failures import Unreachable, WrongUse
+from loomlog.services.cli.errors import Unreachable, UsageError
 from loomlog.services.cli.stack.home import Home
 from loomlog.services.cli.stack.record import StackRecord
-from loomlog.services.cli.stack.services_record import Wiring, load_wiring
-from loomlog.services.cli.stack.status import StackStatus, stack_status
+from loomlog.services.cli.stack.services_record import ServicesRecord, load_services_record
+from loomlog.services.cli.stack.status import StackStatus, read_stack_status
 
-TOKEN = "LOOMLOG_TOKEN"
-CLIENT = "loomlog-cli"
+TOKEN_VARIABLE = "LOOMLOG_TOKEN"
+CLIENT_ID = "loomlog-cli"
 """What a command calls itself towards the broker and Postgres."""
 
 
@@ -32,7 +32,7 @@ class CliSettings:
     settings: Settings
     home: Home
     stack: StackStatus
-    wiring: Wiring | None
+    services_record: ServicesRecord | None
     """What the services of the running stack were told; None when none runs or it is still starting."""
     environ: Mapping[str, str] = field(repr=False)
     token: str = field(repr=False)
@@ -41,54 +41,54 @@ class CliSettings:
     def api_url(self) -> str:
         if self.settings.base_url:
             return self.settings.base_url
-        return self.wiring.api_url if self.wiring is not None else self.settings.api_url
+        return self.services_record.api_url if self.services_record is not None else self.settings.api_url
 
     @property
     def insights_url(self) -> str:
         """Empty when nobody serves insights here."""
-        return self.wiring.insights_url if self.wiring is not None else ""
+        return self.services_record.insights_url if self.services_record is not None else ""
 
     @property
     def record(self) -> StackRecord | None:
         """What runs here; None also when only the list of a stack is left that is dead."""
-        return self.stack.record if self.stack.supervised or self.stack.alive else None
+        return self.stack.record if self.stack.is_supervised or self.stack.running_children else None
 
     def kafka(self) -> str:
         """Bootstrap servers. Raises Unreachable when nothing runs here and none are named."""
         found = self.settings.kafka or (self.record.kafka if self.record is not None else "")
         if not found:
-            raise Unreachable(self._nothing_runs("LOOMLOG_KAFKA"))
+            raise Unreachable(self._not_running_message("LOOMLOG_KAFKA"))
         return found
 
     def postgres(self) -> str:
         """Connection string of the read models. Raises Unreachable."""
         found = self.settings.postgres or (self.record.postgres if self.record is not None else "")
         if not found:
-            raise Unreachable(self._nothing_runs("LOOMLOG_POSTGRES"))
+            raise Unreachable(self._not_running_message("LOOMLOG_POSTGRES"))
         return found
 
-    def _nothing_runs(self, name: str) -> str:
-        return f"Nothing runs in {self.home.root}: start it with `loomlog up`, or set {name} to use one elsewhere."
+    def _not_running_message(self, variable: str) -> str:
+        return f"Nothing runs in {self.home.root}: start it with `loomlog up`, or set {variable} to use one elsewhere."
 
 
-def cli_settings(environ: Mapping[str, str], *, working_directory: Path) -> CliSettings:
-    """Raises WrongUse with every setting that cannot be used."""
-    own = {name: value for name, value in environ.items() if name != TOKEN}
+def load_cli_settings(environ: Mapping[str, str], *, working_directory: Path) -> CliSettings:
+    """Raises UsageError with every setting that cannot be used."""
+    own = {name: value for name, value in environ.items() if name != TOKEN_VARIABLE}
     try:
         settings, _ = read_settings(own, working_directory=working_directory)
     except ConfigurationProblem as problem:
-        raise WrongUse(str(problem)) from problem
+        raise UsageError(str(problem)) from problem
     root = settings.home.expanduser().absolute()
     home = Home(root=root, cache=root / "cache")
-    stack = stack_status(home)
-    wiring = load_wiring(home.root) if stack.supervised else None
+    stack = read_stack_status(home)
+    wiring = load_services_record(home.root) if stack.is_supervised else None
     # One that a killed supervisor left behind speaks of another stack.
     is_current = wiring is not None and stack.supervisor is not None and wiring.supervisor_pid == stack.supervisor.pid
     return CliSettings(
         settings=settings,
         home=home,
         stack=stack,
-        wiring=wiring if is_current else None,
+        services_record=wiring if is_current else None,
         environ=own,
-        token=environ.get(TOKEN, "").strip() or settings.auth_token,
+        token=environ.get(TOKEN_VARIABLE, "").strip() or settings.auth_token,
     )

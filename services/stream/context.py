@@ -42,8 +42,7 @@ class Desk(Watcher, Protocol):
         ...
 
     def prepare(self, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
-        """At once when nothing has to be looked up, otherwise to be awaited. Raises ConnectorError when it cannot be.
-        """
+        """At once when nothing has to be looked up, otherwise to be awaited. Raises ConnectorError when it cannot be."""
         ...
 
     def carry_out(

@@ -37,12 +37,12 @@ from loomlog.services.cli.stack.broker import (
     server_environment,
     server_properties,
 )
-from loomlog.services.cli.stack.child import Child
+from loomlog.services.cli.stack.child import ChildSpec
+from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.home import write_atomically
 from loomlog.services.cli.stack.java import LOCAL_BROKER, find_java, resolve_jars
-from loomlog.services.cli.stack.oneshot import run
+from loomlog.services.cli.stack.oneshot import run_program
 from loomlog.services.cli.stack.ports import LOOPBACK, pick_port
-from loomlog.services.cli.stack.problems import StackProblem
 
 NODES = (1, 2, 3)
 ASK_TIMEOUT_S = 3.0
@@ -110,7 +110,7 @@ class Cluster:
         self._argv: dict[int, tuple[str, ...]] = {}
 
     async def prepare(self) -> None:
-        """Settings and formatted storage for every node. Raises StackProblem."""
+        """Settings and formatted storage for every node. Raises StackError."""
         java = await find_java(os.environ)
         jars = await resolve_jars(self._cache, os.environ, self._say)
         archive = archive_path(self._cache, java, jars)
@@ -125,20 +125,22 @@ class Cluster:
                 str(java.program), *FORMAT_FLAGS, logging, "-cp", class_path(jars), "kafka.tools.StorageTool",
                 "format", "--cluster-id", identity, "--config", str(node.settings),
             )  # fmt: skip
-            ended = await run(
+            ended = await run_program(
                 formatting, timeout_s=FORMAT_TIMEOUT_S, environment=server_environment(os.environ), cwd=node.folder
             )
-            if ended.code != 0:
-                raise StackProblem(f"{node.data} could not be formatted (exit {ended.code}):\n{ended.output[-2000:]}")
+            if ended.exit_code != 0:
+                raise StackError(
+                    f"{node.data} could not be formatted (exit {ended.exit_code}):\n{ended.output[-2000:]}"
+                )
             self._argv[node.number] = (
                 str(java.program), *JVM_FLAGS, *sharing, "-Xlog:cds=off", "-Xlog:cds+dynamic=off", logging,
                 f"-Djava.io.tmpdir={temporary}", "-cp", class_path(jars), MAIN_CLASS, str(node.settings),
             )  # fmt: skip
 
-    def children(self) -> tuple[Child, ...]:
+    def children(self) -> tuple[ChildSpec, ...]:
         return tuple(self._child(node) for node in self.nodes)
 
-    def _child(self, node: Node) -> Child:
+    def _child(self, node: Node) -> ChildSpec:
         async def ready() -> str | None:
             try:
                 answer = await ask(node.address, timeout_s=ASK_TIMEOUT_S)
@@ -146,7 +148,7 @@ class Cluster:
                 return str(problem)
             return None if node.address in answer.brokers else f"{node.address} is not one of {answer.brokers}"
 
-        return Child(
+        return ChildSpec(
             name=broker_name(node.number),
             argv=self._argv[node.number],
             environment=server_environment(os.environ),

@@ -4,7 +4,7 @@ One supervisor (the product's own) starts everything and starts again whatever e
 a campaign kills the same process many times, which would make a patient supervisor give up. What ends by itself is
 started again too, and counted.
 
-Before: striker.  After: stack.py fills it with processes, loomlog.services.cli.stack.children keeps them.
+Before: striker.  After: stack.py fills it with processes, loomlog.services.cli.stack.supervisor keeps them.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from pathlib import Path
 
 import psutil
 
-from loomlog.services.cli.stack.child import Child, Exit
-from loomlog.services.cli.stack.children import Supervisor
-from loomlog.services.cli.stack.logfile import tail
+from loomlog.services.cli.stack.child import ChildExit, ChildSpec
+from loomlog.services.cli.stack.logfile import read_tail
 from loomlog.services.cli.stack.record import ChildRecord
+from loomlog.services.cli.stack.supervisor import Supervisor
 from tests.chaos.clock import JUMP
 from tests.chaos.cluster import Cluster
 
@@ -62,8 +62,8 @@ class Rig:
         self.supervisor = Supervisor(
             logs=folder / "home" / "logs",
             record=self._recorded,
-            say=self._quietly,
-            first_pause_s=RESTART_PAUSE_S,
+            report=self._quietly,
+            initial_backoff_s=RESTART_PAUSE_S,
             max_restarts=NEVER_GIVES_UP,
         )
 
@@ -111,7 +111,7 @@ class Rig:
     def log(self, name: str) -> Path:
         return self.folder / "home" / "logs" / f"{name}.log"
 
-    def kept(self, child: Child) -> Child:
+    def kept(self, child: ChildSpec) -> ChildSpec:
         """The child, started again at once whenever it ends (unless it is held down), and counted when nobody struck
         it."""
 
@@ -120,9 +120,9 @@ class Rig:
                 await self._free[child.name].wait()
             return child.argv if child.before_start is None else await child.before_start()
 
-        async def after_exit(exit_: Exit) -> bool:
+        async def after_exit(exit_: ChildExit) -> bool:
             again = child.after_exit is not None and await child.after_exit(exit_)
-            if exit_.asked:
+            if exit_.stop_requested:
                 return again
             if exit_.was_ready:
                 self._been_up.add(child.name)
@@ -131,7 +131,7 @@ class Rig:
             end = f"{child.name}, exit code {exit_.code}"
             self.own_ends[end] += 1
             if self.own_ends[end] == 1:
-                self._say(f"{end}, although nobody struck it; its log ends with:\n{tail(self.log(child.name))}")
+                self._say(f"{end}, although nobody struck it; its log ends with:\n{read_tail(self.log(child.name))}")
             if child.name not in self._been_up:
                 return again  # a first start that fails is a message, not a loop
             await asyncio.sleep(RESTART_PAUSE_S)
@@ -139,7 +139,7 @@ class Rig:
 
         return replace(child, before_start=before_start, after_exit=after_exit)
 
-    def service(self, name: str, module: str, environment: Mapping[str, str]) -> Child:
+    def service(self, name: str, module: str, environment: Mapping[str, str]) -> ChildSpec:
         """A service that calls itself by another name in each of its lives, so that claims tell which one made them,
         and begins each with the right time."""
 
@@ -151,7 +151,7 @@ class Rig:
             main = f"loomlog.services.{module}.main"
             return ("env", told, sys.executable, "-P", "-m", "tests.chaos.clock", str(clock), main)
 
-        return Child(name=name, environment=environment, cwd=self.folder, before_start=before_start)
+        return ChildSpec(name=name, environment=environment, cwd=self.folder, before_start=before_start)
 
     def life(self, name: str) -> str:
         """What the process of that name calls itself now."""
@@ -165,7 +165,7 @@ class Rig:
 
     def _pid(self, name: str) -> int | None:
         """Of the process when it is ready and not struck; None otherwise."""
-        found = next((child for child in self.supervisor.children() if child.name == name), None)
+        found = next((child for child in self.supervisor.child_records() if child.name == name), None)
         if found is None or found.state != "ready" or found.pid == self._struck.get(name):
             return None
         return found.pid

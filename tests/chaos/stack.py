@@ -24,7 +24,7 @@ from loomlog.redpanda.apply import apply
 from loomlog.redpanda.topics import Profile
 from loomlog.services.cli.stack.broker import NAME as BROKER
 from loomlog.services.cli.stack.broker import Broker
-from loomlog.services.cli.stack.child import Child
+from loomlog.services.cli.stack.child import ChildSpec
 from loomlog.services.cli.stack.home import Home, open_home
 from loomlog.services.cli.stack.ports import LOOPBACK, pick_port
 from loomlog.services.cli.stack.postgres import Postgres
@@ -77,7 +77,7 @@ async def open_rig(
     """
     rig = Rig(folder, effect=effect, session_s=session_s, say=say)
     home = open_home(folder / "home", cache=CACHE)
-    database = Postgres(home=home, port=pick_port(), environ=os.environ, say=say)
+    database = Postgres(home=home, port=pick_port(), environ=os.environ, report=say)
     api_port = pick_port()
     rig.postgres, rig.api = database.dsn, f"http://{LOOPBACK}:{api_port}"
     outside = f"http://{LOOPBACK}:{pick_port()}"
@@ -112,10 +112,10 @@ def profile_of(rig: Rig) -> Profile:
     return "local" if rig.cluster is None else "cluster"
 
 
-async def _brokers(rig: Rig, home: Home, count: int, say: Callable[[str], None]) -> Sequence[Child]:
+async def _brokers(rig: Rig, home: Home, count: int, say: Callable[[str], None]) -> Sequence[ChildSpec]:
     assert count in (1, 3), f"{count} brokers: expected 1 or 3"
     if count == 1:
-        broker = Broker(home=home, port=pick_port(), controller_port=pick_port(), environ=os.environ, say=say)
+        broker = Broker(home=home, port=pick_port(), controller_port=pick_port(), environ=os.environ, report=say)
         rig.kafka, rig.brokers = broker.bootstrap, (BROKER,)
         return (broker.child(),)
     cluster = Cluster(rig.folder / "cluster", cache=home.cache, say=say)
@@ -125,10 +125,10 @@ async def _brokers(rig: Rig, home: Home, count: int, say: Callable[[str], None])
     return cluster.children()
 
 
-def _outside(rig: Rig, url: str, environment: Mapping[str, str]) -> Child:
+def _outside(rig: Rig, url: str, environment: Mapping[str, str]) -> ChildSpec:
     port = url.rpartition(":")[2]
     argv = (sys.executable, "-P", "-m", "tests.chaos.outside", port, str(rig.ledger))
-    return Child(name="outside", argv=argv, environment=environment, cwd=rig.folder)
+    return ChildSpec(name="outside", argv=argv, environment=environment, cwd=rig.folder)
 
 
 def environment_of(rig: Rig, api_port: int) -> dict[str, str]:

@@ -5,8 +5,8 @@ and their JSON bytes. That is sound because the frames of an event depend on the
 the same for everybody.
 
 Once they are handed out nothing but their subscribers holds them. What is kept for those who come late are the plain
-values of `Kept`, from which items are made again: decoded, the events of half a minute would be hundreds of thousands
-of objects, and the garbage collector stopped the process for up to a second when it walked through them.
+values of `SupervisedChild`, from which items are made again: decoded, the events of half a minute would be hundreds of
+thousands of objects, and the garbage collector stopped the process for up to a second when it walked through them.
 
 Before: hub.py makes them. After: merge.py turns them into what one client is sent.
 """

@@ -22,17 +22,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from loomlog.services.cli.commands import Commands, run
-from loomlog.services.cli.failures import WrongUse
-from loomlog.services.cli.http.api import Answer
-from loomlog.services.cli.runs.runs import Json, api_of_here
+from loomlog.services.cli.commands import CommandGroup, run
+from loomlog.services.cli.errors import UsageError
+from loomlog.services.cli.http.api import ApiResponse
+from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.terminal.formatting import MICROS, money, number
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json
 
 PATH = "/v1/_limits"
 
 
-class LimitCommands(Commands):
+class LimitCommands(CommandGroup):
     """Those of this file, and the one that goes past the API."""
 
     modules: ClassVar[Mapping[str, str]] = {"begin-anew": "loomlog.services.cli.admin.budget_repair:begin_anew"}
@@ -68,13 +68,19 @@ def list_limits(
             if soft is None and hard is None:
                 continue
             used = limit[f"used{unit}"]
-            style = BAD if hard is not None and used >= hard else ODD if soft is not None and used >= soft else GOOD
+            style = (
+                ERROR
+                if hard is not None and used >= hard
+                else WARNING
+                if soft is not None and used >= soft
+                else SUCCESS
+            )
             currency = limit["currency"] or ""
             table.add_row(
-                Text(_named(limit), style=NAME),
-                Text(_amount(used, unit, currency), style=style),
-                _amount(soft, unit, currency),
-                _amount(hard, unit, currency),
+                Text(_limit_name(limit), style=NAME),
+                Text(_format_amount(used, unit, currency), style=style),
+                _format_amount(soft, unit, currency),
+                _format_amount(hard, unit, currency),
                 limit["updated_by"],
                 limit["updated_at"],
             )
@@ -97,24 +103,24 @@ def set_limit(
     amounts = {
         "soft_limit": soft,
         "hard_limit": hard,
-        "soft_limit_micros": _micros("--soft-money", soft_money),
-        "hard_limit_micros": _micros("--hard-money", hard_money),
+        "soft_limit_micros": _parse_micros("--soft-money", soft_money),
+        "hard_limit_micros": _parse_micros("--hard-money", hard_money),
     }
     said = {name: value for name, value in amounts.items() if value is not None}
     if not said:
-        raise WrongUse("a limit needs at least one of --soft, --hard, --soft-money and --hard-money.")
-    body = {**_account(everybody, tenant, user), **said, **({"strict": True} if strict else {})}
+        raise UsageError("a limit needs at least one of --soft, --hard, --soft-money and --hard-money.")
+    body = {**_account_fields(everybody, tenant, user), **said, **({"strict": True} if strict else {})}
     answer = run(_put(body))
     if as_json:
         print_json({**answer.value, "position": answer.position or None})
         return
-    console().print(Text.assemble((_named(answer.value), NAME), " is limited", ("  event ", DIM), answer.position))
+    console().print(Text.assemble((_limit_name(answer.value), NAME), " is limited", ("  event ", DIM), answer.position))
 
 
 @limits_app.command("rm")
 def remove_limit(everybody: Everybody = False, tenant: Tenant = "", user: User = "", as_json: Json = False) -> None:
     """Take the limits of an account away; its figures of this month are forgotten."""
-    account = _account(everybody, tenant, user)
+    account = _account_fields(everybody, tenant, user)
     where = {"tenant" if name == "tenant_id" else name: value for name, value in account.items()}
     answer = run(_delete(f"{PATH}?{urlencode(where)}"))
     if as_json:
@@ -157,20 +163,20 @@ def usage(
     console().print(table if found["rows"] else Text("nothing was used", style=DIM))
 
 
-def _account(everybody: bool, tenant: str, user: str) -> dict[str, str]:
-    """The fields that name an account. Raises WrongUse."""
+def _account_fields(everybody: bool, tenant: str, user: str) -> dict[str, str]:
+    """The fields that name an account. Raises UsageError."""
     if everybody and (tenant or user):
-        raise WrongUse("--everybody is the whole installation; leave --tenant and --user away.")
+        raise UsageError("--everybody is the whole installation; leave --tenant and --user away.")
     if everybody:
         return {"scope": "operator"}
     if not tenant and not user:
-        raise WrongUse("whose limit? Give --everybody, --tenant, or --user.")
+        raise UsageError("whose limit? Give --everybody, --tenant, or --user.")
     named = {"tenant_id": tenant} if tenant else {}
     return {"scope": "user", **named, "scope_id": user} if user else {"scope": "tenant", **named}
 
 
-def _micros(option: str, text: str) -> int | None:
-    """Millionths of an amount; None when nothing was said. Raises WrongUse."""
+def _parse_micros(option: str, text: str) -> int | None:
+    """Millionths of an amount; None when nothing was said. Raises UsageError."""
     if not text:
         return None
     try:
@@ -178,17 +184,17 @@ def _micros(option: str, text: str) -> int | None:
     except InvalidOperation:
         micros = Decimal("NaN")
     if not micros.is_finite() or micros < 0 or micros != micros.to_integral_value():
-        raise WrongUse(f"{option} is {text!r}: expected an amount like 12.50, with at most six decimals.")
+        raise UsageError(f"{option} is {text!r}: expected an amount like 12.50, with at most six decimals.")
     return int(micros)
 
 
-def _amount(value: int | None, unit: str, currency: str) -> str:
+def _format_amount(value: int | None, unit: str, currency: str) -> str:
     if value is None:
         return ""
     return money(value, currency or "?") if unit else f"{number(value)} tokens"
 
 
-def _named(limit: Mapping[str, Any]) -> str:
+def _limit_name(limit: Mapping[str, Any]) -> str:
     match limit["scope"]:
         case "operator":
             return "everybody"
@@ -199,15 +205,15 @@ def _named(limit: Mapping[str, Any]) -> str:
 
 
 async def _get(path: str, params: Mapping[str, str]) -> Any:
-    async with api_of_here() as api:
+    async with open_api() as api:
         return await api.get(path, params)
 
 
-async def _put(body: Mapping[str, Any]) -> Answer:
-    async with api_of_here() as api:
+async def _put(body: Mapping[str, Any]) -> ApiResponse:
+    async with open_api() as api:
         return await api.put(PATH, body)
 
 
-async def _delete(path: str) -> Answer:
-    async with api_of_here() as api:
+async def _delete(path: str) -> ApiResponse:
+    async with open_api() as api:
         return await api.delete(path)

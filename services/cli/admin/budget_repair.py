@@ -32,12 +32,12 @@ from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.connectors.storage import private_files
 from loomlog.schemas.codec import Codec
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log.reader import open_ranges
-from loomlog.services.cli.runs.runs import Json, api_of_here
-from loomlog.services.cli.settings import CLIENT, cli_settings
-from loomlog.services.cli.terminal.formatting import MICROS, counted, number
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
+from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.settings import CLIENT_ID, load_cli_settings
+from loomlog.services.cli.terminal.formatting import MICROS, number, pluralize
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json
 from loomlog.services.families.budget.family import PARTITION, BudgetFamily, topics_of
 from loomlog.services.families.budget.replica import BudgetBoard
 from loomlog.services.families.budget.state import OPERATOR, USER, Account, Books, Limit
@@ -53,19 +53,19 @@ def begin_anew(
     as_json: Json = False,
 ) -> None:
     """Put books aside that cannot be read any more, so that runs can begin again. Everything has to be paused."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
 
     async def done() -> tuple[BudgetBoard, int]:
         await _require_paused()
         codec = await load_codec(cli.settings)
-        board = await read_books(options, codec, topics_of())
+        board = await read_budget_table(options, codec, topics_of())
         if not board.broken:
-            raise Failure(
+            raise CliError(
                 "The books can be read to their end, so there is nothing to begin anew. When a process says otherwise, "
                 "start that process again."
             )
-        return board, await put_aside(options, topics_of(), file) if confirm else 0
+        return board, await archive_records(options, topics_of(), file) if confirm else 0
 
     board, kept = run(done())
     if as_json:
@@ -73,18 +73,20 @@ def begin_anew(
         print_json({"broken": board.broken, "kept_records": kept, "limits": limits})
         return
     out = console()
-    out.print(Text(board.broken, style=BAD))
+    out.print(Text(board.broken, style=ERROR))
     out.print("The limits that stood there, and what had been used and set aside of each by then:")
-    for line in told_limits(board.books):
+    for line in limit_lines(board.books):
         out.print(line)
     if not confirm:
-        out.print(Text(f"Nothing was done. To begin anew: loomlog limits begin-anew {file} --confirm", style=ODD))
+        out.print(Text(f"Nothing was done. To begin anew: loomlog limits begin-anew {file} --confirm", style=WARNING))
         return
-    out.print(Text(f"{counted(kept, 'record')} of the books are kept in {file} and gone from the log.", style=GOOD))
+    out.print(
+        Text(f"{pluralize(kept, 'record')} of the books are kept in {file} and gone from the log.", style=SUCCESS)
+    )
     out.print("Now start every runtime and api again, set the limits with the lines above, then `loomlog resume`.")
 
 
-async def read_books(options: KafkaOptions, codec: Codec, topics: Topics) -> BudgetBoard:
+async def read_budget_table(options: KafkaOptions, codec: Codec, topics: Topics) -> BudgetBoard:
     """The books up to their end, or to where they stop (`broken`). Raises Transient."""
     async with open_ranges(options) as ranges:
         appender = KafkaAppender(options)  # reading needs none
@@ -94,7 +96,7 @@ async def read_books(options: KafkaOptions, codec: Codec, topics: Topics) -> Bud
     return board
 
 
-async def put_aside(options: KafkaOptions, topics: Topics, file: Path) -> int:
+async def archive_records(options: KafkaOptions, topics: Topics, file: Path) -> int:
     """Every record of the books, and of the orders to them, into the file and out of the log; how many there were.
 
     Raises Failure when the file is there or cannot be written, before anything is deleted; and Transient.
@@ -106,28 +108,29 @@ async def put_aside(options: KafkaOptions, topics: Topics, file: Path) -> int:
             with private_files.create_file(file) as out:
                 for topic in (topics.events, topics.commands):
                     ends[topic] = await ranges.end_offset(topic, PARTITION)
-                    async for record in _records(ranges, topic, ends[topic]):
-                        out.write(json.dumps(_kept(record)).encode() + b"\n")
+                    async for record in _read_records(ranges, topic, ends[topic]):
+                        out.write(json.dumps(_record_json(record)).encode() + b"\n")
                         kept += 1
                 out.flush()
                 os.fsync(out.fileno())
         except FileExistsError as error:
-            raise Failure(f"{file} is there already; name a new file.") from error
+            raise CliError(f"{file} is there already; name a new file.") from error
         except OSError as error:
-            raise Failure(f"{file} cannot be written: {error.strerror}. Nothing was deleted.") from error
+            raise CliError(f"{file} cannot be written: {error.strerror}. Nothing was deleted.") from error
     for topic, end in ends.items():
         await delete_records(options, topic, PARTITION, before=end)
     return kept
 
 
-def told_limits(books: Books) -> list[Text]:
+def limit_lines(state: Books) -> list[Text]:
     """Each limit as the command that sets it, with what had been used and set aside."""
     lines = []
-    for key, limit in books.limits.items():
-        account = books.accounts.get(key, Account())
+    for key, limit in state.limits.items():
+        account = state.accounts.get(key, Account())
         used = f"{number(account.used_tokens)} and {number(account.reserved_tokens)} tokens"
         if limit.currency:
-            used += f", {_amount(account.used_micros)} and {_amount(account.reserved_micros)} {limit.currency}"
+            amounts = _format_amount(account.used_micros), _format_amount(account.reserved_micros)
+            used += f", {amounts[0]} and {amounts[1]} {limit.currency}"
         lines.append(Text.assemble("  ", (limit_command(limit), NAME), (f"   # {used}", DIM)))
     return lines or [Text("  none", style=DIM)]
 
@@ -139,16 +142,16 @@ def limit_command(limit: Limit) -> str:
     for option, tokens in (("--soft", limit.soft_tokens), ("--hard", limit.hard_tokens)):
         words += [f"{option} {tokens}"] if tokens is not None else []
     for option, micros in (("--soft-money", limit.soft_micros), ("--hard-money", limit.hard_micros)):
-        words += [f"{option} {_amount(micros)}"] if micros is not None else []
+        words += [f"{option} {_format_amount(micros)}"] if micros is not None else []
     return " ".join([*words, *(["--strict"] if limit.strict else [])])
 
 
-def _amount(micros: int) -> str:
+def _format_amount(micros: int) -> str:
     whole, rest = divmod(micros, MICROS)
     return f"{whole}.{rest:06d}".rstrip("0").rstrip(".")
 
 
-async def _records(ranges: LogRanges, topic: str, end: int) -> AsyncIterator[LogRecord]:
+async def _read_records(ranges: LogRanges, topic: str, end: int) -> AsyncIterator[LogRecord]:
     begins = await ranges.beginning_offset(topic, PARTITION)
     if begins >= end:
         return
@@ -158,7 +161,7 @@ async def _records(ranges: LogRanges, topic: str, end: int) -> AsyncIterator[Log
                 yield record
 
 
-def _kept(record: LogRecord) -> Mapping[str, Any]:
+def _record_json(record: LogRecord) -> Mapping[str, Any]:
     def text(data: bytes | None) -> str | None:
         return None if data is None else base64.b64encode(data).decode()
 
@@ -174,10 +177,10 @@ def _kept(record: LogRecord) -> Mapping[str, Any]:
 
 
 async def _require_paused() -> None:
-    async with api_of_here() as api:
+    async with open_api() as api:
         found = await api.get(STATE_PATH)
     if found["state"] != "paused":
-        raise Failure(
+        raise CliError(
             f"The installation is {found['state']}. Pause everything first (`loomlog pause`), until `loomlog state` "
             "says paused: what is spent while the books begin anew would be counted nowhere."
         )

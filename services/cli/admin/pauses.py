@@ -12,10 +12,10 @@ import typer
 from rich.text import Text
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.http.api import Answer
-from loomlog.services.cli.runs.runs import Json, api_of_here
-from loomlog.services.cli.terminal.formatting import counted
-from loomlog.services.cli.terminal.output import DIM, NAME, ODD, console, print_json
+from loomlog.services.cli.http.api import ApiResponse
+from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.terminal.formatting import pluralize
+from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json
 
 WAIT_MS_DEFAULT = 20_000
 WAIT_MS_MAX = 25_000
@@ -35,63 +35,63 @@ def pause(
     as_json: Json = False,
 ) -> None:
     """Let everything, a tenant or an agent stand still before its next model calls."""
-    body = {**_target(tenant, agent), "reason": reason, "timeout_ms": timeout_ms}
+    body = {**_target_fields(tenant, agent), "reason": reason, "timeout_ms": timeout_ms}
     answer = run(_post("/v1/_pause", body))
     found = answer.value
     if as_json:
         print_json({**found, "position": answer.position or None})
         return
     out = console()
-    said = f"{_named(tenant, agent)} is {found['state']}, {counted(found['paused_runs_count'], 'paused run')}"
+    said = f"{_target_name(tenant, agent)} is {found['state']}, {pluralize(found['paused_runs_count'], 'paused run')}"
     out.print(Text.assemble(said, ("  event ", DIM), answer.position))
     for warning in found["warnings"]:
-        out.print(Text(warning, style=ODD))
+        out.print(Text(warning, style=WARNING))
     out.print(Text("`loomlog state` shows how far it is; `loomlog resume` lifts it.", style=DIM))
 
 
 def resume(tenant: Tenant = "", agent: Agent = "", as_json: Json = False) -> None:
     """Let go on what was paused, named as it was paused."""
-    answer = run(_post("/v1/_resume", _target(tenant, agent)))
+    answer = run(_post("/v1/_resume", _target_fields(tenant, agent)))
     found = answer.value
     if as_json:
         print_json({**found, "position": answer.position or None})
         return
-    goes_on = counted(found["resumed_runs_count"], "run goes", "runs go")
-    said = f"{_named(tenant, agent)} is resumed, {goes_on} on"
+    goes_on = pluralize(found["resumed_runs_count"], "run goes", "runs go")
+    said = f"{_target_name(tenant, agent)} is resumed, {goes_on} on"
     console().print(Text.assemble(said, ("  event ", DIM), answer.position))
 
 
 def state(as_json: Json = False) -> None:
     """Show whether the installation runs or is paused, and everything that is paused."""
-    found = run(_state())
+    found = run(_get_state())
     if as_json:
         print_json(found)
         return
     out = console()
-    out.print(f"{found['state']}, {counted(found['paused_runs_count'], 'paused run')}")
+    out.print(f"{found['state']}, {pluralize(found['paused_runs_count'], 'paused run')}")
     for entry in found["pauses"]:
-        name = _named(entry["tenant"] or "", entry["agent"] or "")
+        name = _target_name(entry["tenant"] or "", entry["agent"] or "")
         why = f": {entry['reason']}" if entry["reason"] else ""
         out.print(Text.assemble((name, NAME), f" since {entry['at']} by {entry['by']}{why}"))
 
 
-async def _post(path: str, body: Mapping[str, Any]) -> Answer:
-    async with api_of_here() as api:
+async def _post(path: str, body: Mapping[str, Any]) -> ApiResponse:
+    async with open_api() as api:
         return await api.post(path, body)
 
 
-async def _state() -> Any:
-    async with api_of_here() as api:
+async def _get_state() -> Any:
+    async with open_api() as api:
         return await api.get("/v1/_state")
 
 
-def _target(tenant: str, agent: str) -> dict[str, str]:
+def _target_fields(tenant: str, agent: str) -> dict[str, str]:
     """The part of the body that says what is meant; what is empty is left out."""
     scope = "agent" if agent else "tenant" if tenant else "all"
     return {"scope": scope, **({"tenant": tenant} if tenant else {}), **({"agent": agent} if agent else {})}
 
 
-def _named(tenant: str, agent: str) -> str:
+def _target_name(tenant: str, agent: str) -> str:
     if agent:
         return f"agent {agent}" + (f" of tenant {tenant}" if tenant else "")
     return f"tenant {tenant}" if tenant else "everything"

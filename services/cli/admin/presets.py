@@ -11,12 +11,12 @@ import typer
 from loomlog.connectors.configuration.env_template import env_template as template
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.presets import KIND, presets
-from loomlog.services.cli.commands import Commands
+from loomlog.services.cli.commands import CommandGroup
 from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.output import console, print_json, print_table
 
 presets_app = typer.Typer(
-    cls=Commands, help="Show the configuration layers that come with the program.", invoke_without_command=True
+    cls=CommandGroup, help="Show the configuration layers that come with the program.", invoke_without_command=True
 )
 
 

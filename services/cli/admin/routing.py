@@ -10,8 +10,8 @@ import typer
 from rich.text import Text
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.runs.runs import Json, api_of_here
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
+from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
 
 
 def routing(
@@ -21,12 +21,12 @@ def routing(
     as_json: Json = False,
 ) -> None:
     """Show the models each plan and tier may go to, best first, and which one runs start on now."""
-    found = run(_routing(probe=probe))
+    found = run(_get_routing(probe=probe))
     if as_json:
         print_json(found)
         return
     out = console()
-    rows = list(_rows(found["user_tiers"]))
+    rows = list(_routing_rows(found["user_tiers"]))
     if rows:
         print_table(out, ("plan", "tier", "model", "now"), rows)
     else:
@@ -36,12 +36,12 @@ def routing(
         if provider["provider"] not in wanted:
             continue  # built in, and of no use to these tiers
         if provider["available"] and not provider.get("reachable", True):
-            out.print(Text(f"{provider['provider']} does not answer", style=BAD))
+            out.print(Text(f"{provider['provider']} does not answer", style=ERROR))
         elif why := provider.get("why_not"):
             out.print(Text(f"{provider['provider']} cannot be used: {why}", style=DIM))
 
 
-def _rows(plans: list[Mapping[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
+def _routing_rows(plans: list[Mapping[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
     for plan in plans:
         for tier in plan["tiers"]:
             for place, step in enumerate(tier["cascade"]):
@@ -50,24 +50,24 @@ def _rows(plans: list[Mapping[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
                     Text(plan["name"] if first else "", style=NAME),
                     tier["tier"] if first else "",
                     f"{step['provider']}/{step['model']}",
-                    _state(step),
+                    _availability_text(step),
                 )
 
 
-def _state(step: Mapping[str, Any]) -> Text:
+def _availability_text(step: Mapping[str, Any]) -> Text:
     """What runs find there now: selected, available, or why not."""
     if step["selected"]:
-        return Text("selected", style=GOOD)
+        return Text("selected", style=SUCCESS)
     if step["available"]:
         return Text("available", style=DIM)
     against = [words for name, words in (("stalled", "stalled"), ("rate_limited", "rate limited")) if step[name]]
     if not step["reachable"]:
         against.insert(0, "not reachable")
-    return Text(", ".join(against) or "not listed", style=ODD)
+    return Text(", ".join(against) or "not listed", style=WARNING)
 
 
-async def _routing(*, probe: bool) -> Any:
-    async with api_of_here() as api:
+async def _get_routing(*, probe: bool) -> Any:
+    async with open_api() as api:
         if probe:
             await api.post("/v1/_resolve/probe", {})
         return await api.get("/v1/_routing")

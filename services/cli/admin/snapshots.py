@@ -16,19 +16,19 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import FAILED, Failure, WrongUse
-from loomlog.services.cli.http.api import Answer
-from loomlog.services.cli.log.export_file import arriving, require_place
-from loomlog.services.cli.runs.runs import Json, api_of_here
-from loomlog.services.cli.terminal.formatting import counted, size
-from loomlog.services.cli.terminal.output import DIM, NAME, ODD, console, print_json, print_table
+from loomlog.services.cli.errors import FAILED, CliError, UsageError
+from loomlog.services.cli.http.api import ApiResponse
+from loomlog.services.cli.log.export_file import check_target, partial_export
+from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.terminal.formatting import pluralize, size
+from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json, print_table
 from loomlog.services.stream.archive.state_file import SUFFIX, BrokenState
 from loomlog.services.stream.archive.state_validation import CheckedState, check_state
 
-ID = re.compile(r"snap_[0-9]+_[0-9a-f]{8}")
-LONG_S = 24 * 3600.0
+SNAPSHOT_ID_PATTERN = re.compile(r"snap_[0-9]+_[0-9a-f]{8}")
+FILE_TIMEOUT_S = 24 * 3600.0
 """Longest wait for a file to be written or taken in; a state may have millions of runs."""
-SNAPSHOTS = "/v1/_snapshots"
+SNAPSHOTS_PATH = "/v1/_snapshots"
 
 snapshot_app = typer.Typer(name="snapshot", help="The state, or that of a tenant, as one file.", no_args_is_help=True)
 SnapshotId = Annotated[str, typer.Argument(metavar="ID", help="Of a snapshot (snap_...); `snapshot ls` lists them.")]
@@ -46,12 +46,12 @@ def create(
     """Write the state as it is now to a file that is kept beside the payloads."""
     body: dict[str, Any] = {"include_history": history}
     body |= {name: value for name, value in (("tenant", tenant), ("label", label)) if value}
-    found = run(_post(SNAPSHOTS, body)).value
+    found = run(_post(SNAPSHOTS_PATH, body)).value
     if as_json:
         print_json(found)
         return
     out = console()
-    what = f"{counted(found['runs'], 'run')}, {found['live_runs']} under way, {size(found['byte_size'])}"
+    what = f"{pluralize(found['runs'], 'run')}, {found['live_runs']} under way, {size(found['byte_size'])}"
     out.print(Text.assemble("Snapshot ", (found["id"], NAME), f"  {what}"))
     out.print(Text.assemble(("The state up to ", DIM), ", ".join(found["positions"]) or "nothing"))
     _print_warnings(out, found["warnings"])
@@ -60,7 +60,7 @@ def create(
 @snapshot_app.command("ls")
 def list_snapshots(as_json: Json = False) -> None:
     """List the snapshots that are kept, newest first."""
-    found = run(_get(SNAPSHOTS))
+    found = run(_get(SNAPSHOTS_PATH))
     if as_json:
         print_json(found)
         return
@@ -76,7 +76,7 @@ def list_snapshots(as_json: Json = False) -> None:
         )
         for entry in found["entries"]
     ]
-    print_table(console(), ("ID", "CREATED", "TENANT", "RUNS", "LIVE", "SIZE", "LABEL"), rows, right=(3, 4, 5))
+    print_table(console(), ("ID", "CREATED", "TENANT", "RUNS", "LIVE", "SIZE", "LABEL"), rows, right_aligned=(3, 4, 5))
 
 
 @snapshot_app.command("export")
@@ -89,10 +89,10 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a snapshot to a file here, and check it to its last line."""
-    _check(snapshot_id)
+    _require_snapshot_id(snapshot_id)
     path = file or Path(f"{snapshot_id}{SUFFIX}")
-    require_place(path, force=force)
-    found = run(_export(snapshot_id, path))
+    check_target(path, force=force)
+    found = run(_download_snapshot(snapshot_id, path))
     if as_json:
         print_json(
             {
@@ -108,7 +108,7 @@ def export(
             }
         )
         return
-    what = f"{counted(found.runs, 'run')}, {counted(found.events, 'event')}, {size(path.stat().st_size)}"
+    what = f"{pluralize(found.runs, 'run')}, {pluralize(found.events, 'event')}, {size(path.stat().st_size)}"
     console().print(Text.assemble("Exported ", (snapshot_id, NAME), (f"  {what}", DIM), f"\n{path}"))
 
 
@@ -127,14 +127,14 @@ def restore(
     """Take in a state. What is here already is left as it is; runs that were under way go on here."""
     path = Path(source)
     is_file = path.is_file()
-    if not is_file and not ID.fullmatch(source):
-        raise WrongUse(f"{source} is neither a file here nor the id of a snapshot (snap_...).")
+    if not is_file and not SNAPSHOT_ID_PATTERN.fullmatch(source):
+        raise UsageError(f"{source} is neither a file here nor the id of a snapshot (snap_...).")
     how = {"dry_run": dry_run, "sealed": sealed, "in_clear": in_clear}
-    found = run(_restore_file(path, how) if is_file else _restore_kept(source, how)).value
+    found = run(_restore_file(path, how) if is_file else _restore_stored(source, how)).value
     if as_json:
         print_json(found)
     else:
-        _print_restored(console(), found)
+        _print_restore(console(), found)
     if found["runs_failed"]:
         raise typer.Exit(FAILED)
 
@@ -142,74 +142,77 @@ def restore(
 @snapshot_app.command("rm")
 def remove(snapshot_id: SnapshotId) -> None:
     """Delete a snapshot that is kept; also when there is none."""
-    _check(snapshot_id)
-    run(_delete(f"{SNAPSHOTS}/{snapshot_id}"))
+    _require_snapshot_id(snapshot_id)
+    run(_delete(f"{SNAPSHOTS_PATH}/{snapshot_id}"))
     console().print(Text.assemble("Removed ", (snapshot_id, NAME), ("  no event: it was not in the log", DIM)))
 
 
-def _check(snapshot_id: str) -> None:
-    """It becomes a part of paths, here and there. Raises WrongUse."""
-    if not ID.fullmatch(snapshot_id):
-        raise WrongUse(f"{snapshot_id} is no id of a snapshot (snap_...); `loomlog snapshot ls` lists them.")
+def _require_snapshot_id(snapshot_id: str) -> None:
+    """It becomes a part of paths, here and there. Raises UsageError."""
+    if not SNAPSHOT_ID_PATTERN.fullmatch(snapshot_id):
+        raise UsageError(f"{snapshot_id} is no id of a snapshot (snap_...); `loomlog snapshot ls` lists them.")
 
 
 async def _get(path: str) -> Any:
-    async with api_of_here() as api:
+    async with open_api() as api:
         return await api.get(path)
 
 
-async def _post(path: str, body: Mapping[str, Any]) -> Answer:
-    async with api_of_here() as api:
-        return await api.post(path, body, timeout_s=LONG_S)
+async def _post(path: str, body: Mapping[str, Any]) -> ApiResponse:
+    async with open_api() as api:
+        return await api.post(path, body, timeout_s=FILE_TIMEOUT_S)
 
 
 async def _delete(path: str) -> None:
-    async with api_of_here() as api:
+    async with open_api() as api:
         await api.delete(path)
 
 
-async def _restore_file(path: Path, how: Mapping[str, bool]) -> Answer:
-    params = {name: 1 for name, is_on in how.items() if is_on}
-    async with api_of_here() as api:
-        return await api.send_file(f"{SNAPSHOTS}/restore", path, params=params, timeout_s=LONG_S)
+async def _restore_file(path: Path, options: Mapping[str, bool]) -> ApiResponse:
+    params = {name: 1 for name, is_on in options.items() if is_on}
+    async with open_api() as api:
+        return await api.send_file(f"{SNAPSHOTS_PATH}/restore", path, params=params, timeout_s=FILE_TIMEOUT_S)
 
 
-async def _restore_kept(snapshot_id: str, how: Mapping[str, bool]) -> Answer:
-    async with api_of_here() as api:
-        return await api.post(f"{SNAPSHOTS}/{snapshot_id}/restore", how, timeout_s=LONG_S)
+async def _restore_stored(snapshot_id: str, options: Mapping[str, bool]) -> ApiResponse:
+    async with open_api() as api:
+        return await api.post(f"{SNAPSHOTS_PATH}/{snapshot_id}/restore", options, timeout_s=FILE_TIMEOUT_S)
 
 
-async def _export(snapshot_id: str, path: Path) -> CheckedState:
+async def _download_snapshot(snapshot_id: str, path: Path) -> CheckedState:
     """The file gets its name when it is whole and was checked."""
     try:
-        with arriving(path) as partial:
-            async with api_of_here() as api:
-                await api.download(f"{SNAPSHOTS}/{snapshot_id}/export?format=gzip", partial)
+        with partial_export(path) as partial:
+            async with open_api() as api:
+                await api.download(f"{SNAPSHOTS_PATH}/{snapshot_id}/export?format=gzip", partial)
             with partial.open("rb") as written:
                 return check_state(written)
     except BrokenState as error:
-        raise Failure(f"The export of {snapshot_id} did not arrive whole: {error}. Try again.") from error
+        raise CliError(f"The export of {snapshot_id} did not arrive whole: {error}. Try again.") from error
 
 
-def _print_restored(out: Console, found: Mapping[str, Any]) -> None:
-    verb = "Would restore" if found["dry_run"] else "Restored"
+def _print_restore(out: Console, report: Mapping[str, Any]) -> None:
+    verb = "Would restore" if report["dry_run"] else "Restored"
     out.print(
-        f"{verb} {counted(found['runs_restored'], 'run')} ({found['runs_continued']} go on here), "
-        f"{counted(found['events_restored'], 'event')}, {counted(found['pauses_restored'], 'pause')}, "
-        f"{counted(found['limits_restored'], 'limit')}, "
-        f"{counted(found['blobs_restored'], 'payload')}; {counted(found['runs_skipped'], 'run')} here already"
+        f"{verb} {pluralize(report['runs_restored'], 'run')} ({report['runs_continued']} go on here), "
+        f"{pluralize(report['events_restored'], 'event')}, {pluralize(report['pauses_restored'], 'pause')}, "
+        f"{pluralize(report['limits_restored'], 'limit')}, "
+        f"{pluralize(report['blobs_restored'], 'payload')}; {pluralize(report['runs_skipped'], 'run')} here already"
     )
-    for position in found["positions"]:
+    for position in report["positions"]:
         out.print(Text.assemble(("event ", DIM), position))
-    if found["runs_sealed"]:
+    if report["runs_sealed"]:
         out.print(
-            Text(f"{counted(found['runs_sealed'], 'run')} cannot be read here: keys are missing or erased.", style=ODD)
+            Text(
+                f"{pluralize(report['runs_sealed'], 'run')} cannot be read here: keys are missing or erased.",
+                style=WARNING,
+            )
         )
-    if found["runs_failed"]:
-        out.print(Text(f"{counted(found['runs_failed'], 'run')} could not be restored.", style=ODD))
-    _print_warnings(out, found["warnings"])
+    if report["runs_failed"]:
+        out.print(Text(f"{pluralize(report['runs_failed'], 'run')} could not be restored.", style=WARNING))
+    _print_warnings(out, report["warnings"])
 
 
 def _print_warnings(out: Console, warnings: list[str]) -> None:
     for warning in warnings:
-        out.print(Text(warning, style=ODD))
+        out.print(Text(warning, style=WARNING))

@@ -30,29 +30,29 @@ from loomlog.connectors.configuration import (
 from loomlog.connectors.configuration.driver_options import kafka_options
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.schema_registry import load_codec
-from loomlog.services.cli.admin.budget_repair import read_books
-from loomlog.services.cli.doctor.status import status_of
-from loomlog.services.cli.failures import Failure
-from loomlog.services.cli.log.audit import unsigned_for_s
-from loomlog.services.cli.log.projections import SILENT_S
-from loomlog.services.cli.settings import CLIENT, CliSettings
-from loomlog.services.cli.stack.java import GET_MAVEN, find_java
+from loomlog.services.cli.admin.budget_repair import read_budget_table
+from loomlog.services.cli.doctor.status import collect_status
+from loomlog.services.cli.errors import CliError
+from loomlog.services.cli.log.audit import oldest_unsigned_age_s
+from loomlog.services.cli.log.projections import SILENT_AFTER_S
+from loomlog.services.cli.settings import CLIENT_ID, CliSettings
+from loomlog.services.cli.stack.errors import StackError
+from loomlog.services.cli.stack.java import INSTALL_MAVEN_HINT, find_java
 from loomlog.services.cli.stack.liveness import is_suspended
-from loomlog.services.cli.stack.ports import KAFKA_PORT, POSTGRES_PORT, load_ports, port_holder, port_is_free
+from loomlog.services.cli.stack.ports import KAFKA_PORT, POSTGRES_PORT, describe_port_holder, is_port_free, load_ports
 from loomlog.services.cli.stack.postgres import find_programs
-from loomlog.services.cli.stack.problems import StackProblem
-from loomlog.services.cli.stack.services import make_topics
-from loomlog.services.cli.terminal.formatting import counted, duration, size
+from loomlog.services.cli.stack.services import apply_topics
+from loomlog.services.cli.terminal.formatting import duration, pluralize, size
 from loomlog.services.families.budget.family import topics_of
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 MINIMUM_PYTHON = (3, 11)
 REVIEWER = "reviewer"
-STANDSTILL = {
+STALL_REMEDIES = {
     "silent": "A silent one answers nobody: `kill -9` of its process has it started again; its log says what it did",
     "suspended": "A suspended one was stopped by somebody: `kill -CONT` of its process lets it go on",
 }
-UNSIGNED_PERIODS = 3
+MAX_UNSIGNED_PERIODS = 3
 """Periods of the auditor that a record may wait for its signature, and beside them:"""
 UNSIGNED_SLACK_S = 10.0
 
@@ -67,24 +67,24 @@ class Check:
     remedy: str = ""
 
 
-async def checks_of(cli: CliSettings, working_directory: Path) -> list[Check]:
+async def run_checks(cli: CliSettings, working_directory: Path) -> list[Check]:
     """All checks, in the order in which a start needs what they look at."""
-    found = [_python(), _disk(cli), *_configuration(cli, working_directory)]
+    found = [_check_python(), _check_disk(cli), *_check_configuration(cli, working_directory)]
     if not cli.settings.kafka:
-        found += [await _java(cli), _jars(cli)]
+        found += [await _check_java(cli), _check_jars(cli)]
     if not cli.settings.postgres:
-        found.append(_postgres_programs())
-    if cli.stack.supervised:
-        found += await _running(cli)
+        found.append(_check_postgres_programs())
+    if cli.stack.is_supervised:
+        found += await _check_running_stack(cli)
     else:
-        found += [*_ports(cli), _leftovers(cli)]
+        found += [*_check_ports(cli), _check_leftovers(cli)]
     return found
 
 
 # --- to start with ----------------------------------------------------------------------------------------------------
 
 
-def _python() -> Check:
+def _check_python() -> Check:
     version = platform.python_version()
     if sys.version_info < MINIMUM_PYTHON:
         remedy = "loomlog uses asyncio.timeout and TaskGroup. Get one with apt-get, pyenv or uv, then `make run`."
@@ -92,7 +92,7 @@ def _python() -> Check:
     return Check(name="python", state=OK, found=f"{version} at {sys.executable}")
 
 
-def _disk(cli: CliSettings) -> Check:
+def _check_disk(cli: CliSettings) -> Check:
     root = cli.home.root
     existing = next(folder for folder in (root, *root.parents) if folder.is_dir())
     free = shutil.disk_usage(existing).free
@@ -102,13 +102,13 @@ def _disk(cli: CliSettings) -> Check:
     needed = cli.home.needed_bytes
     if free < needed:
         remedy = f"A start needs {size(needed)}. Free some space, or set LOOMLOG_HOME to another disk."
-        if cli.stack.supervised:
+        if cli.stack.is_supervised:
             remedy = f"What dies of it waits until {size(needed)} are free and then goes on by itself. Free some space."
         return Check(name="state folder", state=FAIL, found=f"{root}, {size(free)} free", remedy=remedy)
     return Check(name="state folder", state=OK, found=f"{root}, {size(free)} free")
 
 
-def _configuration(cli: CliSettings, working_directory: Path) -> list[Check]:
+def _check_configuration(cli: CliSettings, working_directory: Path) -> list[Check]:
     try:
         loaded = load(cli.environ, working_directory=working_directory)
     except ConfigurationProblem as problem:
@@ -116,33 +116,33 @@ def _configuration(cli: CliSettings, working_directory: Path) -> list[Check]:
             Check(
                 name="configuration",
                 state=FAIL,
-                found=f"{counted(len(problem.problems), 'mistake')}; no service would start",
+                found=f"{pluralize(len(problem.problems), 'mistake')}; no service would start",
                 remedy=str(problem),
             )
         ]
     files = ", ".join(str(file) for file in loaded.files) or "no file"
-    agents = counted(len(loaded.configuration.agents), "agent")
+    agents = pluralize(len(loaded.configuration.agents), "agent")
     warnings = "\n".join(str(warning) for warning in loaded.warnings)
     return [
         Check(name="configuration", state=WARN if warnings else OK, found=f"{files}: {agents}", remedy=warnings),
-        _volumes(loaded),
-        _models(cli, loaded),
-        *_provider_keys(cli, loaded),
-        _access(cli, loaded),
+        _check_volumes(loaded),
+        _check_models(cli, loaded),
+        *_check_provider_keys(cli, loaded),
+        _check_access(cli, loaded),
     ]
 
 
-def _volumes(loaded: Loaded) -> Check:
+def _check_volumes(loaded: Loaded) -> Check:
     volumes = loaded.configuration.volumes
     try:
         missing = "\n".join(str(warning) for warning in check_volumes(loaded.configuration))
     except ConfigurationProblem as problem:
-        found = f"{counted(len(problem.problems), 'folder')} cannot be made; no runtime would start"
+        found = f"{pluralize(len(problem.problems), 'folder')} cannot be made; no runtime would start"
         return Check(name="volumes", state=FAIL, found=found, remedy=str(problem))
-    return Check(name="volumes", state=WARN if missing else OK, found=counted(len(volumes), "volume"), remedy=missing)
+    return Check(name="volumes", state=WARN if missing else OK, found=pluralize(len(volumes), "volume"), remedy=missing)
 
 
-def _models(cli: CliSettings, loaded: Loaded) -> Check:
+def _check_models(cli: CliSettings, loaded: Loaded) -> Check:
     providers = providers_of(loaded.configuration, loaded.settings, cli.environ)
     usable = usable_ids(providers.values())
     if REVIEWER not in loaded.configuration.agents:
@@ -161,7 +161,7 @@ def _models(cli: CliSettings, loaded: Loaded) -> Check:
     return Check(name="models", state=OK, found=found)
 
 
-def _provider_keys(cli: CliSettings, loaded: Loaded) -> list[Check]:
+def _check_provider_keys(cli: CliSettings, loaded: Loaded) -> list[Check]:
     """The providers that are there only for runs with a key of their own; nothing where there are none."""
     providers = providers_of(loaded.configuration, loaded.settings, cli.environ)
     of_runs = open_to_keys(providers.values(), loaded.settings)
@@ -171,7 +171,7 @@ def _provider_keys(cli: CliSettings, loaded: Loaded) -> list[Check]:
     return [Check(name="provider keys", state=OK, found=f"only for runs that bring the key as a credential: {named}")]
 
 
-def _access(cli: CliSettings, loaded: Loaded) -> Check:
+def _check_access(cli: CliSettings, loaded: Loaded) -> Check:
     settings = loaded.settings
     if settings.auth_token or loaded.configuration.principals:
         if not cli.token:
@@ -187,32 +187,32 @@ def _access(cli: CliSettings, loaded: Loaded) -> Check:
     )
 
 
-async def _java(cli: CliSettings) -> Check:
+async def _check_java(cli: CliSettings) -> Check:
     try:
         java = await find_java(cli.environ)
-    except StackProblem as problem:
+    except StackError as problem:
         return Check(name="java", state=FAIL, found="none that will do", remedy=str(problem))
     return Check(name="java", state=OK, found=f"Java {java.major} at {java.program}")
 
 
-def _jars(cli: CliSettings) -> Check:
+def _check_jars(cli: CliSettings) -> Check:
     if any(cli.home.cache.glob("jars-*/*.jar")):
         return Check(name="broker's jars", state=OK, found=f"in {cli.home.cache}")
     maven = shutil.which("mvn", path=cli.environ.get("PATH"))
     if maven is None:
         found = "not there, and no Maven on the PATH to get them"
-        return Check(name="broker's jars", state=FAIL, found=found, remedy=GET_MAVEN)
+        return Check(name="broker's jars", state=FAIL, found=found, remedy=INSTALL_MAVEN_HINT)
     return Check(name="broker's jars", state=OK, found=f"not there yet; the first start gets them with {maven} (43 MB)")
 
 
-def _postgres_programs() -> Check:
+def _check_postgres_programs() -> Check:
     try:
         return Check(name="postgres", state=OK, found=f"programs in {find_programs()}")
-    except StackProblem as problem:
+    except StackError as problem:
         return Check(name="postgres", state=FAIL, found="its programs are not installed", remedy=str(problem))
 
 
-def _ports(cli: CliSettings) -> list[Check]:
+def _check_ports(cli: CliSettings) -> list[Check]:
     settings = cli.settings
     known = load_ports(cli.home.ports)
     wanted = {"LOOMLOG_LISTEN_ADDR": int(settings.listen_addr.rpartition(":")[2])}
@@ -222,7 +222,7 @@ def _ports(cli: CliSettings) -> list[Check]:
         wanted["LOOMLOG_KAFKA_PORT"] = settings.kafka_port or known.get("kafka", KAFKA_PORT)
     if not settings.postgres:
         wanted["LOOMLOG_POSTGRES_PORT"] = settings.postgres_port or known.get("postgres", POSTGRES_PORT)
-    taken = {name: port for name, port in wanted.items() if port and not port_is_free(port)}
+    taken = {name: port for name, port in wanted.items() if port and not is_port_free(port)}
     if not taken:
         listed = ", ".join(str(port) for port in wanted.values() if port)
         return [Check(name="ports", state=OK, found=f"{listed} are free")]
@@ -230,16 +230,16 @@ def _ports(cli: CliSettings) -> list[Check]:
         Check(
             name="ports",
             state=FAIL,
-            found=f"{port} is in use: {port_holder(port)}",
+            found=f"{port} is in use: {describe_port_holder(port)}",
             remedy=f"Nothing would start. Stop that, or choose another port with {name}.",
         )
         for name, port in taken.items()
     ]
 
 
-def _leftovers(cli: CliSettings) -> Check:
-    if cli.stack.half_dead:
-        names = ", ".join(child.name for child in cli.stack.alive)
+def _check_leftovers(cli: CliSettings) -> Check:
+    if cli.stack.has_orphans:
+        names = ", ".join(child.name for child in cli.stack.running_children)
         remedy = "`loomlog down` stops it; `loomlog up` would stop it first and then start everything."
         return Check(
             name="earlier stack", state=WARN, found=f"{names} still running without a supervisor", remedy=remedy
@@ -250,50 +250,50 @@ def _leftovers(cli: CliSettings) -> Check:
 # --- what runs --------------------------------------------------------------------------------------------------------
 
 
-async def _running(cli: CliSettings) -> list[Check]:
-    found = await status_of(cli)
+async def _check_running_stack(cli: CliSettings) -> list[Check]:
+    found = await collect_status(cli)
     return [
-        _children(found),
-        await _topics(cli),
-        await _books(cli),
-        *([await _signed(cli)] if any(child["name"] == "auditor" for child in found["children"]) else []),
-        _part("api", found["api"], lambda part: f"{part['url']} is ready"),
-        _read_models(found["projection"] or {"error": "nobody could be asked"}),
-        _insights(found["insights"]),
+        _check_children(found),
+        await _check_topics(cli),
+        await _check_budget(cli),
+        *([await _check_audit(cli)] if any(child["name"] == "auditor" for child in found["children"]) else []),
+        _check_component("api", found["api"], lambda part: f"{part['url']} is ready"),
+        _check_read_models(found["projection"] or {"error": "nobody could be asked"}),
+        _check_insights(found["insights"]),
     ]
 
 
-def _children(found: dict[str, Any]) -> Check:
-    children = found["children"]
-    supervisor = found.get("supervisor_pid")
+def _check_children(status: dict[str, Any]) -> Check:
+    children = status["children"]
+    supervisor = status.get("supervisor_pid")
     if supervisor is not None and is_suspended(supervisor):
-        remedy = f"Nothing that dies is started again. {STANDSTILL['suspended']}."
+        remedy = f"Nothing that dies is started again. {STALL_REMEDIES['suspended']}."
         return Check(
             name="processes", state=FAIL, found=f"the supervisor is suspended (process {supervisor})", remedy=remedy
         )
-    standing = [child for child in children if child["state"] in STANDSTILL]
+    standing = [child for child in children if child["state"] in STALL_REMEDIES]
     if standing:
         listed = ", ".join(f"{child['name']} is {child['state']} (process {child['pid']})" for child in standing)
-        remedy = f"{'. '.join(STANDSTILL[state] for state in sorted({child['state'] for child in standing}))}."
+        remedy = f"{'. '.join(STALL_REMEDIES[state] for state in sorted({child['state'] for child in standing}))}."
         return Check(name="processes", state=FAIL, found=listed, remedy=f"{remedy} Nothing that was accepted is lost.")
     unwell = [f"{child['name']} is {child['state']}" for child in children if child["state"] != "ready"]
     restarted = [f"{child['name']} {child['restarts']} times" for child in children if child["restarts"]]
     if unwell:
-        remedy = f"The logs in {found['logs']} say why; a child that keeps dying ends the stack."
+        remedy = f"The logs in {status['logs']} say why; a child that keeps dying ends the stack."
         return Check(name="processes", state=FAIL, found=", ".join(unwell), remedy=remedy)
     if restarted:
-        remedy = f"They died and were started again. The logs in {found['logs']} say why."
+        remedy = f"They died and were started again. The logs in {status['logs']} say why."
         return Check(name="processes", state=WARN, found=f"started again: {', '.join(restarted)}", remedy=remedy)
     return Check(name="processes", state=OK, found=f"{len(children)} run, none was started again")
 
 
-async def _signed(cli: CliSettings) -> Check:
+async def _check_audit(cli: CliSettings) -> Check:
     """Of the auditor, which listens nowhere: whether it signs what comes."""
     try:
-        waits_s = await unsigned_for_s(cli)
-    except (Failure, ConnectorError) as error:
+        waits_s = await oldest_unsigned_age_s(cli)
+    except (CliError, ConnectorError) as error:
         return Check(name="audit", state=FAIL, found="nobody can say what is signed", remedy=str(error))
-    if waits_s > UNSIGNED_PERIODS * cli.settings.audit_every_ms / 1000 + UNSIGNED_SLACK_S:
+    if waits_s > MAX_UNSIGNED_PERIODS * cli.settings.audit_every_ms / 1000 + UNSIGNED_SLACK_S:
         remedy = (
             f"The auditor hangs, catches up, or refuses to sign: its log in {cli.home.logs} says which. `kill -9` of "
             "its process has it started again; it goes on where it was."
@@ -304,65 +304,65 @@ async def _signed(cli: CliSettings) -> Check:
     return Check(name="audit", state=OK, found="what is in the log is signed")
 
 
-async def _books(cli: CliSettings) -> Check:
+async def _check_budget(cli: CliSettings) -> Check:
     """Whether limits on spending can be told; every runtime and api reads the same."""
-    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     try:
-        books = await read_books(options, await load_codec(cli.settings), topics_of())
+        books = await read_budget_table(options, await load_codec(cli.settings), topics_of())
     except ConnectorError as error:
         return Check(name="books", state=FAIL, found="cannot be read now", remedy=str(error))
     if books.broken:
         remedy = "Runs that a limit applies to do not begin. `loomlog limits begin-anew` puts the books aside."
         return Check(name="books", state=FAIL, found=books.broken, remedy=remedy)
-    return Check(name="books", state=OK, found=f"{counted(len(books.books.limits), 'limit')} on what is spent")
+    return Check(name="books", state=OK, found=f"{pluralize(len(books.books.limits), 'limit')} on what is spent")
 
 
-async def _topics(cli: CliSettings) -> Check:
+async def _check_topics(cli: CliSettings) -> Check:
     try:
-        changes = await make_topics(
+        changes = await apply_topics(
             cli.kafka(), replicas=cli.settings.replication_factor, environ=cli.environ, check=True
         )
-    except Failure as failure:
+    except CliError as failure:
         return Check(name="topics", state=FAIL, found="not as they should be", remedy=str(failure))
     pending = [change for change in changes if change.changes_something]
     if pending:
         listed = "\n".join(f"{change.topic}: {change.text}" for change in pending)
         remedy = f"{listed}\n`loomlog topics apply` puts that right."
-        return Check(name="topics", state=FAIL, found=counted(len(pending), "difference"), remedy=remedy)
+        return Check(name="topics", state=FAIL, found=pluralize(len(pending), "difference"), remedy=remedy)
     return Check(name="topics", state=OK, found=f"as they should be, at {cli.kafka()}")
 
 
-def _read_models(found: dict[str, Any]) -> Check:
+def _check_read_models(projection: dict[str, Any]) -> Check:
     name = "read models"
-    if found.get("error"):
+    if projection.get("error"):
         remedy = "Lists, `runs show` and reads of the API come from them; runs themselves go on without."
-        return Check(name=name, state=FAIL, found=str(found["error"]), remedy=remedy)
-    silent = [one for one in found["projectors"] if one["said_s_ago"] > SILENT_S]
-    if silent or not found["projectors"]:
+        return Check(name=name, state=FAIL, found=str(projection["error"]), remedy=remedy)
+    silent = [one for one in projection["projectors"] if one["said_s_ago"] > SILENT_AFTER_S]
+    if silent or not projection["projectors"]:
         since = f"for {duration(silent[0]['said_s_ago'])}" if silent else "ever"
         remedy = "Lists and reads grow old; runs themselves go on. See its log."
         return Check(name=name, state=FAIL, found=f"the projector has not said anything {since}", remedy=remedy)
-    if problems := found["problems"]:
+    if problems := projection["problems"]:
         remedy = "`loomlog projections problems` lists them; `projections rebuild` after the cause is removed."
         return Check(
-            name=name, state=WARN, found=f"{counted(problems, 'record')} could not be projected", remedy=remedy
+            name=name, state=WARN, found=f"{pluralize(problems, 'record')} could not be projected", remedy=remedy
         )
-    lag = f"{found['lag']} records behind" if found["lag"] else "up to date"
+    lag = f"{projection['lag']} records behind" if projection["lag"] else "up to date"
     return Check(name=name, state=OK, found=lag)
 
 
-def _insights(found: dict[str, Any] | None) -> Check:
-    if found is None:
+def _check_insights(insights: dict[str, Any] | None) -> Check:
+    if insights is None:
         return Check(name="insights", state=OK, found="switched off")
-    if found.get("error"):
+    if insights.get("error"):
         remedy = "Only live figures are missing; nothing else depends on it."
-        return Check(name="insights", state=WARN, found=str(found["error"]), remedy=remedy)
-    return Check(name="insights", state=OK, found=f"{found['url']}, {found['lag_records']} records behind")
+        return Check(name="insights", state=WARN, found=str(insights["error"]), remedy=remedy)
+    return Check(name="insights", state=OK, found=f"{insights['url']}, {insights['lag_records']} records behind")
 
 
-def _part(name: str, found: dict[str, Any], well: Callable[[dict[str, Any]], str]) -> Check:
-    if found.get("error"):
+def _check_component(name: str, component: dict[str, Any], describe: Callable[[dict[str, Any]], str]) -> Check:
+    if component.get("error"):
         return Check(
-            name=name, state=FAIL, found=str(found["error"]), remedy="Nobody can start or read runs over HTTP."
+            name=name, state=FAIL, found=str(component["error"]), remedy="Nobody can start or read runs over HTTP."
         )
-    return Check(name=name, state=OK, found=well(found))
+    return Check(name=name, state=OK, found=describe(component))

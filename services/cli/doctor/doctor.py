@@ -19,29 +19,29 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.doctor.checks import FAIL, OK, WARN, Check, checks_of
-from loomlog.services.cli.failures import FAILED
-from loomlog.services.cli.settings import cli_settings
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, ODD, console, print_json
+from loomlog.services.cli.doctor.checks import FAIL, OK, WARN, Check, run_checks
+from loomlog.services.cli.errors import FAILED
+from loomlog.services.cli.settings import load_cli_settings
+from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, WARNING, console, print_json
 
-MARK = {OK: ("ok    ", GOOD), WARN: ("odd   ", ODD), FAIL: ("wrong ", BAD)}
+MARKS = {OK: ("ok    ", SUCCESS), WARN: ("odd   ", WARNING), FAIL: ("wrong ", ERROR)}
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False) -> None:
     """Check every prerequisite and every part; say what is wrong, why, and what to do."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    checks = run(checks_of(cli, Path.cwd()))
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    checks = run(run_checks(cli, Path.cwd()))
     if as_json:
         print_json({"ok": not any(check.state == FAIL for check in checks), "checks": [asdict(one) for one in checks]})
     else:
-        _print(console(), checks)
+        _print_checks(console(), checks)
     if any(check.state == FAIL for check in checks):
         raise typer.Exit(FAILED)
 
 
-def _print(out: Console, checks: list[Check]) -> None:
+def _print_checks(out: Console, checks: list[Check]) -> None:
     for check in checks:
-        out.print(Text.assemble(MARK[check.state], (f"{check.name:<15}", "bold"), check.found))
+        out.print(Text.assemble(MARKS[check.state], (f"{check.name:<15}", "bold"), check.found))
         if check.remedy:
             for line in check.remedy.splitlines():
                 out.print(Text(f"      {'':<15}{line}", style=DIM))
@@ -49,6 +49,6 @@ def _print(out: Console, checks: list[Check]) -> None:
     odd = sum(check.state == WARN for check in checks)
     out.print()
     if wrong:
-        out.print(Text(f"{wrong} wrong, {odd} odd, {len(checks) - wrong - odd} well.", style=BAD))
+        out.print(Text(f"{wrong} wrong, {odd} odd, {len(checks) - wrong - odd} well.", style=ERROR))
     else:
-        out.print(Text(f"Everything that is needed is there{f'; {odd} odd' if odd else ''}.", style=GOOD))
+        out.print(Text(f"Everything that is needed is there{f'; {odd} odd' if odd else ''}.", style=SUCCESS))

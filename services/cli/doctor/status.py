@@ -24,59 +24,62 @@ from rich.text import Text
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import UNREACHABLE, Failure
-from loomlog.services.cli.http.api import Api, NotNow
-from loomlog.services.cli.log.projections import lag_of, problems_line, projector_line
-from loomlog.services.cli.settings import CliSettings, cli_settings
-from loomlog.services.cli.stack.liveness import standstill
+from loomlog.services.cli.errors import UNREACHABLE, CliError
+from loomlog.services.cli.http.api import ApiClient, ApiUnavailable
+from loomlog.services.cli.log.projections import problems_line, projector_line, read_lag
+from loomlog.services.cli.settings import CliSettings, load_cli_settings
+from loomlog.services.cli.stack.liveness import find_stall
 from loomlog.services.cli.stack.record import ChildRecord
-from loomlog.services.cli.terminal.formatting import counted, duration, number, size
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
+from loomlog.services.cli.terminal.formatting import duration, number, pluralize, size
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
 
 WINDOW = "5m"
 """Of insights: long enough for a rate, short enough to be about now."""
 STATE_STYLE = {
-    "ready": GOOD,
-    "starting": ODD,
-    "waiting": ODD,
-    "stopping": ODD,
+    "ready": SUCCESS,
+    "starting": WARNING,
+    "waiting": WARNING,
+    "stopping": WARNING,
     "stopped": DIM,
-    "failed": BAD,
-    "dead": BAD,
-    "suspended": BAD,
-    "silent": BAD,
+    "failed": ERROR,
+    "dead": ERROR,
+    "suspended": ERROR,
+    "silent": ERROR,
 }
 
 
 def status(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False) -> None:
     """Show what runs here: processes, addresses, lag, rates."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    found = run(status_of(cli))
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    found = run(collect_status(cli))
     if as_json:
         print_json(found)
     else:
-        _print(console(), found)
+        _print_status(console(), found)
     if not found["supervised"] and not found["api"]["ready"]:
         raise typer.Exit(UNREACHABLE)
 
 
-async def status_of(cli: CliSettings) -> dict[str, Any]:
+async def collect_status(cli: CliSettings) -> dict[str, Any]:
     """Everything as JSON; parts that do not answer have `error`."""
-    stack, wiring = cli.stack, cli.wiring
+    stack, wiring = cli.stack, cli.services_record
     record = cli.record
     has_log = bool(cli.settings.kafka or record is not None)
     api, projection, insights, *children = await asyncio.gather(
-        _api(cli),
-        _or_error(lag_of(cli)) if has_log else _nothing(),
-        _insights(cli) if cli.insights_url else _nothing(),
-        *(_child(child, is_alive=child in stack.alive) for child in (record.children if record is not None else ())),
+        _api_status(cli),
+        _result_or_error(read_lag(cli)) if has_log else _no_result(),
+        _insights_status(cli) if cli.insights_url else _no_result(),
+        *(
+            _child_status(child, is_alive=child in stack.running_children)
+            for child in (record.children if record is not None else ())
+        ),
     )
     return {
         "home": str(cli.home.root),
-        "supervised": stack.supervised,
-        "supervisor_pid": stack.supervisor.pid if stack.supervised and stack.supervisor is not None else None,
-        "half_dead": stack.half_dead,
-        "damage": stack.damage or None,
+        "supervised": stack.is_supervised,
+        "supervisor_pid": stack.supervisor.pid if stack.is_supervised and stack.supervisor is not None else None,
+        "half_dead": stack.has_orphans,
+        "damage": stack.record_error or None,
         "complete": wiring is not None,
         "children": children,
         "api": api,
@@ -89,56 +92,56 @@ async def status_of(cli: CliSettings) -> dict[str, Any]:
     }
 
 
-async def _api(cli: CliSettings) -> dict[str, Any]:
-    async with Api(cli.api_url) as api:
+async def _api_status(cli: CliSettings) -> dict[str, Any]:
+    async with ApiClient(cli.api_url) as api:
         try:
             await api.get("/readyz")
-        except NotNow as refusal:
+        except ApiUnavailable as refusal:
             missing = refusal.details.get("missing") or []
             return {"url": cli.api_url, "ready": False, "error": f"it waits for {', '.join(missing) or 'its start'}"}
-        except Failure as failure:
+        except CliError as failure:
             return {"url": cli.api_url, "ready": False, "error": str(failure)}
     return {"url": cli.api_url, "ready": True, "error": None}
 
 
-async def _insights(cli: CliSettings) -> dict[str, Any]:
-    async with Api(cli.insights_url) as insights:
+async def _insights_status(cli: CliSettings) -> dict[str, Any]:
+    async with ApiClient(cli.insights_url) as insights:
         try:
             found: dict[str, Any] = await insights.get("/insights")
-        except Failure as failure:
+        except CliError as failure:
             return {"url": cli.insights_url, "error": str(failure)}
     return {"url": cli.insights_url, **found}
 
 
-async def _or_error(asked: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+async def _result_or_error(pending: Awaitable[dict[str, Any]]) -> dict[str, Any]:
     try:
-        return await asked
-    except (Failure, ConnectorError) as error:
+        return await pending
+    except (CliError, ConnectorError) as error:
         return {"error": str(error)}
 
 
-async def _nothing() -> None:
+async def _no_result() -> None:
     return None
 
 
-async def _child(child: ChildRecord, *, is_alive: bool) -> dict[str, Any]:
+async def _child_status(child: ChildRecord, *, is_alive: bool) -> dict[str, Any]:
     # The list is written at every change; what died together with its supervisor could not be.
     state: str = child.state if is_alive or child.pid is None else "dead"
     if is_alive and child.pid is not None and state == "ready":
-        state = await standstill(child.pid, listens=child.name.startswith("runtime")) or state
+        state = await find_stall(child.pid, listens=child.name.startswith("runtime")) or state
     return {
         "name": child.name,
         "state": state,
         "pid": child.pid if is_alive else None,
         "restarts": child.restarts,
         "up_s": round(max(0.0, time.time() - child.started_s), 1) if is_alive else None,
-        "memory_bytes": _memory(child.pid) if is_alive else None,
+        "memory_bytes": _memory_bytes(child.pid) if is_alive else None,
         "url": child.url or None,
         "log": child.log,
     }
 
 
-def _memory(pid: int | None) -> int | None:
+def _memory_bytes(pid: int | None) -> int | None:
     """Of the process and all it has started."""
     try:
         process = psutil.Process(pid)
@@ -147,41 +150,43 @@ def _memory(pid: int | None) -> int | None:
         return None
 
 
-def _print(out: Console, found: Mapping[str, Any]) -> None:
-    _print_stack(out, found)
-    if found["children"]:
+def _print_status(out: Console, report: Mapping[str, Any]) -> None:
+    _print_stack(out, report)
+    if report["children"]:
         out.print()
-        _print_children(out, found["children"])
+        _print_children(out, report["children"])
         out.print()
-    api = found["api"]
-    words = ("ready", GOOD)
+    api = report["api"]
+    words = ("ready", SUCCESS)
     if not api["ready"]:
-        words = (str(api["error"]), BAD) if found["supervised"] else ("does not answer", DIM)
-    _line(out, "api", Text.assemble((api["url"], NAME), "  ", words))
-    if found["open_mode"]:
-        _line(out, "access", Text("open: no token is set, whoever is on this machine may use it", style=ODD))
-    if found["volumes"] and found["volumes"]["source"]:
-        _line(out, "folders", Text(f"source {found['volumes']['source']}, out {found['volumes']['out'] or 'none'}"))
-    if found["projection"] is not None:
-        _print_projection(out, found["projection"])
-    if found["insights"] is not None:
-        _print_insights(out, found["insights"])
+        words = (str(api["error"]), ERROR) if report["supervised"] else ("does not answer", DIM)
+    _print_line(out, "api", Text.assemble((api["url"], NAME), "  ", words))
+    if report["open_mode"]:
+        _print_line(out, "access", Text("open: no token is set, whoever is on this machine may use it", style=WARNING))
+    if report["volumes"] and report["volumes"]["source"]:
+        _print_line(
+            out, "folders", Text(f"source {report['volumes']['source']}, out {report['volumes']['out'] or 'none'}")
+        )
+    if report["projection"] is not None:
+        _print_projection(out, report["projection"])
+    if report["insights"] is not None:
+        _print_insights(out, report["insights"])
 
 
-def _print_stack(out: Console, found: Mapping[str, Any]) -> None:
-    if found["supervised"]:
-        words = "runs" if found["complete"] else "is starting or stopping"
+def _print_stack(out: Console, report: Mapping[str, Any]) -> None:
+    if report["supervised"]:
+        words = "runs" if report["complete"] else "is starting or stopping"
         line = Text.assemble(
-            f"The stack {words} in ", (found["home"], NAME), f", supervisor {found['supervisor_pid']}."
+            f"The stack {words} in ", (report["home"], NAME), f", supervisor {report['supervisor_pid']}."
         )
         out.print(line)
-    elif found["half_dead"]:
-        out.print(Text(f"What an earlier stack left behind still runs in {found['home']}.", style=BAD))
+    elif report["half_dead"]:
+        out.print(Text(f"What an earlier stack left behind still runs in {report['home']}.", style=ERROR))
         out.print("`loomlog down` stops it, `loomlog up` stops it and starts anew.")
     else:
-        out.print(Text.assemble("Nothing runs in ", (found["home"], NAME), ". `loomlog up` starts it."))
-    if found["damage"]:
-        out.print(Text(f"The list of running processes is damaged: {found['damage']}", style=BAD))
+        out.print(Text.assemble("Nothing runs in ", (report["home"], NAME), ". `loomlog up` starts it."))
+    if report["damage"]:
+        out.print(Text(f"The list of running processes is damaged: {report['damage']}", style=ERROR))
 
 
 def _print_children(out: Console, children: list[Mapping[str, Any]]) -> None:
@@ -195,45 +200,45 @@ def _print_children(out: Console, children: list[Mapping[str, Any]]) -> None:
                 str(child["pid"] or ""),
                 duration(child["up_s"]) if child["up_s"] is not None else "",
                 size(child["memory_bytes"]) if child["memory_bytes"] else "",
-                Text(str(child["restarts"]), style=ODD if child["restarts"] else ""),
+                Text(str(child["restarts"]), style=WARNING if child["restarts"] else ""),
                 child["url"] or "",
             )
             for child in children
         ],
-        right=(2, 3, 4, 5),
+        right_aligned=(2, 3, 4, 5),
     )
 
 
-def _print_projection(out: Console, found: Mapping[str, Any]) -> None:
-    if found.get("error"):
-        _line(out, "read models", Text(str(found["error"]), style=BAD))
+def _print_projection(out: Console, projection: Mapping[str, Any]) -> None:
+    if projection.get("error"):
+        _print_line(out, "read models", Text(str(projection["error"]), style=ERROR))
         return
-    behind = found["lag"]
-    words = f"{counted(behind, 'record')} behind" if behind else "up to date"
-    parts = counted(len(found["partitions"]), "partition")
-    _line(out, "read models", Text.assemble((words, ODD if behind else GOOD), f", {parts}"))
-    for one in found["projectors"]:
-        _line(out, "", projector_line(one))
-    if found["problems"]:
-        _line(out, "", problems_line(found["problems"]))
+    behind = projection["lag"]
+    words = f"{pluralize(behind, 'record')} behind" if behind else "up to date"
+    parts = pluralize(len(projection["partitions"]), "partition")
+    _print_line(out, "read models", Text.assemble((words, WARNING if behind else SUCCESS), f", {parts}"))
+    for one in projection["projectors"]:
+        _print_line(out, "", projector_line(one))
+    if projection["problems"]:
+        _print_line(out, "", problems_line(projection["problems"]))
 
 
-def _print_insights(out: Console, found: Mapping[str, Any]) -> None:
-    if found.get("error"):
-        _line(out, "insights", Text(str(found["error"]), style=BAD))
+def _print_insights(out: Console, insights: Mapping[str, Any]) -> None:
+    if insights.get("error"):
+        _print_line(out, "insights", Text(str(insights["error"]), style=ERROR))
         return
-    window = found["windows"].get(WINDOW) or next(iter(found["windows"].values()))
+    window = insights["windows"].get(WINDOW) or next(iter(insights["windows"].values()))
     p95 = window["duration_ms"]["p95"]
     said = (
-        f"last {WINDOW}: {counted(window['runs'], 'run')}, {window['runs_per_minute']:.1f} a minute, "
+        f"last {WINDOW}: {pluralize(window['runs'], 'run')}, {window['runs_per_minute']:.1f} a minute, "
         f"{window['error_ratio']:.0%} failed, {number(round(window['input_tokens_per_minute']))} tokens in a minute"
     )
     if p95 is not None:
         said += f", 95 % within {duration(p95 / 1000)}"
-    if not found["is_whole"]:
+    if not insights["is_whole"]:
         said += " (still reading its history)"
-    _line(out, "insights", Text.assemble((found["url"], NAME), f"  {said}"))
+    _print_line(out, "insights", Text.assemble((insights["url"], NAME), f"  {said}"))
 
 
-def _line(out: Console, name: str, text: Text) -> None:
+def _print_line(out: Console, name: str, text: Text) -> None:
     out.print(Text.assemble((f"{name:<13}", DIM), text))

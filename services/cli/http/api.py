@@ -21,26 +21,28 @@ import httpx
 import orjson
 
 from loomlog.connectors.storage.private_files import create_file
-from loomlog.services.cli.failures import Failure, Unreachable, WrongUse
+from loomlog.services.cli.errors import CliError, Unreachable, UsageError
 
 POSITION_HEADER = "x-loomlog-position"
-PIECE_BYTES = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 """Of a file that is sent."""
 CONNECT_TIMEOUT_S = 5.0
-ANSWER_TIMEOUT_S = 30.0
+RESPONSE_TIMEOUT_S = 30.0
 """The API answers within ten seconds or says why not; this is for a machine under load."""
-SILENCE_TIMEOUT_S = 60.0
+STREAM_READ_TIMEOUT_S = 60.0
 """A stream sends a sign of life every 20 s; after three that did not come the connection is taken for dead."""
 PLAIN_HTTP = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For addresses without TLS: trusts nobody, and does not read the system's certificates, which takes 20 ms."""
-LASTING = frozenset({"runtime_paused", "tier_unavailable", "pin_unavailable", "credentials_off", "encryption_off"})
+LASTING_CODES = frozenset(
+    {"runtime_paused", "tier_unavailable", "pin_unavailable", "credentials_off", "encryption_off"}
+)
 """Codes of 503 that asking again a moment later does not change: somebody has to resume, or to set up, something."""
-ERROR_BYTES = 64 * 1024
+MAX_ERROR_BYTES = 64 * 1024
 """Of a refusal that is read; ours are sentences, a proxy's may be pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ApiResponse:
     """A JSON answer, and where in the log the write it answers lies; empty for reads."""
 
     value: Any
@@ -48,7 +50,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Refusal(Failure):
+class ApiError(CliError):
     """The API said no. `code` is its stable word for why, `details` the whole answer."""
 
     def __init__(self, message: str, *, code: str, status: int, details: Mapping[str, Any]) -> None:
@@ -58,11 +60,11 @@ class Refusal(Failure):
         self.details = details
 
 
-class NotNow(Refusal, Unreachable):
+class ApiUnavailable(ApiError, Unreachable):
     """The API cannot do it at the moment: something behind it is away or not there yet."""
 
 
-class Api:
+class ApiClient:
     """One base address and one token. Use it as `async with Api(...) as api`."""
 
     def __init__(self, base_url: str, token: str = "", *, transport: httpx.AsyncBaseTransport | None = None) -> None:
@@ -72,8 +74,8 @@ class Api:
         self._client = httpx.AsyncClient(
             base_url=self.base_url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
-            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            trust_env=not _is_own_machine(host),
+            timeout=httpx.Timeout(RESPONSE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            trust_env=not _is_loopback(host),
             verify=ssl.create_default_context() if self.base_url.startswith("https:") else PLAIN_HTTP,
             transport=transport,
         )
@@ -86,7 +88,7 @@ class Api:
 
     async def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Any:
         """The JSON of a read. Raises Refusal or Unreachable."""
-        return (await self._answer("GET", path, params=_said(params))).value
+        return (await self._request("GET", path, params=_query_params(params))).value
 
     async def post(
         self,
@@ -94,31 +96,31 @@ class Api:
         body: Mapping[str, Any],
         headers: Mapping[str, str] | None = None,
         *,
-        timeout_s: float = ANSWER_TIMEOUT_S,
-    ) -> Answer:
+        timeout_s: float = RESPONSE_TIMEOUT_S,
+    ) -> ApiResponse:
         """The answer to a write. Raises Refusal or Unreachable."""
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
-        return await self._answer("POST", path, json=body, headers=headers, timeout=timeout)
+        return await self._request("POST", path, json=body, headers=headers, timeout=timeout)
 
-    async def put(self, path: str, body: Mapping[str, Any]) -> Answer:
+    async def put(self, path: str, body: Mapping[str, Any]) -> ApiResponse:
         """The answer to a write that replaces. Raises Refusal or Unreachable."""
-        return await self._answer("PUT", path, json=body)
+        return await self._request("PUT", path, json=body)
 
-    async def delete(self, path: str) -> Answer:
+    async def delete(self, path: str) -> ApiResponse:
         """The answer to a removal. Raises Refusal or Unreachable."""
-        return await self._answer("DELETE", path)
+        return await self._request("DELETE", path)
 
     async def send_file(
         self, path: str, file: Path, *, timeout_s: float, params: Mapping[str, str | int] | None = None
-    ) -> Answer:
+    ) -> ApiResponse:
         """The answer to a write whose body is a file, sent as it is read. Raises Refusal or Unreachable."""
         headers = {"content-type": "application/gzip"}
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
-        return await self._answer(
-            "POST", path, content=_pieces(file), params=_said(params), headers=headers, timeout=timeout
+        return await self._request(
+            "POST", path, content=_file_chunks(file), params=_query_params(params), headers=headers, timeout=timeout
         )
 
-    async def download(self, path: str, to: Path) -> None:
+    async def download(self, path: str, target: Path) -> None:
         """The answer to a read, written to a new file as it comes and flushed. Raises Refusal, Unreachable or OSError,
         and Failure when it broke off.
 
@@ -126,34 +128,34 @@ class Api:
         """
         try:
             async with self.stream("GET", path) as response:
-                with create_file(to) as file:
+                with create_file(target) as file:
                     async for piece in response.aiter_bytes():
                         file.write(piece)
                     file.flush()
                     os.fsync(file.fileno())
         except httpx.RemoteProtocolError as error:
-            raise Failure(
+            raise CliError(
                 f"GET {self.base_url}{path} broke off ({error}): the api was stopped, or could not read all of it; "
                 "its log says which."
             ) from error
         except httpx.HTTPError as error:
-            raise self._away(error) from error
+            raise self._unreachable_error(error) from error
 
-    async def _answer(self, method: str, path: str, **more: Any) -> Answer:
+    async def _request(self, method: str, path: str, **options: Any) -> ApiResponse:
         try:
-            response = await self._client.request(method, path, **more)
+            response = await self._client.request(method, path, **options)
         except httpx.HTTPError as error:
-            raise self._away(error) from error
+            raise self._unreachable_error(error) from error
         if response.is_error:
-            raise self._refusal(response, response.content[:ERROR_BYTES])
+            raise self._response_error(response, response.content[:MAX_ERROR_BYTES])
         try:
             value = orjson.loads(response.content) if response.content else None
         except orjson.JSONDecodeError as error:
-            raise Failure(
+            raise CliError(
                 f"{self.base_url}{path} answered with {response.headers.get('content-type', 'no type')}, expected "
                 "JSON: is that address really a loomlog API? LOOMLOG_BASE_URL names it."
             ) from error
-        return Answer(value=value, position=response.headers.get(POSITION_HEADER, ""), headers=response.headers)
+        return ApiResponse(value=value, position=response.headers.get(POSITION_HEADER, ""), headers=response.headers)
 
     @asynccontextmanager
     async def stream(
@@ -165,36 +167,36 @@ class Api:
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[httpx.Response]:
         """An open event stream. Raises Refusal when it is refused; httpx.HTTPError when the connection is lost."""
-        timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, read=SILENCE_TIMEOUT_S)
+        timeout = httpx.Timeout(RESPONSE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, read=STREAM_READ_TIMEOUT_S)
         more: dict[str, Any] = {} if body is None else {"json": body}
         async with self._client.stream(method, path, headers=headers, timeout=timeout, **more) as response:
             if response.is_error:
                 content = b""
                 async for chunk in response.aiter_bytes():
                     content += chunk
-                    if len(content) > ERROR_BYTES:
+                    if len(content) > MAX_ERROR_BYTES:
                         break
-                raise self._refusal(response, content[:ERROR_BYTES])
+                raise self._response_error(response, content[:MAX_ERROR_BYTES])
             yield response
 
-    def away(self, error: httpx.HTTPError | None = None) -> Unreachable:
+    def unreachable_error(self, error: httpx.HTTPError | None = None) -> Unreachable:
         """The failure for a connection that could not be made or kept."""
-        return self._away(error)
+        return self._unreachable_error(error)
 
-    def _away(self, error: httpx.HTTPError | None) -> Unreachable:
+    def _unreachable_error(self, error: httpx.HTTPError | None) -> Unreachable:
         why = f" ({type(error).__name__}{f': {error}' if str(error) else ''})" if error is not None else ""
         return Unreachable(
             f"The API at {self.base_url} does not answer{why}. `loomlog status` shows what runs here, `loomlog up` "
             "starts it; LOOMLOG_BASE_URL names one elsewhere."
         )
 
-    def _refusal(self, response: httpx.Response, content: bytes) -> Failure:
+    def _response_error(self, response: httpx.Response, content: bytes) -> CliError:
         try:
             details = orjson.loads(content)
         except orjson.JSONDecodeError:
             details = None
         if not isinstance(details, dict) or "error" not in details:
-            return Failure(
+            return CliError(
                 f"{response.request.method} {response.request.url} was answered with {response.status_code} "
                 f"{response.reason_phrase}, and not in the way of a loomlog API. Is the address right? "
                 "LOOMLOG_BASE_URL names it."
@@ -203,36 +205,36 @@ class Api:
         said = str(details["error"]) or response.reason_phrase
         if status == 401:
             hint = "it does not know the token we show" if self._token else "it wants a token"
-            return WrongUse(
+            return UsageError(
                 f"The API at {self.base_url} does not let us in: {hint}. Set LOOMLOG_TOKEN (or LOOMLOG_AUTH_TOKEN)."
             )
-        kind = NotNow if status == 503 and code not in LASTING else Refusal
-        return kind(_sentence(said), code=code, status=status, details=details)
+        kind = ApiUnavailable if status == 503 and code not in LASTING_CODES else ApiError
+        return kind(_as_sentence(said), code=code, status=status, details=details)
 
 
-def segment(text: str) -> str:
+def quote_segment(text: str) -> str:
     """A text as one segment of a path: what somebody typed for an id never becomes another route."""
     return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
 
 
-async def _pieces(file: Path) -> AsyncIterator[bytes]:
+async def _file_chunks(file: Path) -> AsyncIterator[bytes]:
     with file.open("rb") as opened:
-        while piece := await asyncio.to_thread(opened.read, PIECE_BYTES):
+        while piece := await asyncio.to_thread(opened.read, CHUNK_BYTES):
             yield piece
 
 
-def _said(params: Mapping[str, str | int] | None) -> dict[str, str | int]:
+def _query_params(params: Mapping[str, str | int] | None) -> dict[str, str | int]:
     return {name: value for name, value in (params or {}).items() if value != ""}
 
 
-def _sentence(text: str) -> str:
+def _as_sentence(text: str) -> str:
     text = text.strip()
     # An id or the name of a field stays what it is: people copy it.
     is_word = text.partition(" ")[0].rstrip(",;:").isalpha()
     return (text[:1].upper() + text[1:] if is_word else text) + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def _is_own_machine(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -21,13 +21,13 @@ class FrameTooLarge(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SentEvent:
+class ServerSentEvent:
     """One event: its name, its data as bytes, the last id seen, and whether it brought that id itself."""
 
     name: str
     data: bytes
     last_id: str
-    own_id: bool
+    has_own_id: bool
 
 
 class EventParser:
@@ -39,19 +39,19 @@ class EventParser:
         self._line: list[bytes] = []
         self._data: list[bytes] = []
         self._name = ""
-        self._own_id = False
+        self._has_own_id = False
         self._size = 0
         self._at_start = True
         self._after_cr = False
 
-    def feed(self, chunk: bytes) -> list[SentEvent]:
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """Events completed by this chunk. Raises FrameTooLarge."""
         if self._after_cr and chunk[:1] == b"\n":
             chunk = chunk[1:]  # the second half of a CRLF that was cut between its bytes
         self._after_cr = False
-        found: list[SentEvent] = []
+        found: list[ServerSentEvent] = []
         for piece in chunk.splitlines(keepends=True):
-            self._grow(len(piece))
+            self._count_bytes(len(piece))
             body = piece.rstrip(b"\r\n")
             self._line.append(body)
             if len(body) == len(piece):
@@ -59,17 +59,17 @@ class EventParser:
             self._after_cr = piece.endswith(b"\r")
             line = b"".join(self._line)
             self._line.clear()
-            event = self._take(line)
+            event = self._process_line(line)
             if event is not None:
                 found.append(event)
         return found
 
-    def _grow(self, count: int) -> None:
+    def _count_bytes(self, count: int) -> None:
         self._size += count
         if self._size > self._max_frame_bytes:
             raise FrameTooLarge(f"an event of more than {self._max_frame_bytes} bytes")
 
-    def _take(self, line: bytes) -> SentEvent | None:
+    def _process_line(self, line: bytes) -> ServerSentEvent | None:
         if self._at_start:
             self._at_start = False
             line = line.removeprefix(BYTE_ORDER_MARK)
@@ -83,14 +83,14 @@ class EventParser:
             self._name = value.decode(errors="replace")
         elif field == b"id" and b"\0" not in value:
             self.last_id = value.decode(errors="replace")
-            self._own_id = True
+            self._has_own_id = True
         if not self._data:
             self._size = 0  # comments between events are keep-alives: any number of them is fine
         return None
 
-    def _dispatch(self) -> SentEvent | None:
-        data, name, own_id = self._data, self._name, self._own_id
-        self._data, self._name, self._own_id, self._size = [], "", False, 0
+    def _dispatch(self) -> ServerSentEvent | None:
+        data, name, own_id = self._data, self._name, self._has_own_id
+        self._data, self._name, self._has_own_id, self._size = [], "", False, 0
         if not data:
             return None
-        return SentEvent(name=name or "message", data=b"\n".join(data), last_id=self.last_id, own_id=own_id)
+        return ServerSentEvent(name=name or "message", data=b"\n".join(data), last_id=self.last_id, has_own_id=own_id)

@@ -45,28 +45,34 @@ from loomlog.redpanda.topics import load_topics
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.ids import partition_key
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import FAILED, Failure, Unreachable, WrongUse
+from loomlog.services.cli.errors import FAILED, CliError, Unreachable, UsageError
 from loomlog.services.cli.log.reader import EVENTS_TOPIC, open_ranges
-from loomlog.services.cli.log.verification import Log, Place, Task, unsigned_since_ms, verify_partition
-from loomlog.services.cli.settings import CLIENT, CliSettings, cli_settings
-from loomlog.services.cli.terminal.audit_text import as_json, print_reports
-from loomlog.services.cli.terminal.formatting import counted
+from loomlog.services.cli.log.verification import (
+    LogReaders,
+    RunRange,
+    VerificationTask,
+    unsigned_since_ms,
+    verify_partition,
+)
+from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
+from loomlog.services.cli.terminal.audit_text import audit_json, print_reports
+from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import console, print_json
 from loomlog.services.core.audit.verify import Report
 from loomlog.services.families.budget.family import PARTITION as BOOKS_PARTITION
 from loomlog.services.families.budget.family import topics_of
 
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
-BOOKS_TOPIC = topics_of().events
-BOOKS_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
-AGO = re.compile(r"(\d{1,6})([smhd])\Z")
+BUDGET_TOPIC = topics_of().events
+BUDGET_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
+RELATIVE_TIME = re.compile(r"(\d{1,6})([smhd])\Z")
 UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 audit_app = typer.Typer(help="Is the log what was written and signed?", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class VerificationRequest:
     """What is to be verified, as it was asked for."""
 
     run_id: str = ""
@@ -74,14 +80,14 @@ class Wanted:
     since_ms: int | None = None
     topic: str = ""
     """A copy to read instead; empty: the topic itself."""
-    books_only: bool = False
+    budget_only: bool = False
     max_unsigned_s: float | None = None
     follow_blobs: bool = True
 
     @property
-    def concerns_the_books(self) -> bool:
+    def includes_budget(self) -> bool:
         """Not only a run, a partition of runs, or a copy of their events."""
-        return self.books_only or (not self.run_id and self.partition is None and not self.topic)
+        return self.budget_only or (not self.run_id and self.partition is None and not self.topic)
 
 
 @audit_app.command("verify")
@@ -105,25 +111,25 @@ def verify(
 ) -> None:
     """Verify the log against the signed checkpoints; exit 1 on any violation."""
     if run_id and (partition is not None or since):
-        raise WrongUse("--run says which partition and which time; leave --partition and --since out.")
+        raise UsageError("--run says which partition and which time; leave --partition and --since out.")
     if books and (run_id or partition is not None):
-        raise WrongUse("--books has one partition and no runs; leave --run and --partition out.")
-    _check_topic(topic, books=books)
-    wanted = Wanted(
+        raise UsageError("--books has one partition and no runs; leave --run and --partition out.")
+    _check_topic(topic, budget_only=books)
+    wanted = VerificationRequest(
         run_id=run_id,
-        books_only=books,
+        budget_only=books,
         partition=partition,
-        since_ms=since_ms(since, time.time_ns() // 1_000_000) if since else None,
+        since_ms=parse_since(since, time.time_ns() // 1_000_000) if since else None,
         topic=topic,
         max_unsigned_s=max_unsigned_s,
         follow_blobs=blobs,
     )
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     began = time.monotonic()
-    reports = run(_verified(cli, wanted, keys_of(cli, keys_file)))
+    reports = run(_verify_request(cli, wanted, load_trusted_keys(cli, keys_file)))
     seconds = time.monotonic() - began
     if json:
-        print_json(as_json(reports, seconds))
+        print_json(audit_json(reports, seconds))
     else:
         print_reports(console(), reports, seconds)
     if not all(report.is_clean for report in reports):
@@ -142,27 +148,27 @@ def keygen(
     out.print(f"key id       {key.key_id}")
 
 
-def _check_topic(topic: str, *, books: bool) -> None:
-    """A copy may have any name but that of another topic of ours, where all would look edited. Raises WrongUse."""
-    original = BOOKS_TOPIC if books else EVENTS_TOPIC
+def _check_topic(topic: str, *, budget_only: bool) -> None:
+    """A copy may have any name but that of another topic of ours, where all would look edited. Raises UsageError."""
+    original = BUDGET_TOPIC if budget_only else EVENTS_TOPIC
     if topic == original or topic not in {one.name for one in load_topics()}:
         return
-    hint = " --books verifies that one." if topic == BOOKS_TOPIC else ""
-    raise WrongUse(f"--topic is {topic}, which is no copy of {original}: its records are not what was signed.{hint}")
+    hint = " --books verifies that one." if topic == BUDGET_TOPIC else ""
+    raise UsageError(f"--topic is {topic}, which is no copy of {original}: its records are not what was signed.{hint}")
 
 
-def since_ms(text: str, now_ms: int) -> int:
-    """A time, or how long ago, in milliseconds. A time without a zone is UTC. Raises WrongUse."""
-    if found := AGO.match(text):
+def parse_since(text: str, now_ms: int) -> int:
+    """A time, or how long ago, in milliseconds. A time without a zone is UTC. Raises UsageError."""
+    if found := RELATIVE_TIME.match(text):
         return now_ms - int(found[1]) * UNIT_S[found[2]] * 1_000
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise WrongUse(f"--since is {text[:80]!r}; expected a time like 2026-01-31T12:00:00Z, or 24h.") from error
+        raise UsageError(f"--since is {text[:80]!r}; expected a time like 2026-01-31T12:00:00Z, or 24h.") from error
     return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
-def keys_of(cli: CliSettings, file: Path | None) -> dict[str, PublicKey]:
+def load_trusted_keys(cli: CliSettings, file: Path | None) -> dict[str, PublicKey]:
     """The keys to trust: the file's, or those of the settings and the public half of our own. Raises Permanent."""
     if file is not None:
         return load_public_keys(file)
@@ -171,58 +177,58 @@ def keys_of(cli: CliSettings, file: Path | None) -> dict[str, PublicKey]:
     return verification_keys(listed, load_signing_key(file=settings.audit_key_file, text=settings.audit_key))
 
 
-async def _verified(cli: CliSettings, wanted: Wanted, keys: dict[str, PublicKey]) -> list[Report]:
-    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+async def _verify_request(cli: CliSettings, request: VerificationRequest, keys: dict[str, PublicKey]) -> list[Report]:
+    options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     codec = await load_codec(cli.settings)
     reports: list[Report] = []
-    if not wanted.books_only:
-        reports += await _verified_runs(cli, options, codec, wanted, keys)
-    if wanted.concerns_the_books:
-        task = task_of_the_books(wanted, keys)
-        await _expect(options, task)
-        reports += await verify_all(options, codec, task, [BOOKS_PARTITION])
+    if not request.budget_only:
+        reports += await _verify_runs(cli, options, codec, request, keys)
+    if request.includes_budget:
+        task = budget_task(request, keys)
+        await _require_topics(options, task)
+        reports += await verify_partitions(options, codec, task, [BOOKS_PARTITION])
     return reports
 
 
-async def _verified_runs(
-    cli: CliSettings, options: KafkaOptions, codec: Codec, wanted: Wanted, keys: dict[str, PublicKey]
+async def _verify_runs(
+    cli: CliSettings, options: KafkaOptions, codec: Codec, request: VerificationRequest, keys: dict[str, PublicKey]
 ) -> list[Report]:
     settings = cli.settings
-    task = Task(
+    task = VerificationTask(
         topic=EVENTS_TOPIC,
-        records_topic=wanted.topic or EVENTS_TOPIC,
+        records_topic=request.topic or EVENTS_TOPIC,
         checkpoints_topic=CHECKPOINTS_TOPIC,
         keys=keys,
-        blobs=FileBlobs(settings.blobs) if wanted.follow_blobs else None,
-        since_ms=wanted.since_ms,
-        run_id=wanted.run_id,
-        max_unsigned_s=wanted.max_unsigned_s,
+        blobs=FileBlobs(settings.blobs) if request.follow_blobs else None,
+        since_ms=request.since_ms,
+        run_id=request.run_id,
+        max_unsigned_s=request.max_unsigned_s,
     )
-    count = await _expect(options, task, is_part=wanted.partition is not None)
-    if wanted.partition is not None and wanted.partition >= count:
-        raise WrongUse(f"--partition is {wanted.partition}; {task.records_topic} has {count}.")
-    partitions: Sequence[int] = range(count) if wanted.partition is None else [wanted.partition]
-    place: Place | None = None
-    if wanted.run_id:
-        partitions = [partition_of(partition_key(wanted.run_id).encode(), count)]
-        place = await _place(cli, wanted.run_id, partitions[0])
-    return await verify_all(options, codec, task, partitions, place)
+    count = await _require_topics(options, task, is_single_partition=request.partition is not None)
+    if request.partition is not None and request.partition >= count:
+        raise UsageError(f"--partition is {request.partition}; {task.records_topic} has {count}.")
+    partitions: Sequence[int] = range(count) if request.partition is None else [request.partition]
+    place: RunRange | None = None
+    if request.run_id:
+        partitions = [partition_of(partition_key(request.run_id).encode(), count)]
+        place = await _find_run_range(cli, request.run_id, partitions[0])
+    return await verify_partitions(options, codec, task, partitions, place)
 
 
-def task_of_the_books(wanted: Wanted, keys: Mapping[str, PublicKey]) -> Task:
+def budget_task(request: VerificationRequest, keys: Mapping[str, PublicKey]) -> VerificationTask:
     """The books: one partition, which names no blobs and has no runs."""
-    return Task(
-        topic=BOOKS_TOPIC,
-        records_topic=wanted.topic or BOOKS_TOPIC,
-        checkpoints_topic=BOOKS_CHECKPOINTS_TOPIC,
+    return VerificationTask(
+        topic=BUDGET_TOPIC,
+        records_topic=request.topic or BUDGET_TOPIC,
+        checkpoints_topic=BUDGET_CHECKPOINTS_TOPIC,
         keys=keys,
         blobs=None,
-        since_ms=wanted.since_ms,
-        max_unsigned_s=wanted.max_unsigned_s,
+        since_ms=request.since_ms,
+        max_unsigned_s=request.max_unsigned_s,
     )
 
 
-async def _expect(options: KafkaOptions, task: Task, *, is_part: bool = False) -> int:
+async def _require_topics(options: KafkaOptions, task: VerificationTask, *, is_single_partition: bool = False) -> int:
     """Partitions of what is to be verified. Raises Failure when it, or what was signed about it, is not there.
 
     `is_part`: of one partition only, whatever became of the others.
@@ -231,67 +237,76 @@ async def _expect(options: KafkaOptions, task: Task, *, is_part: bool = False) -
     counts = [await count_partitions(options, topic) for topic in topics]
     for topic, count in zip(topics, counts, strict=True):
         if not count:
-            raise Failure(f"There is no topic {topic} at {options.bootstrap}. `loomlog topics apply` makes it.")
-    if not is_part and (wrong := other_partitions(task, *counts)):
-        raise Failure(wrong)
+            raise CliError(f"There is no topic {topic} at {options.bootstrap}. `loomlog topics apply` makes it.")
+    if not is_single_partition and (wrong := partition_mismatch(task, *counts)):
+        raise CliError(wrong)
     return counts[0]
 
 
-def other_partitions(task: Task, count: int, signed: int) -> str:
+def partition_mismatch(task: VerificationTask, count: int, signed_count: int) -> str:
     """What is wrong with a topic of `count` partitions when the auditor signs `signed`; empty when nothing is."""
-    if count == signed:
+    if count == signed_count:
         return ""
-    rest = f"{signed - count} that were signed are missing" if count < signed else f"nobody signed {count - signed}"
+    rest = (
+        f"{signed_count - count} that were signed are missing"
+        if count < signed_count
+        else f"nobody signed {count - signed_count}"
+    )
     return (
-        f"{task.records_topic} has {counted(count, 'partition')}, {task.checkpoints_topic} has {signed}: {rest}. "
+        f"{task.records_topic} has {pluralize(count, 'partition')}, {task.checkpoints_topic} has "
+        f"{signed_count}: {rest}. "
         "It is not the log that was signed, nor a whole copy of it; --partition N verifies one partition alone."
     )
 
 
-async def verify_all(
-    options: KafkaOptions, codec: Codec, task: Task, partitions: Sequence[int], place: Place | None = None
+async def verify_partitions(
+    options: KafkaOptions,
+    codec: Codec,
+    task: VerificationTask,
+    partitions: Sequence[int],
+    run_range: RunRange | None = None,
 ) -> list[Report]:
     """A report for each partition, one after the other."""
     async with open_ranges(options) as records, open_ranges(options) as checkpoints:
-        log = Log(records, checkpoints, codec)
+        log = LogReaders(records, checkpoints, codec)
         reports = []
         for partition in partitions:
             now_ms = time.time_ns() // 1_000_000
-            reports.append(await verify_partition(log, task, partition, now_ms=now_ms, place=place))
+            reports.append(await verify_partition(log, task, partition, now_ms=now_ms, run_range=run_range))
     if task.run_id and (reports[0].watched is None or not reports[0].watched.seq):
-        raise Failure(
+        raise CliError(
             f"There is no run {task.run_id} in {task.records_topic}/{reports[0].partition}, where it would lie."
         )
     return reports
 
 
-async def unsigned_for_s(cli: CliSettings) -> float:
+async def oldest_unsigned_age_s(cli: CliSettings) -> float:
     """How long the oldest record that no checkpoint covers has been in the log, of runs and of books; 0 without one.
 
     Believes the newest checkpoints as they are; whether they are right says `loomlog audit verify`. Raises Failure, or
     Transient when the broker does not answer.
     """
-    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     codec = await load_codec(cli.settings)
     oldest: list[int] = []
-    for topic, checkpoints in ((EVENTS_TOPIC, CHECKPOINTS_TOPIC), (BOOKS_TOPIC, BOOKS_CHECKPOINTS_TOPIC)):
-        task = Task(topic=topic, records_topic=topic, checkpoints_topic=checkpoints, keys={}, blobs=None)
-        count = await _expect(options, task)
+    for topic, checkpoints in ((EVENTS_TOPIC, CHECKPOINTS_TOPIC), (BUDGET_TOPIC, BUDGET_CHECKPOINTS_TOPIC)):
+        task = VerificationTask(topic=topic, records_topic=topic, checkpoints_topic=checkpoints, keys={}, blobs=None)
+        count = await _require_topics(options, task)
         async with open_ranges(options) as ranges:
-            log = Log(ranges, ranges, codec)
+            log = LogReaders(ranges, ranges, codec)
             try:
                 found = [await unsigned_since_ms(log, task, partition) for partition in range(count)]
             except Undecodable as error:
-                raise Failure(f"{checkpoints}: {error}. `loomlog audit verify` says more.") from error
+                raise CliError(f"{checkpoints}: {error}. `loomlog audit verify` says more.") from error
         oldest += [at_ms for at_ms in found if at_ms is not None]
     return max(0.0, time.time() - min(oldest) / 1000) if oldest else 0.0
 
 
-async def _place(cli: CliSettings, run_id: str, partition: int) -> Place | None:
+async def _find_run_range(cli: CliSettings, run_id: str, partition: int) -> RunRange | None:
     """Where the read models say the run lies; None when they cannot be asked: then the whole partition is read."""
     try:
         reader = await open_reader(
-            postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
+            postgres_options(cli.settings, CLIENT_ID, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
         )
     except (Unreachable, ConnectorError):
         return None
@@ -303,4 +318,4 @@ async def _place(cli: CliSettings, run_id: str, partition: int) -> Place | None:
         await reader.close()
     if row is None or row.partition != partition:
         return None
-    return Place(row.first_offset, row.last_offset if row.status in ENDED else -1)
+    return RunRange(row.first_offset, row.last_offset if row.status in ENDED else -1)

@@ -35,15 +35,15 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import DeadLetter, DeadLetterReplayed
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import Failure
-from loomlog.services.cli.log.reader import open_ranges, plain, position, read_range
-from loomlog.services.cli.settings import CLIENT, CliSettings, cli_settings
+from loomlog.services.cli.errors import CliError
+from loomlog.services.cli.log.reader import format_position, open_ranges, read_range, to_json_value
+from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.formatting import one_line
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, console, print_json, print_table
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, console, print_json, print_table
 
 TOPIC = "loom.dead-letter"
 PARTITION = 0
-LIST_MAX = 10_000
+MAX_RECORDS = 10_000
 """Records that are looked through for a list; an installation with more has another problem."""
 ERROR_CHARACTERS = 80
 
@@ -53,7 +53,7 @@ Offset = Annotated[int, typer.Argument(min=0, metavar="OFFSET", help="Of the let
 dead_letters_app = typer.Typer(help="Records nobody could handle: look at them, put them back.", no_args_is_help=True)
 
 
-class Kind(StrEnum):
+class DeadLetterKind(StrEnum):
     """Why a record became a letter (DeadLetter.kind)."""
 
     UNDECODABLE = "undecodable"
@@ -63,15 +63,15 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class DeadLetterEntry:
     """A dead letter in its place. `replayed` are the positions where its original was put back."""
 
     offset: int
     letter: DeadLetter
-    replayed: tuple[str, ...] = ()
+    replay_positions: tuple[str, ...] = ()
 
     @property
-    def without_bytes(self) -> str:
+    def missing_value_reason(self) -> str:
         """Why the original is not in the letter, and where it is; empty when it is in it."""
         if self.letter.value is not None:
             return ""
@@ -82,43 +82,43 @@ class Letter:
 
     @property
     def origin(self) -> str:
-        return position(self.letter.topic, self.letter.partition, self.letter.offset)
+        return format_position(self.letter.topic, self.letter.partition, self.letter.offset)
 
 
 @dead_letters_app.command("ls")
-def list_letters(
-    kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="At most so many, the newest.")] = 50,
+def list_dead_letters(
+    kind: Annotated[DeadLetterKind | None, typer.Option(help="Only of this kind.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_RECORDS, help="At most so many, the newest.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List dead letters, the newest last."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    letters = [one for one in run(_letters(cli)) if not kind or one.letter.kind == kind][-limit:]
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    letters = [one for one in run(_load_dead_letters(cli)) if not kind or one.letter.kind == kind][-limit:]
     if as_json:
-        print_json({"letters": [letter_json(one) for one in letters]})
+        print_json({"letters": [dead_letter_json(one) for one in letters]})
         return
     out = console()
     if not letters:
-        out.print(Text(f"There are no dead letters{f' of the kind {kind}' if kind else ''}.", style=GOOD))
+        out.print(Text(f"There are no dead letters{f' of the kind {kind}' if kind else ''}.", style=SUCCESS))
         return
     rows = [
         [str(one.offset), format_rfc3339(one.letter.at_ms), one.letter.kind, one.letter.service, one.origin,
-         "put back" if one.replayed else "", one_line(one.letter.error, ERROR_CHARACTERS)]
+         "put back" if one.replay_positions else "", one_line(one.letter.error, ERROR_CHARACTERS)]
         for one in letters
     ]  # fmt: skip
-    print_table(out, ["OFFSET", "AT", "KIND", "BY", "FROM", "", "ERROR"], rows, right=[0])
+    print_table(out, ["OFFSET", "AT", "KIND", "BY", "FROM", "", "ERROR"], rows, right_aligned=[0])
 
 
 @dead_letters_app.command("show")
 def show(offset: Offset, as_json: Json = False) -> None:
     """Show a letter whole, with its original."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    found = run(_letter(cli, offset))
-    shown = letter_json(found) | {"original": original_json(found, run(load_codec(cli.settings)))}
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    found = run(_load_dead_letter(cli, offset))
+    shown = dead_letter_json(found) | {"original": original_json(found, run(load_codec(cli.settings)))}
     if as_json:
         print_json(shown)
         return
-    _print(console(), shown)
+    _print_dead_letter(console(), shown)
 
 
 @dead_letters_app.command("replay")
@@ -128,37 +128,37 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Put the original of a letter back at the end of its commands topic."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    there = run(_replay(cli, offset, again=again))
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    there = run(_replay_dead_letter(cli, offset, allow_repeat=again))
     if as_json:
         print_json({"offset": offset, "position": there})
     else:
         console().print(Text.assemble("The original is at ", (there, NAME), " now."))
 
 
-async def _letters(cli: CliSettings) -> list[Letter]:
-    async with open_ranges(kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())) as ranges:
-        return await read_letters(ranges, await load_codec(cli.settings))
+async def _load_dead_letters(cli: CliSettings) -> list[DeadLetterEntry]:
+    async with open_ranges(kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())) as ranges:
+        return await read_dead_letters(ranges, await load_codec(cli.settings))
 
 
-async def _letter(cli: CliSettings, offset: int) -> Letter:
-    async with open_ranges(kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())) as ranges:
-        return await letter_at(ranges, await load_codec(cli.settings), offset)
+async def _load_dead_letter(cli: CliSettings, offset: int) -> DeadLetterEntry:
+    async with open_ranges(kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())) as ranges:
+        return await read_dead_letter(ranges, await load_codec(cli.settings), offset)
 
 
-async def _replay(cli: CliSettings, offset: int, *, again: bool) -> str:
-    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+async def _replay_dead_letter(cli: CliSettings, offset: int, *, allow_repeat: bool) -> str:
+    options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     codec = await load_codec(cli.settings)
-    async with _log(options) as (ranges, appender):
-        found = await letter_at(ranges, codec, offset)
-        original = to_put_back(found, again=again)
+    async with _open_log(options) as (ranges, appender):
+        found = await read_dead_letter(ranges, codec, offset)
+        original = original_record(found, allow_repeat=allow_repeat)
         count = await count_partitions(options, found.letter.topic)
         partition = partition_of(original.key or b"", count) if count else 0
-        return await put_back(appender, codec, found, original, partition, at_ms=time.time_ns() // 1_000_000)
+        return await replay_record(appender, codec, found, original, partition, at_ms=time.time_ns() // 1_000_000)
 
 
 @asynccontextmanager
-async def _log(options: KafkaOptions) -> AsyncIterator[tuple[KafkaRanges, KafkaAppender]]:
+async def _open_log(options: KafkaOptions) -> AsyncIterator[tuple[KafkaRanges, KafkaAppender]]:
     async with open_ranges(options) as ranges:
         appender = KafkaAppender(options)
         await appender.start()
@@ -168,25 +168,27 @@ async def _log(options: KafkaOptions) -> AsyncIterator[tuple[KafkaRanges, KafkaA
             await appender.close()
 
 
-async def read_letters(ranges: LogRanges, codec: Codec) -> list[Letter]:
+async def read_dead_letters(ranges: LogRanges, codec: Codec) -> list[DeadLetterEntry]:
     """The letters among the last LIST_MAX records of the topic, in their order."""
     end = await ranges.end_offset(TOPIC, PARTITION)
-    start = max(await ranges.beginning_offset(TOPIC, PARTITION), end - LIST_MAX)
-    return letters_of(await read_range(ranges, TOPIC, PARTITION, start, end), codec)
+    start = max(await ranges.beginning_offset(TOPIC, PARTITION), end - MAX_RECORDS)
+    return parse_dead_letters(await read_range(ranges, TOPIC, PARTITION, start, end), codec)
 
 
-async def letter_at(ranges: LogRanges, codec: Codec, offset: int) -> Letter:
+async def read_dead_letter(ranges: LogRanges, codec: Codec, offset: int) -> DeadLetterEntry:
     """That letter with everything that was said of it later. Raises Failure when there is none."""
     end = await ranges.end_offset(TOPIC, PARTITION)
     if not await ranges.beginning_offset(TOPIC, PARTITION) <= offset < end:
-        raise Failure(f"There is no dead letter {offset}. `loomlog dlq ls` shows what there is.")
-    found = letters_of(await read_range(ranges, TOPIC, PARTITION, offset, min(end, offset + LIST_MAX)), codec)
+        raise CliError(f"There is no dead letter {offset}. `loomlog dlq ls` shows what there is.")
+    found = parse_dead_letters(
+        await read_range(ranges, TOPIC, PARTITION, offset, min(end, offset + MAX_RECORDS)), codec
+    )
     if not found or found[0].offset != offset:
-        raise Failure(f"The record at {position(TOPIC, PARTITION, offset)} is no dead letter.")
+        raise CliError(f"The record at {format_position(TOPIC, PARTITION, offset)} is no dead letter.")
     return found[0]
 
 
-def letters_of(records: list[LogRecord], codec: Codec) -> list[Letter]:
+def parse_dead_letters(records: list[LogRecord], codec: Codec) -> list[DeadLetterEntry]:
     """The letters in the records; what is not a letter and cannot be read is left out."""
     letters: dict[int, DeadLetter] = {}
     replayed: dict[int, tuple[str, ...]] = {}
@@ -198,92 +200,96 @@ def letters_of(records: list[LogRecord], codec: Codec) -> list[Letter]:
         if isinstance(read, DeadLetter):
             letters[record.offset] = read
         elif isinstance(read, DeadLetterReplayed):
-            there = position(read.topic, read.partition, read.offset)
+            there = format_position(read.topic, read.partition, read.offset)
             replayed[read.letter_offset] = (*replayed.get(read.letter_offset, ()), there)
-    return [Letter(offset=at, letter=letter, replayed=replayed.get(at, ())) for at, letter in letters.items()]
+    return [
+        DeadLetterEntry(offset=at, letter=letter, replay_positions=replayed.get(at, ()))
+        for at, letter in letters.items()
+    ]
 
 
-def to_put_back(found: Letter, *, again: bool) -> ProducerRecord:
+def original_record(entry: DeadLetterEntry, *, allow_repeat: bool) -> ProducerRecord:
     """The original as it was. Raises Failure when it must not or cannot be put back."""
-    letter = found.letter
+    letter = entry.letter
     if not letter.topic.endswith(".commands"):
-        raise Failure(
-            f"Letter {found.offset} is of {letter.topic}: only its owner writes there, so nothing can be put back. "
+        raise CliError(
+            f"Letter {entry.offset} is of {letter.topic}: only its owner writes there, so nothing can be put back. "
             "Repair the code that could not read it, then rebuild the projections or release the run."
         )
-    if found.without_bytes:
-        raise Failure(found.without_bytes)
-    if found.replayed and not again:
-        raise Failure(
-            f"Letter {found.offset} was put back already, at {', '.join(found.replayed)}. --again does it once more."
+    if entry.missing_value_reason:
+        raise CliError(entry.missing_value_reason)
+    if entry.replay_positions and not allow_repeat:
+        raise CliError(
+            f"Letter {entry.offset} was put back already, at {', '.join(entry.replay_positions)}. --again "
+            "does it once more."
         )
     return ProducerRecord(
         key=letter.key, value=letter.value, headers=tuple((one.key, one.value) for one in letter.headers)
     )
 
 
-async def put_back(
-    appender: LogAppender, codec: Codec, found: Letter, original: ProducerRecord, partition: int, *, at_ms: int
+async def replay_record(
+    appender: LogAppender, codec: Codec, entry: DeadLetterEntry, original: ProducerRecord, partition: int, *, at_ms: int
 ) -> str:
     """Appends the original and the note of it; the original's new position. Raises Failure."""
-    topic = found.letter.topic
+    topic = entry.letter.topic
     try:
         offset = await appender.append(topic, partition, [original])
     except UnknownOutcome as error:
-        raise Failure(
+        raise CliError(
             f"Whether the original reached {topic} is not known ({error}). Look at the end of it with `loomlog events "
             "tail`; putting it back once more does no harm."
         ) from error
-    there = DeadLetterReplayed(letter_offset=found.offset, topic=topic, partition=partition, offset=offset, at_ms=at_ms)
-    note = ProducerRecord(key=found.origin.encode(), value=codec.encode(there))
-    there_now = position(topic, partition, offset)
+    there = DeadLetterReplayed(letter_offset=entry.offset, topic=topic, partition=partition, offset=offset, at_ms=at_ms)
+    note = ProducerRecord(key=entry.origin.encode(), value=codec.encode(there))
+    there_now = format_position(topic, partition, offset)
     try:
         await appender.append(TOPIC, PARTITION, [note])
     except UnknownOutcome as error:
-        raise Failure(
+        raise CliError(
             f"The original is at {there_now} now, but whether that was noted is not known ({error})."
         ) from error
     return there_now
 
 
-def letter_json(found: Letter) -> dict[str, Any]:
+def dead_letter_json(entry: DeadLetterEntry) -> dict[str, Any]:
     """What a list shows of a letter."""
-    letter = found.letter
+    letter = entry.letter
     return {
-        "offset": found.offset,
+        "offset": entry.offset,
         "at": format_rfc3339(letter.at_ms),
         "kind": letter.kind,
         "service": letter.service,
         "error": letter.error,
-        "from": found.origin,
-        "replayed": list(found.replayed),
+        "from": entry.origin,
+        "replayed": list(entry.replay_positions),
     }
 
 
-def original_json(found: Letter, codec: Codec) -> dict[str, Any]:
+def original_json(entry: DeadLetterEntry, codec: Codec) -> dict[str, Any]:
     """The original: its bytes, and what they say if they can be read by now; or why they are not there."""
-    letter = found.letter
+    letter = entry.letter
     shown: dict[str, Any] = {
-        "key": plain(letter.key or b""),
-        "headers": {header.key: plain(header.value) for header in letter.headers},
+        "key": to_json_value(letter.key or b""),
+        "headers": {header.key: to_json_value(header.value) for header in letter.headers},
         "timestamp": format_rfc3339(letter.timestamp_ms),
         "value_hex": None if letter.value is None else letter.value.hex(),
     }
     if letter.value is None:
-        return shown | {"type": None, "unreadable": found.without_bytes}
+        return shown | {"type": None, "unreadable": entry.missing_value_reason}
     try:
         decoded = codec.decode(letter.value)
     except Undecodable as error:
         return shown | {"type": None, "unreadable": str(error)}
-    return shown | {"type": type(decoded.record).__name__, "payload": plain(decoded.record.to_avro())}
+    return shown | {"type": type(decoded.record).__name__, "payload": to_json_value(decoded.record.to_avro())}
 
 
-def _print(out: Console, shown: Mapping[str, Any]) -> None:
-    for name, value in shown.items():
+def _print_dead_letter(out: Console, document: Mapping[str, Any]) -> None:
+    for name, value in document.items():
         if isinstance(value, Mapping):
             out.print(Text(name, style=DIM))
             for part, text in value.items():
                 if text is not None:
                     out.print(f"  {part}: {text}")
         else:
-            out.print(Text.assemble((f"{name}: ", DIM), (str(value), BAD if name == "error" else "")))
+            out.print(Text.assemble((f"{name}: ", DIM), (str(value), ERROR if name == "error" else "")))

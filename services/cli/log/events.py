@@ -30,30 +30,30 @@ from loomlog.projections.engine.builds import PREFIX as SCHEMA
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.ids import partition_key
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import Failure, Unreachable, WrongUse
-from loomlog.services.cli.http.api import Api, Refusal, segment
+from loomlog.services.cli.errors import CliError, Unreachable, UsageError
+from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
 from loomlog.services.cli.log.reader import (
     EVENTS_TOPIC,
     LEGAL,
-    PREFIX,
-    Judge,
+    TOPIC_PREFIX,
+    RecordClassifier,
     RecordView,
+    find_term_before,
     has_terms,
     open_ranges,
-    read_one,
+    read_record,
     record_json,
-    term_before,
 )
-from loomlog.services.cli.settings import CLIENT, CliSettings, cli_settings
-from loomlog.services.cli.terminal.event_text import fitted, line_of, print_whole
-from loomlog.services.cli.terminal.output import ODD, console, error_console, print_json, print_json_line
+from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
+from loomlog.services.cli.terminal.event_text import fit_to_width, print_record, record_line
+from loomlog.services.cli.terminal.output import WARNING, console, error_console, print_json, print_json_line
 
-PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})[/:](?P<partition>\d{1,9})[/:](?P<offset>\d{1,18})\Z")
-SERVED = ("loom.run.events", "loom.run.commands")
+POSITION_PATTERN = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})[/:](?P<partition>\d{1,9})[/:](?P<offset>\d{1,18})\Z")
+API_TOPICS = ("loom.run.events", "loom.run.commands")
 """Topics the API shows single records of."""
-ENDINGS = frozenset({"RunCompleted", "RunFailed", "RunCancelled", "RunRefused"})
-POLL_S = 0.5
-SORTED_MAX = 20_000
+FINAL_EVENTS = frozenset({"RunCompleted", "RunFailed", "RunCancelled", "RunRefused"})
+POLL_TIMEOUT_S = 0.5
+MAX_SORTED_RECORDS = 20_000
 """Records that are put in the order of their times before they are shown; some tens of megabytes."""
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
@@ -62,7 +62,7 @@ events_app = typer.Typer(help="The log itself: tail it, get one record.", no_arg
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TailRequest:
     """What of a topic is to be shown."""
 
     topic: str
@@ -88,122 +88,135 @@ def tail(
     as_json: Json = False,
 ) -> None:
     """Show records as they come: of a run from its beginning, otherwise from now on."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    wanted = Wanted(
-        topic=_full(topic), run_id=run_id, type=type_, partition=partition, start=start, follow=follow, limit=limit
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    wanted = TailRequest(
+        topic=_full_topic(topic),
+        run_id=run_id,
+        type=type_,
+        partition=partition,
+        start=start,
+        follow=follow,
+        limit=limit,
     )
-    run(_tail(cli, wanted, as_json=as_json))
+    run(_print_tail(cli, wanted, as_json=as_json))
 
 
 @events_app.command("get")
 def get(
-    place: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Or a position: run.events/2:17.")],
+    record_position: Annotated[
+        str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Or a position: run.events/2:17.")
+    ],
     direct: Annotated[bool, typer.Option("--direct", help="Ask the broker, not the API.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show one record whole, stale ones too."""
-    found = PLACE.match(place)
+    found = POSITION_PATTERN.match(record_position)
     if found is None:
-        raise WrongUse(
-            f"{place!r} is no place in the log: expected TOPIC/PARTITION/OFFSET or a position like run.events/2:17."
+        raise UsageError(
+            f"{record_position!r} is no place in the log: expected TOPIC/PARTITION/OFFSET or a position like "
+            "run.events/2:17."
         )
-    topic, partition, offset = _full(found["topic"]), int(found["partition"]), int(found["offset"])
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    if topic in SERVED and not direct:
-        shown = run(_served(cli, topic, partition, offset))
+    topic, partition, offset = _full_topic(found["topic"]), int(found["partition"]), int(found["offset"])
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    if topic in API_TOPICS and not direct:
+        shown = run(_read_from_api(cli, topic, partition, offset))
     else:
-        shown = record_json(run(_read(cli, topic, partition, offset)))
+        shown = record_json(run(_read_from_broker(cli, topic, partition, offset)))
     if as_json:
         print_json(shown)
     else:
-        print_whole(console(), shown)
+        print_record(console(), shown)
 
 
-async def _tail(cli: CliSettings, wanted: Wanted, *, as_json: bool) -> None:
+async def _print_tail(cli: CliSettings, request: TailRequest, *, as_json: bool) -> None:
     out = console()
     shown = 0
     kept: list[RecordView] = []
-    async with aclosing(_records(cli, wanted)) as records:
+    async with aclosing(_tail_records(cli, request)) as records:
         async for view in records:
-            if wanted.run_id and view.run_id != wanted.run_id:
+            if request.run_id and view.run_id != request.run_id:
                 continue
-            if not wanted.type or wanted.type.rpartition(".")[2] == view.type:
+            if not request.type or request.type.rpartition(".")[2] == view.type:
                 shown += 1
                 kept.append(view)
                 # What has an end can be put in order over the partitions; what has none is shown as it comes.
-                if wanted.follow or len(kept) >= SORTED_MAX:
-                    _show(kept, out, as_json=as_json)
+                if request.follow or len(kept) >= MAX_SORTED_RECORDS:
+                    _print_records(kept, out, as_json=as_json)
                     kept = []
-            is_last = wanted.run_id and view.kind == LEGAL and view.type in ENDINGS
-            if is_last or (wanted.limit and shown >= wanted.limit):
+            is_last = request.run_id and view.kind == LEGAL and view.type in FINAL_EVENTS
+            if is_last or (request.limit and shown >= request.limit):
                 break
-    _show(kept, out, as_json=as_json)
+    _print_records(kept, out, as_json=as_json)
 
 
-def _show(views: list[RecordView], out: Console, *, as_json: bool) -> None:
+def _print_records(views: list[RecordView], out: Console, *, as_json: bool) -> None:
     for view in sorted(views, key=lambda view: (view.at_ms, view.partition, view.offset)):
         if as_json:
             print_json_line(record_json(view))
         else:
-            out.print(fitted(line_of(view), out))
+            out.print(fit_to_width(record_line(view), out))
 
 
-async def _records(cli: CliSettings, wanted: Wanted) -> AsyncGenerator[RecordView]:
+async def _tail_records(cli: CliSettings, request: TailRequest) -> AsyncGenerator[RecordView]:
     """The records from where it was asked for, judged."""
-    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
-    count = await count_partitions(options, wanted.topic)
+    options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
+    count = await count_partitions(options, request.topic)
     if not count:
-        raise Failure(f"There is no topic {wanted.topic} at {options.bootstrap}. `loomlog topics apply` makes ours.")
+        raise CliError(f"There is no topic {request.topic} at {options.bootstrap}. `loomlog topics apply` makes ours.")
     codec = await load_codec(cli.settings)
-    numbers = _partitions(wanted, count)
+    numbers = _select_partitions(request, count)
     async with open_ranges(options) as ranges:
-        ends = {number: await ranges.end_offset(wanted.topic, number) for number in numbers}
-        beginnings = {number: await ranges.beginning_offset(wanted.topic, number) for number in numbers}
-        known = await _first_offset(cli, wanted) if wanted.run_id and not wanted.start else None
-        starts = {number: _start(wanted, beginnings[number], ends[number], known, len(numbers)) for number in numbers}
+        ends = {number: await ranges.end_offset(request.topic, number) for number in numbers}
+        beginnings = {number: await ranges.beginning_offset(request.topic, number) for number in numbers}
+        known = await _find_first_offset(cli, request) if request.run_id and not request.start else None
+        starts = {
+            number: _start_offset(request, beginnings[number], ends[number], known, len(numbers)) for number in numbers
+        }
         judges = {
-            number: Judge(
-                wanted.topic,
-                term=await term_before(ranges, wanted.topic, number, start, codec) if has_terms(wanted.topic) else -1,
+            number: RecordClassifier(
+                request.topic,
+                term=await find_term_before(ranges, request.topic, number, start, codec)
+                if has_terms(request.topic)
+                else -1,
                 next_offset=start,
                 codec=codec,
             )
             for number, start in starts.items()
         }
     open_ = {number for number in numbers if starts[number] < ends[number]}
-    if not open_ and not wanted.follow:
+    if not open_ and not request.follow:
         return
-    records = KafkaTail(options, wanted.topic, starts)
+    records = KafkaTail(options, request.topic, starts)
     await records.start()
     try:
-        while wanted.follow or open_:
-            polled = await records.poll(timeout_s=POLL_S)
+        while request.follow or open_:
+            polled = await records.poll(timeout_s=POLL_TIMEOUT_S)
             for number, found in polled.items():
                 for record in found:
-                    if wanted.follow or record.offset < ends[number]:
-                        yield judges[number].view(record)
+                    if request.follow or record.offset < ends[number]:
+                        yield judges[number].classify(record)
                 if found and found[-1].offset + 1 >= ends[number]:
                     open_.discard(number)
     finally:
         await records.close()
 
 
-def _partitions(wanted: Wanted, count: int) -> list[int]:
-    if wanted.partition is not None and wanted.partition >= count:
-        raise WrongUse(f"{wanted.topic} has partitions 0 to {count - 1}; there is no {wanted.partition}.")
-    if wanted.partition is not None:
-        return [wanted.partition]
+def _select_partitions(request: TailRequest, count: int) -> list[int]:
+    if request.partition is not None and request.partition >= count:
+        raise UsageError(f"{request.topic} has partitions 0 to {count - 1}; there is no {request.partition}.")
+    if request.partition is not None:
+        return [request.partition]
     # All records of a run lie in the partition of its key, in every topic of the family.
-    if wanted.run_id and wanted.topic.startswith("loom.run."):
-        return [partition_of(partition_key(wanted.run_id).encode(), count)]
+    if request.run_id and request.topic.startswith("loom.run."):
+        return [partition_of(partition_key(request.run_id).encode(), count)]
     return list(range(count))
 
 
-def _start(wanted: Wanted, beginning: int, end: int, known: int | None, partitions: int) -> int:
+def _start_offset(request: TailRequest, beginning: int, end: int, first_offset: int | None, partitions: int) -> int:
     """The offset to begin with in a partition that holds beginning .. end - 1."""
-    text = wanted.start.strip().lower()
-    if not text and wanted.run_id:
-        return max(beginning, known if known is not None else beginning)
+    text = request.start.strip().lower()
+    if not text and request.run_id:
+        return max(beginning, first_offset if first_offset is not None else beginning)
     if text in ("", "end"):
         return end
     if text == "beginning":
@@ -211,59 +224,62 @@ def _start(wanted: Wanted, beginning: int, end: int, known: int | None, partitio
     if re.fullmatch(r"-\d{1,9}", text):
         return max(beginning, end + int(text))
     if not re.fullmatch(r"\d{1,18}", text):
-        raise WrongUse(f"--from is {wanted.start!r}; expected beginning, end, -N or an offset.")
+        raise UsageError(f"--from is {request.start!r}; expected beginning, end, -N or an offset.")
     if partitions > 1:
-        raise WrongUse("--from is an offset, and every partition has its own: name one with --partition.")
+        raise UsageError("--from is an offset, and every partition has its own: name one with --partition.")
     return min(max(beginning, int(text)), end)
 
 
-async def _first_offset(cli: CliSettings, wanted: Wanted) -> int | None:
+async def _find_first_offset(cli: CliSettings, request: TailRequest) -> int | None:
     """Where the run begins in the events, from the audit index; None when nobody can tell."""
-    if wanted.topic != EVENTS_TOPIC:
+    if request.topic != EVENTS_TOPIC:
         return None
     try:
         reader = await open_reader(
-            postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
+            postgres_options(cli.settings, CLIENT_ID, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
         )
     except Unreachable:
         return None
     try:
-        row = await find_run(reader, EVERY_TENANT, wanted.run_id)
+        row = await find_run(reader, EVERY_TENANT, request.run_id)
     except ConnectorError:
         return None  # then the whole partition is read: slower, and as right
     finally:
         await reader.close()
     if row is None:
         # It may have begun a moment ago, so it is looked for; a mistyped one would else be waited for without a word.
-        waited = ", and waited at until Ctrl-C" if wanted.follow else ""
+        waited = ", and waited at until Ctrl-C" if request.follow else ""
         error_console().print(
-            f"The read models know no run {wanted.run_id}. Its partition is read from the beginning{waited}.", style=ODD
+            f"The read models know no run {request.run_id}. Its partition is read from the beginning{waited}.",
+            style=WARNING,
         )
     return row.first_offset if row is not None else None
 
 
-async def _served(cli: CliSettings, topic: str, partition: int, offset: int) -> Mapping[str, Any]:
-    async with Api(cli.api_url, cli.token) as api:
+async def _read_from_api(cli: CliSettings, topic: str, partition: int, offset: int) -> Mapping[str, Any]:
+    async with ApiClient(cli.api_url, cli.token) as api:
         try:
-            found: Mapping[str, Any] = await api.get(f"/v1/events/{segment(topic)}/{partition}/{offset}")
-        except Refusal as refusal:
+            found: Mapping[str, Any] = await api.get(f"/v1/events/{quote_segment(topic)}/{partition}/{offset}")
+        except ApiError as refusal:
             if refusal.status == 404:
-                raise Failure(f"{refusal} --direct asks the broker, which also shows what cannot be read.") from refusal
+                raise CliError(
+                    f"{refusal} --direct asks the broker, which also shows what cannot be read."
+                ) from refusal
             raise
         return found
 
 
-async def _read(cli: CliSettings, topic: str, partition: int, offset: int) -> RecordView:
-    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+async def _read_from_broker(cli: CliSettings, topic: str, partition: int, offset: int) -> RecordView:
+    options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     count = await count_partitions(options, topic)
     if partition >= count:
         has = f"it has partitions 0 to {count - 1}" if count else "there is no such topic"
-        raise Failure(f"There is no partition {partition} of {topic}: {has}.")
+        raise CliError(f"There is no partition {partition} of {topic}: {has}.")
     codec = await load_codec(cli.settings)
     async with open_ranges(options) as ranges:
-        return await read_one(ranges, topic, partition, offset, codec)
+        return await read_record(ranges, topic, partition, offset, codec)
 
 
-def _full(topic: str) -> str:
+def _full_topic(topic: str) -> str:
     """`run.events` is short for `loom.run.events`."""
-    return topic if topic.startswith(PREFIX) else PREFIX + topic
+    return topic if topic.startswith(TOPIC_PREFIX) else TOPIC_PREFIX + topic

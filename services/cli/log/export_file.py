@@ -1,6 +1,6 @@
 """A file that is exported: it gets its name when it is whole and was checked, so no broken one looks like a good one.
 
-Before: histories.py, snapshots.py. After: Api.download writes it.
+Before: histories.py, snapshots.py. After: ApiClient.download writes it.
 """
 
 import contextlib
@@ -9,31 +9,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loomlog.services.cli.failures import Failure, WrongUse
+from loomlog.services.cli.errors import CliError, UsageError
 
-PARTIAL = ".part"
+PARTIAL_SUFFIX = ".part"
 
 
-def require_place(path: Path, *, force: bool) -> None:
-    """Raises WrongUse when something is there that is not to be replaced: a device or a folder never is."""
+def check_target(path: Path, *, force: bool) -> None:
+    """Raises UsageError when something is there that is not to be replaced: a device or a folder never is."""
     if not os.path.lexists(path):
         return
     if not path.is_file():
-        raise WrongUse(f"{path} is no regular file; an export replaces nothing else.")
+        raise UsageError(f"{path} is no regular file; an export replaces nothing else.")
     if not force:
-        raise WrongUse(f"{path} exists. --force replaces it.")
+        raise UsageError(f"{path} exists. --force replaces it.")
 
 
 @contextmanager
-def arriving(path: Path) -> Iterator[Path]:
+def partial_export(path: Path) -> Iterator[Path]:
     """The place beside it to write to; what lies there at the end gets the name. Raises Failure for an OSError."""
-    partial = path.with_name(path.name + PARTIAL)
+    partial = path.with_name(path.name + PARTIAL_SUFFIX)
     try:
         partial.unlink(missing_ok=True)  # an export that was killed left it
         yield partial
         partial.replace(path)
     except OSError as error:
-        raise Failure(f"{path} cannot be written: {error.strerror}.") from error
+        raise CliError(f"{path} cannot be written: {error.strerror}.") from error
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)

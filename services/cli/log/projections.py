@@ -33,15 +33,15 @@ from loomlog.projections.engine.rebuild import RebuildProgress, RebuildReport, r
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.problems import PAGE_MAX, ProblemRow, count_problems, list_problems
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import FAILED, Failure
-from loomlog.services.cli.log.reader import EVENTS_TOPIC, open_ranges, position
-from loomlog.services.cli.settings import CLIENT, CliSettings, cli_settings
-from loomlog.services.cli.terminal.formatting import ago, counted, duration, number, one_line
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
+from loomlog.services.cli.errors import FAILED, CliError
+from loomlog.services.cli.log.reader import EVENTS_TOPIC, format_position, open_ranges
+from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
+from loomlog.services.cli.terminal.formatting import duration, format_age, number, one_line, pluralize
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
 
-SILENT_S = 10.0
+SILENT_AFTER_S = 10.0
 """A projector says every two seconds how it is; after this long without a word it is taken for gone."""
-SAY_EVERY_S = 1.0
+PROGRESS_INTERVAL_S = 1.0
 ERROR_CHARACTERS = 100
 """Of an error on one line; --json has the whole."""
 
@@ -53,8 +53,8 @@ projections_app = typer.Typer(help="The read models: how far they are, and makin
 @projections_app.command("lag")
 def lag(as_json: Json = False) -> None:
     """Show how many records the read models are behind the log, by partition."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    found = run(lag_of(cli))
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    found = run(read_lag(cli))
     if as_json:
         print_json(found)
     else:
@@ -67,8 +67,8 @@ def show_problems(
     as_json: Json = False,
 ) -> None:
     """List the records that could not be projected: where they lie, and why."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    found = run(problems_of(cli, limit))
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    found = run(read_problems(cli, limit))
     if as_json:
         print_json(found)
     else:
@@ -83,10 +83,10 @@ def rebuild_all(
     as_json: Json = False,
 ) -> None:
     """Build all read models again from the first record, compare with the live ones, switch."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     out = console()
-    report = run(_rebuild(cli, out, allow_difference=allow_difference, is_quiet=as_json))
-    positions = run(_positions(cli)) if report.switched else {}
+    report = run(_run_rebuild(cli, out, allow_difference=allow_difference, is_quiet=as_json))
+    positions = run(_read_positions(cli)) if report.switched else {}
     if as_json:
         print_json(_report_json(report, positions))
     else:
@@ -95,12 +95,12 @@ def rebuild_all(
         raise typer.Exit(FAILED)
 
 
-async def lag_of(cli: CliSettings) -> dict[str, Any]:
+async def read_lag(cli: CliSettings) -> dict[str, Any]:
     """Cursors, ends and status as JSON. Raises Unreachable, Transient or Failure."""
-    kafka = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
-    reader = await _open(cli)
+    kafka = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
+    reader = await _open_reader(cli)
     try:
-        cursors, statuses, problems = await _read(reader)
+        cursors, statuses, problems = await _read_progress(reader)
     finally:
         await reader.close()
     reached = {cursor.partition: cursor for cursor in cursors if cursor.topic == EVENTS_TOPIC}
@@ -131,10 +131,10 @@ async def lag_of(cli: CliSettings) -> dict[str, Any]:
     }
 
 
-def print_lag(out: Console, found: Mapping[str, Any]) -> None:
+def print_lag(out: Console, report: Mapping[str, Any]) -> None:
     """The lag for people."""
-    if not found["partitions"]:
-        out.print(Text(f"There is no topic {found['topic']} yet.", style=ODD))
+    if not report["partitions"]:
+        out.print(Text(f"There is no topic {report['topic']} yet.", style=WARNING))
         return
     print_table(
         out,
@@ -144,29 +144,29 @@ def print_lag(out: Console, found: Mapping[str, Any]) -> None:
                 str(one["partition"]),
                 str(one["next_offset"]),
                 str(one["end_offset"]),
-                Text(str(one["lag"]), style=GOOD if not one["lag"] else ODD),
-                _shown(one["term"]),
-                _shown(one["epoch"]),
+                Text(str(one["lag"]), style=SUCCESS if not one["lag"] else WARNING),
+                _optional_text(one["term"]),
+                _optional_text(one["epoch"]),
                 one["owner"] or "nobody",
             )
-            for one in found["partitions"]
+            for one in report["partitions"]
         ],
-        right=(0, 1, 2, 3, 4, 5),
+        right_aligned=(0, 1, 2, 3, 4, 5),
     )
-    for one in found["projectors"]:
+    for one in report["projectors"]:
         out.print(projector_line(one))
-    if not found["projectors"]:
-        out.print(Text("No projector has ever worked here.", style=BAD))
-    if found["problems"]:
-        out.print(problems_line(found["problems"]))
+    if not report["projectors"]:
+        out.print(Text("No projector has ever worked here.", style=ERROR))
+    if report["problems"]:
+        out.print(problems_line(report["problems"]))
 
 
 def projector_line(status: Mapping[str, Any]) -> Text:
     """What a projector says of itself, or that it is silent."""
-    silent = status["said_s_ago"] > SILENT_S
+    silent = status["said_s_ago"] > SILENT_AFTER_S
     words = "silent" if silent else status["state"]
     line = Text.assemble(("projector ", DIM), (status["owner"], NAME), "  ")
-    line.append(f"{words}, {ago(status['said_s_ago'])}", style=BAD if silent else "")
+    line.append(f"{words}, {format_age(status['said_s_ago'])}", style=ERROR if silent else "")
     line.append(
         f"  build {status['build']}, {number(status['applied_events'])} events, lag {status['lag_ms']} ms",
         style=DIM,
@@ -176,77 +176,82 @@ def projector_line(status: Mapping[str, Any]) -> Text:
 
 def problems_line(count: int) -> Text:
     """That records could not be projected, and which command lists them."""
-    said = f"{counted(count, 'record')} could not be projected: `loomlog projections problems` lists them"
-    return Text(said, style=BAD)
+    said = f"{pluralize(count, 'record')} could not be projected: `loomlog projections problems` lists them"
+    return Text(said, style=ERROR)
 
 
-async def problems_of(cli: CliSettings, limit: int) -> dict[str, Any]:
+async def read_problems(cli: CliSettings, limit: int) -> dict[str, Any]:
     """The first `limit` problems and how many there are, as JSON. Raises Unreachable, Transient or Failure."""
-    reader = await _open(cli)
+    reader = await _open_reader(cli)
     try:
         rows, count = await list_problems(reader, limit=limit), await count_problems(reader)
     except Permanent as error:
-        raise _none_yet(error) from error
+        raise _missing_tables_error(error) from error
     finally:
         await reader.close()
     return {"count": count, "problems": [_problem_json(row) for row in rows]}
 
 
-def print_problems(out: Console, found: Mapping[str, Any]) -> None:
+def print_problems(out: Console, report: Mapping[str, Any]) -> None:
     """The problems for people."""
-    if not found["count"]:
-        out.print(Text("Everything in the log could be projected.", style=GOOD))
+    if not report["count"]:
+        out.print(Text("Everything in the log could be projected.", style=SUCCESS))
         return
     print_table(
         out,
         ("RECORD", "AT", "RUN", "KIND", "ERROR"),
         [
-            (position(one["topic"], one["partition"], one["offset"]), one["at"], one["run_id"] or "", one["kind"],
-             one_line(one["error"], ERROR_CHARACTERS))
-            for one in found["problems"]
+            (
+                format_position(problem["topic"], problem["partition"], problem["offset"]),
+                problem["at"],
+                problem["run_id"] or "",
+                problem["kind"],
+                one_line(problem["error"], ERROR_CHARACTERS),
+            )
+            for problem in report["problems"]
         ],
-    )  # fmt: skip
-    if left := found["count"] - len(found["problems"]):
+    )
+    if left := report["count"] - len(report["problems"]):
         out.print(Text(f"{left} more; --limit shows them.", style=DIM))
     advice = "`loomlog projections rebuild` leaves out what can be read once the cause is removed."
     out.print(Text(f"{advice} --json has the bytes.", style=DIM))
 
 
-async def _open(cli: CliSettings) -> PostgresReader:
+async def _open_reader(cli: CliSettings) -> PostgresReader:
     return await open_reader(
-        postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
+        postgres_options(cli.settings, CLIENT_ID, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
     )
 
 
-async def _read(reader: PostgresReader) -> tuple[list[CursorRow], list[StatusRow], int]:
+async def _read_progress(reader: PostgresReader) -> tuple[list[CursorRow], list[StatusRow], int]:
     try:
         return await list_cursors(reader), await read_status(reader), await count_problems(reader)
     except Permanent as error:
-        raise _none_yet(error) from error
+        raise _missing_tables_error(error) from error
 
 
-def _none_yet(error: Permanent) -> Exception:
+def _missing_tables_error(error: Permanent) -> Exception:
     """What a failed read means."""
     if error.kind != "not_found":
         return error
-    return Failure("The read models do not exist yet: the projector makes them when it first runs.")
+    return CliError("The read models do not exist yet: the projector makes them when it first runs.")
 
 
-async def _positions(cli: CliSettings) -> dict[int, int]:
-    reader = await _open(cli)
+async def _read_positions(cli: CliSettings) -> dict[int, int]:
+    reader = await _open_reader(cli)
     try:
         return {cursor.partition: cursor.next_offset for cursor in await list_cursors(reader)}
     finally:
         await reader.close()
 
 
-async def _rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is_quiet: bool) -> RebuildReport:
-    kafka = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+async def _run_rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is_quiet: bool) -> RebuildReport:
+    kafka = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     postgres = postgres_options(cli.settings, "loomlog-rebuild", dsn=cli.postgres())
     partitions = await count_partitions(kafka, EVENTS_TOPIC)
     if not partitions:
-        raise Failure(f"There is no topic {EVENTS_TOPIC} at {kafka.bootstrap}. `loomlog topics apply` makes it.")
-    told = _Told(out, is_quiet=is_quiet)
+        raise CliError(f"There is no topic {EVENTS_TOPIC} at {kafka.bootstrap}. `loomlog topics apply` makes it.")
+    told = _RebuildProgress(out, is_quiet=is_quiet)
     owner = f"loomlog-rebuild-{socket.gethostname()}-{os.getpid()}"
     connecting, opening = (
         partial(connect, postgres),
@@ -260,7 +265,7 @@ async def _rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is
         owner=owner,
         require_equal=False if allow_difference else None,
         codec=await load_codec(cli.settings),
-        on_progress=told.progress,
+        on_progress=told.on_progress,
         fill=ParallelRebuild(
             connect=connecting,
             open_tail=opening,
@@ -271,19 +276,19 @@ async def _rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is
     )
 
 
-class _Told:
+class _RebuildProgress:
     """Tells how a rebuild is getting on, once a second at most."""
 
     def __init__(self, out: Console, *, is_quiet: bool) -> None:
         self._out = out
         self._is_quiet = is_quiet
-        self._said_at = time.monotonic()
+        self._reported_at = time.monotonic()
 
-    def progress(self, progress: RebuildProgress) -> None:
+    def on_progress(self, progress: RebuildProgress) -> None:
         now = time.monotonic()
-        if self._is_quiet or now - self._said_at < SAY_EVERY_S:
+        if self._is_quiet or now - self._reported_at < PROGRESS_INTERVAL_S:
             return
-        self._said_at = now
+        self._reported_at = now
         left = duration(progress.remaining / max(progress.events_per_s, 1.0))
         self._out.print(
             Text(f"{number(progress.events)} events, {number(progress.remaining)} to go, about {left}", style=DIM)
@@ -312,22 +317,24 @@ def _print_report(out: Console, report: RebuildReport, positions: Mapping[int, i
         out,
         ("TABLE", "LIVE ROWS", "NEW ROWS", ""),
         [
-            (name, str(live.rows), str(new.rows), Text("equal", GOOD) if live == new else Text("DIFFERENT", BAD))
+            (name, str(live.rows), str(new.rows), Text("equal", SUCCESS) if live == new else Text("DIFFERENT", ERROR))
             for name, (live, new) in report.tables.items()
         ],
-        right=(1, 2),
+        right_aligned=(1, 2),
     )
     took = f"{number(report.events)} events in {duration(report.seconds)}"
     if report.switched:
         reached = ", ".join(f"run.events/{p}:{offset - 1}" for p, offset in sorted(positions.items()) if offset)
-        out.print(Text(f"Build {report.build} is live now, from {took}; build {report.replaced} is kept.", style=GOOD))
+        out.print(
+            Text(f"Build {report.build} is live now, from {took}; build {report.replaced} is kept.", style=SUCCESS)
+        )
         out.print(Text(f"projected up to {reached or 'the beginning'}", style=DIM))
     else:
         out.print(
             Text(
                 f"Build {report.build} ({took}) differs and was not switched to; build {report.replaced} stays live. "
                 "The new one is kept for a look until the next rebuild; --allow-difference switches.",
-                style=BAD,
+                style=ERROR,
             )
         )
 
@@ -360,5 +367,5 @@ def _problem_json(row: ProblemRow) -> dict[str, Any]:
     }
 
 
-def _shown(value: int | None) -> str:
+def _optional_text(value: int | None) -> str:
     return "" if value is None else str(value)

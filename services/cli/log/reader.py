@@ -20,11 +20,11 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable, local_codec, peek
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.reader import TermReader
-from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.errors import CliError
 
 EVENTS_TOPIC = "loom.run.events"
-PREFIX = "loom."
-CHUNK = 2_000
+TOPIC_PREFIX = "loom."
+CHUNK_RECORDS = 2_000
 """Records read at a time when a Claim is looked for backwards."""
 LEGAL, CLAIM, STALE, PLAIN, UNREADABLE = "legal", "claim", "stale", "plain", "unreadable"
 """What a record is. Plain: of a topic that has no terms."""
@@ -54,12 +54,12 @@ class RecordView:
 
     @property
     def position(self) -> str:
-        return position(self.topic, self.partition, self.offset)
+        return format_position(self.topic, self.partition, self.offset)
 
 
-def position(topic: str, partition: int, offset: int) -> str:
+def format_position(topic: str, partition: int, offset: int) -> str:
     """A place in the log as every command shows it."""
-    return f"{topic.removeprefix(PREFIX)}/{partition}:{offset}"
+    return f"{topic.removeprefix(TOPIC_PREFIX)}/{partition}:{offset}"
 
 
 def has_terms(topic: str) -> bool:
@@ -67,35 +67,35 @@ def has_terms(topic: str) -> bool:
     return topic.endswith(".events")
 
 
-class Judge:
+class RecordClassifier:
     """Reads the records of one partition in order and says of each what it is."""
 
     def __init__(self, topic: str, *, term: int, next_offset: int, codec: Codec | None = None) -> None:
         self._codec = codec or local_codec()
         self._reader = TermReader(codec=self._codec, term=term, next_offset=next_offset) if has_terms(topic) else None
 
-    def view(self, record: LogRecord) -> RecordView:
+    def classify(self, record: LogRecord) -> RecordView:
         """The record in words."""
         reader = self._reader
         if reader is None:
-            return view_of(record, PLAIN, self._codec)
+            return describe_record(record, PLAIN, self._codec)
         claims = reader.claims
         try:
             raw = reader.read(record.offset, record.value)
         except Undecodable:
-            return view_of(record, UNREADABLE, self._codec, term=reader.term)
+            return describe_record(record, UNREADABLE, self._codec, term=reader.term)
         kind = LEGAL if raw is not None else CLAIM if reader.claims > claims else STALE
-        return view_of(record, kind, self._codec, term=reader.term)
+        return describe_record(record, kind, self._codec, term=reader.term)
 
 
-def view_of(record: LogRecord, kind: str, codec: Codec, *, term: int = -1) -> RecordView:
+def describe_record(record: LogRecord, kind: str, codec: Codec, *, term: int = -1) -> RecordView:
     """The record in words; one that cannot be decoded says why."""
     common: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "key": _text(record.key or b""),
-        "headers": {name: _text(value) for name, value in record.headers},
+        "key": _decode_text(record.key or b""),
+        "headers": {name: _decode_text(value) for name, value in record.headers},
         "term_in_force": term,
     }
     if record.value is None:
@@ -131,39 +131,41 @@ def record_json(view: RecordView) -> dict[str, Any]:
         "offset": view.offset,
         "kind": view.kind,
         "stale": view.kind == STALE,
-        "term": _known(view.term),
-        "term_in_force": _known(view.term_in_force),
-        "seq": _known(view.seq),
+        "term": _none_if_negative(view.term),
+        "term_in_force": _none_if_negative(view.term_in_force),
+        "seq": _none_if_negative(view.seq),
         "run_id": view.run_id or None,
         "tenant_id": view.tenant or None,
         "type": view.type or None,
         "at": format_rfc3339(view.at_ms),
         "cause_id": view.cause_id or None,
-        "cause_offset": _known(view.cause_offset),
+        "cause_offset": _none_if_negative(view.cause_offset),
         "key": view.key or None,
         "headers": dict(view.headers),
         "error": view.error or None,
-        "payload": plain(view.payload),
+        "payload": to_json_value(view.payload),
     }
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value JSON can hold: bytes become the text they are, or hex."""
     if isinstance(value, bytes):
-        return _text(value)
+        return _decode_text(value)
     if isinstance(value, Mapping):
-        return {str(name): plain(part) for name, part in value.items()}
+        return {str(name): to_json_value(part) for name, part in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(part) for part in value]
+        return [to_json_value(part) for part in value]
     return value
 
 
-async def term_before(ranges: LogRanges, topic: str, partition: int, offset: int, codec: Codec | None = None) -> int:
+async def find_term_before(
+    ranges: LogRanges, topic: str, partition: int, offset: int, codec: Codec | None = None
+) -> int:
     """The term in force for the record at that offset: the offset of the nearest Claim before it, -1 without one."""
     claim_ids = (codec or local_codec()).schema_ids_of(frozenset({Claim.SCHEMA}))
     end, beginning = offset, await ranges.beginning_offset(topic, partition)
     while end > beginning:
-        start = max(beginning, end - CHUNK)
+        start = max(beginning, end - CHUNK_RECORDS)
         for record in reversed(await read_range(ranges, topic, partition, start, end)):
             try:
                 if peek(record.value or b"").schema_id in claim_ids:
@@ -185,7 +187,7 @@ async def read_range(ranges: LogRanges, topic: str, partition: int, start: int, 
     return found
 
 
-async def read_one(
+async def read_record(
     ranges: LogRanges, topic: str, partition: int, offset: int, codec: Codec | None = None
 ) -> RecordView:
     """One record, judged. Raises Failure when there is none."""
@@ -193,12 +195,12 @@ async def read_one(
     end = await ranges.end_offset(topic, partition)
     if not beginning <= offset < end:
         has = f"it holds {beginning} to {end - 1}" if end > beginning else "it is empty"
-        raise Failure(f"There is no record {topic}/{partition}:{offset}: {has}.")
+        raise CliError(f"There is no record {topic}/{partition}:{offset}: {has}.")
     found = await read_range(ranges, topic, partition, offset, offset + 1)
     if not found:
-        raise Failure(f"There is no record {topic}/{partition}:{offset}: compaction or the broker took its offset.")
-    term = await term_before(ranges, topic, partition, offset, codec) if has_terms(topic) else -1
-    return Judge(topic, term=term, next_offset=offset, codec=codec).view(found[0])
+        raise CliError(f"There is no record {topic}/{partition}:{offset}: compaction or the broker took its offset.")
+    term = await find_term_before(ranges, topic, partition, offset, codec) if has_terms(topic) else -1
+    return RecordClassifier(topic, term=term, next_offset=offset, codec=codec).classify(found[0])
 
 
 @asynccontextmanager
@@ -212,11 +214,11 @@ async def open_ranges(options: KafkaOptions) -> AsyncIterator[KafkaRanges]:
         await ranges.close()
 
 
-def _known(number: int) -> int | None:
+def _none_if_negative(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def _text(value: bytes) -> str:
+def _decode_text(value: bytes) -> str:
     try:
         text = value.decode()
     except UnicodeDecodeError:

@@ -34,12 +34,12 @@ from loomlog.schemas.codec import Codec, local_codec
 from loomlog.schemas.ids import ID_PATTERN, partition_key
 from loomlog.services.application.queries.consistency_check import differences
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import FAILED, Failure, Unreachable, WrongUse
-from loomlog.services.cli.log.reader import EVENTS_TOPIC, open_ranges, plain, term_before
-from loomlog.services.cli.settings import CLIENT, CliSettings, cli_settings
-from loomlog.services.cli.terminal.event_text import IN_THE_ID, fields_of, fitted
-from loomlog.services.cli.terminal.formatting import counted, duration
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
+from loomlog.services.cli.errors import FAILED, CliError, Unreachable, UsageError
+from loomlog.services.cli.log.reader import EVENTS_TOPIC, find_term_before, open_ranges, to_json_value
+from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
+from loomlog.services.cli.terminal.event_text import OMITTED_FIELDS, fit_to_width, format_fields
+from loomlog.services.cli.terminal.formatting import duration, pluralize
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json
 from loomlog.services.core.run.history.replay import ReplayResult
 from loomlog.services.stream.archive.bundle import BrokenBundle
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
@@ -48,21 +48,21 @@ from loomlog.services.stream.partition.fold import BrokenHistory
 
 PROJECTION_WAIT_S = 5.0
 """The read models are milliseconds behind; longer than this is said."""
-LOOK_EVERY_S = 0.1
+POLL_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ReplayReport:
     """A replay, and how it compares. `not_compared` says why the read models were not looked at."""
 
     replayed: ReplayResult
     partition: int
-    stale: int
+    stale_records: int
     """Records of the run that nobody heeds, because their writer had been replaced."""
-    chain: int
+    earlier_runs: int
     """Earlier runs whose conversation it goes on with."""
     drift: tuple[str, ...]
-    not_compared: str = ""
+    comparison_skipped: str = ""
     compared_with: str = "the read models"
     source: str = ""
     """The file it came from; empty for the log."""
@@ -77,92 +77,92 @@ def replay_run(
     """Fold a run again from its records, call nothing, and compare; exit 1 on drift."""
     is_file = Path(run_id).is_file()
     if not is_file and not (run_id.startswith("r_") and ID_PATTERN.match(run_id)):
-        raise WrongUse(f"{run_id} is neither a file here nor the id of a run (r_...).")
-    report = _from_file(Path(run_id), to_seq) if is_file else _from_log(run_id, to_seq)
+        raise UsageError(f"{run_id} is neither a file here nor the id of a run (r_...).")
+    report = _replay_file(Path(run_id), to_seq) if is_file else _replay_log(run_id, to_seq)
     if as_json:
-        print_json(_json(report))
+        print_json(_report_json(report))
     else:
-        _print(console(), report, timeline=timeline)
+        _print_report(console(), report, timeline=timeline)
     if report.drift:
         raise typer.Exit(FAILED)
 
 
-def _from_log(run_id: str, to_seq: int) -> Report:
-    return run(_report(cli_settings(os.environ, working_directory=Path.cwd()), run_id, to_seq))
+def _replay_log(run_id: str, to_seq: int) -> ReplayReport:
+    return run(_build_report(load_cli_settings(os.environ, working_directory=Path.cwd()), run_id, to_seq))
 
 
-def _from_file(path: Path, to_seq: int) -> Report:
+def _replay_file(path: Path, to_seq: int) -> ReplayReport:
     """A bundle needs no broker, no Postgres and no settings."""
     try:
         with path.open("rb") as file:
             found = replay_bundle(file, to_seq=to_seq)
     except BrokenBundle as error:
-        raise Failure(f"{path} cannot be replayed: {error}.") from error
-    _check_reached(found.replayed, to_seq)
-    return Report(
+        raise CliError(f"{path} cannot be replayed: {error}.") from error
+    _require_seq(found.replayed, to_seq)
+    return ReplayReport(
         replayed=found.replayed,
         partition=found.header.partition,
-        stale=0,
-        chain=found.earlier,
+        stale_records=0,
+        earlier_runs=found.earlier,
         drift=found.drift,
         source=str(path),
         compared_with="the bundle",
-        not_compared=f"it ends at seq {to_seq}" if to_seq else found.not_compared,
+        comparison_skipped=f"it ends at seq {to_seq}" if to_seq else found.not_compared,
     )
 
 
-async def _report(cli: CliSettings, run_id: str, to_seq: int = 0) -> Report:
-    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+async def _build_report(cli: CliSettings, run_id: str, to_seq: int = 0) -> ReplayReport:
+    options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     count = await count_partitions(options, EVENTS_TOPIC)
     if not count:
-        raise Failure(f"There is no topic {EVENTS_TOPIC} at {options.bootstrap}. `loomlog topics apply` makes it.")
+        raise CliError(f"There is no topic {EVENTS_TOPIC} at {options.bootstrap}. `loomlog topics apply` makes it.")
     partition = partition_of(partition_key(run_id).encode(), count)
     codec = await load_codec(cli.settings)
-    reader, why_not = await _reader(cli)
+    reader, why_not = await _open_reader(cli)
     try:
         async with open_ranges(options) as ranges:
-            place = await _place(reader, run_id)
-            replayed, chain, stale = await _replayed(ranges, partition, run_id, place, to_seq, codec)
+            place = await _find_audit_row(reader, run_id)
+            replayed, chain, stale = await _fold_run(ranges, partition, run_id, place, to_seq, codec)
         drift = list(replayed.drift)
         if to_seq and not why_not:
             why_not = f"it ends at seq {to_seq}"
         if reader is not None and not why_not:
-            other, why_not = await _compared(reader, replayed)
+            other, why_not = await _compare(reader, replayed)
             drift += other
     finally:
         if reader is not None:
             await reader.close()
-    return Report(
+    return ReplayReport(
         replayed=replayed,
         partition=partition,
-        stale=stale,
-        chain=chain,
+        stale_records=stale,
+        earlier_runs=chain,
         drift=tuple(drift),
-        not_compared=why_not,
+        comparison_skipped=why_not,
     )
 
 
-async def _reader(cli: CliSettings) -> tuple[PostgresReader | None, str]:
+async def _open_reader(cli: CliSettings) -> tuple[PostgresReader | None, str]:
     """The read models, or why there are none."""
     try:
-        options = postgres_options(cli.settings, CLIENT, dsn=cli.postgres())
+        options = postgres_options(cli.settings, CLIENT_ID, dsn=cli.postgres())
         return await open_reader(options, schema=SCHEMA, max_connections=1), ""
     except Unreachable as error:
         return None, str(error)
 
 
-async def _place(reader: PostgresReader | None, run_id: str) -> AuditRow | None:
+async def _find_audit_row(reader: PostgresReader | None, run_id: str) -> AuditRow | None:
     try:
         return None if reader is None else await find_run(reader, EVERY_TENANT, run_id)
     except ConnectorError:
         return None  # the partition is read whole then; the comparison will say what is away
 
 
-async def _replayed(
+async def _fold_run(
     ranges: LogRanges,
     partition: int,
     run_id: str,
-    place: AuditRow | None,
+    audit_row: AuditRow | None,
     to_seq: int = 0,
     codec: Codec | None = None,
 ) -> tuple[ReplayResult, int, int]:
@@ -171,31 +171,31 @@ async def _replayed(
     log = RunLog(ranges, codec, EVENTS_TOPIC, partition)
     start = await ranges.beginning_offset(EVENTS_TOPIC, partition)
     end = await ranges.end_offset(EVENTS_TOPIC, partition)
-    if place is not None and place.partition == partition:
-        start = max(start, place.first_offset)
+    if audit_row is not None and audit_row.partition == partition:
+        start = max(start, audit_row.first_offset)
         # Of a run that has ended nothing follows; of any other the log may be further than the index.
-        end = min(end, place.last_offset + 1) if place.status in ENDED else end
-    term = await term_before(ranges, EVENTS_TOPIC, partition, start, codec)
+        end = min(end, audit_row.last_offset + 1) if audit_row.status in ENDED else end
+    term = await find_term_before(ranges, EVENTS_TOPIC, partition, start, codec)
     anywhere = Link(run_id=run_id, first_offset=start, end_offset=end)
     first = await log.first(anywhere, term=term)
     if first is None:
-        raise Failure(f"There is no run {run_id} in {EVENTS_TOPIC}/{partition}, where it would lie.")
+        raise CliError(f"There is no run {run_id} in {EVENTS_TOPIC}/{partition}, where it would lie.")
     tally = Tally()
     try:
         links = await log.lineage(replace(anywhere, first_offset=first.offset), first)
     except BrokenHistory as error:
-        raise Failure(f"{error}.") from error
+        raise CliError(f"{error}.") from error
     replayed = await folded(log, links, codec=codec, to_seq=to_seq, tally=tally)
-    _check_reached(replayed, to_seq)
+    _require_seq(replayed, to_seq)
     return replayed, len(links) - 1, tally.stale
 
 
-def _check_reached(replayed: ReplayResult, to_seq: int) -> None:
+def _require_seq(replayed: ReplayResult, to_seq: int) -> None:
     if to_seq > replayed.seq and not replayed.drift:
-        raise Failure(f"{replayed.run_id} has {counted(replayed.seq, 'event')}; there is no seq {to_seq} yet.")
+        raise CliError(f"{replayed.run_id} has {pluralize(replayed.seq, 'event')}; there is no seq {to_seq} yet.")
 
 
-async def _compared(reader: PostgresReader, replayed: ReplayResult) -> tuple[list[str], str]:
+async def _compare(reader: PostgresReader, replayed: ReplayResult) -> tuple[list[str], str]:
     """(what differs, why nothing was compared); waits shortly for read models that are behind."""
     deadline = asyncio.get_running_loop().time() + PROJECTION_WAIT_S
     while True:
@@ -211,10 +211,10 @@ async def _compared(reader: PostgresReader, replayed: ReplayResult) -> tuple[lis
             return differences(replayed, place, row), ""
         if asyncio.get_running_loop().time() > deadline:
             return [], f"the read models are at seq {reached} of {replayed.seq}; `loomlog projections lag` shows why"
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
 
 
-def _json(report: Report) -> dict[str, Any]:
+def _report_json(report: ReplayReport) -> dict[str, Any]:
     replayed = report.replayed
     return {
         "run_id": replayed.run_id,
@@ -227,10 +227,10 @@ def _json(report: Report) -> dict[str, Any]:
         "source": report.source or None,
         "state_sha256": replayed.state_sha256,
         "tail_digest": replayed.tail_digest.hex(),
-        "stale": report.stale,
-        "continues": report.chain,
-        "compared": not report.not_compared,
-        "not_compared": report.not_compared or None,
+        "stale": report.stale_records,
+        "continues": report.earlier_runs,
+        "compared": not report.comparison_skipped,
+        "not_compared": report.comparison_skipped or None,
         "drift": list(report.drift),
         "first_drift_seq": replayed.first_drift_seq or None,
         "events": [
@@ -241,37 +241,39 @@ def _json(report: Report) -> dict[str, Any]:
                 "at": format_rfc3339(entry.at_ms),
                 "type": entry.type,
                 "cause_id": entry.cause_id or None,
-                "payload": plain(entry.payload),
+                "payload": to_json_value(entry.payload),
             }
             for entry in replayed.entries
         ],
     }
 
 
-def _print(out: Console, report: Report, *, timeline: bool) -> None:
+def _print_report(out: Console, report: ReplayReport, *, timeline: bool) -> None:
     replayed = report.replayed
     lies = report.source or f"run.events/{report.partition}"
     out.print(Text.assemble(("run ", DIM), (replayed.run_id, NAME), ("  in ", DIM), lies))
     if timeline:
         _print_timeline(out, replayed)
     out.print()
-    whole = counted(replayed.seq, "event")
+    whole = pluralize(replayed.seq, "event")
     _print_line(out, "history", f"{whole}, seq dense, hash chain whole, tail {replayed.tail_digest.hex()[:16]}", report)
-    if report.stale:
-        _print_line(out, "stale", f"{counted(report.stale, 'record')} of replaced owners, ignored by everybody", None)
-    if report.chain:
-        _print_line(out, "continues", counted(report.chain, "earlier run"), None)
+    if report.stale_records:
+        _print_line(
+            out, "stale", f"{pluralize(report.stale_records, 'record')} of replaced owners, ignored by everybody", None
+        )
+    if report.earlier_runs:
+        _print_line(out, "continues", pluralize(report.earlier_runs, "earlier run"), None)
     _print_line(out, "state", f"{replayed.status}, sha256 {replayed.state_sha256}", None)
     said = f"folded twice, equal to {report.compared_with}"
-    if report.not_compared:
-        said = f"folded twice, equal; not compared with {report.compared_with}: {report.not_compared}"
+    if report.comparison_skipped:
+        said = f"folded twice, equal; not compared with {report.compared_with}: {report.comparison_skipped}"
     if report.drift:
         at = f"  first at seq {replayed.first_drift_seq}" if replayed.first_drift_seq else ""
-        out.print(Text(f"drift{at}", style=BAD))
+        out.print(Text(f"drift{at}", style=ERROR))
         for sentence in report.drift:
-            out.print(Text(f"  {sentence}", style=BAD))
+            out.print(Text(f"  {sentence}", style=ERROR))
     else:
-        _print_line(out, "replay", said, None, style=ODD if report.not_compared else GOOD)
+        _print_line(out, "replay", said, None, style=WARNING if report.comparison_skipped else SUCCESS)
 
 
 def _print_timeline(out: Console, replayed: ReplayResult) -> None:
@@ -282,12 +284,12 @@ def _print_timeline(out: Console, replayed: ReplayResult) -> None:
         line = Text.assemble(
             (f"{entry.seq:5}  {entry.offset:{width}}  {after:>9}  ", DIM),
             (f"{entry.type:<18}", "bold"),
-            (f"  {fields_of(entry.payload, skip=IN_THE_ID)}", DIM),
+            (f"  {format_fields(entry.payload, skip=OMITTED_FIELDS)}", DIM),
         )
-        out.print(fitted(line, out))
+        out.print(fit_to_width(line, out))
 
 
-def _print_line(out: Console, name: str, text: str, report: Report | None, *, style: str = "") -> None:
-    if report is not None and report.replayed.drift:
+def _print_line(out: Console, name: str, text: str, unless_drift: ReplayReport | None, *, style: str = "") -> None:
+    if unless_drift is not None and unless_drift.replayed.drift:
         return  # what the fold found wrong is said in full below
     out.print(Text.assemble((f"{name:<10}", DIM), (text, style)))

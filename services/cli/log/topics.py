@@ -12,10 +12,10 @@ import typer
 from rich.text import Text
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import FAILED
-from loomlog.services.cli.settings import cli_settings
-from loomlog.services.cli.stack.services import make_topics
-from loomlog.services.cli.terminal.output import DIM, GOOD, NAME, ODD, console, print_json
+from loomlog.services.cli.errors import FAILED
+from loomlog.services.cli.settings import load_cli_settings
+from loomlog.services.cli.stack.services import apply_topics
+from loomlog.services.cli.terminal.output import DIM, NAME, SUCCESS, WARNING, console, print_json
 
 topics_app = typer.Typer(help="The topics of the log.", no_args_is_help=True)
 
@@ -31,19 +31,19 @@ def apply(
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
 ) -> None:
     """Make the topics equal to topics.yaml; the second time there is nothing to do."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     bootstrap = cli.kafka()
-    changes = run(make_topics(bootstrap, replicas=cli.settings.replication_factor, environ=cli.environ, check=check))
+    changes = run(apply_topics(bootstrap, replicas=cli.settings.replication_factor, environ=cli.environ, check=check))
     pending = any(change.changes_something for change in changes)
     if as_json:
         print_json({"bootstrap": bootstrap, "applied": not check, "changes": [asdict(change) for change in changes]})
     else:
         out = console()
         for change in changes:
-            style = ODD if change.changes_something else DIM
+            style = WARNING if change.changes_something else DIM
             out.print(Text.assemble((f"{change.kind:<8}", style), (change.topic, NAME), f"  {change.text}"))
         if not pending:
-            out.print(Text(f"The topics at {bootstrap} are as they should be.", style=GOOD))
+            out.print(Text(f"The topics at {bootstrap} are as they should be.", style=SUCCESS))
         elif not check:
             out.print(Text("A topic is no event, so there is no position to tell.", style=DIM))
     if check and pending:

@@ -23,16 +23,16 @@ from loomlog.services.core.audit.findings import Finding, Kind
 from loomlog.services.core.audit.references import Reference
 from loomlog.services.core.audit.verify import PartitionAudit, Report, Start
 
-BLOBS_AT_ONCE = 8
+MAX_CONCURRENT_BLOBS = 8
 """Blobs read together: enough for a disk, few enough for memory (each is at most some megabytes)."""
-NEXT_RECORDS = 10
+LOOKAHEAD_RECORDS = 10
 """Read to see the first one behind a checkpoint: offsets may have holes."""
-BLOBS_REMEMBERED = 50_000
+BLOB_CACHE_SIZE = 50_000
 """Blobs that were looked at; conversations name the same ones again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class VerificationTask:
     """What is to be verified. `records_topic` is where the records are read: `topic`, or a copy of it."""
 
     topic: str
@@ -46,14 +46,14 @@ class Task:
     max_unsigned_s: float | None = None
 
 
-class Place(NamedTuple):
+class RunRange(NamedTuple):
     """Where a run lies as the audit index says; `last_offset` is -1 while it may go on."""
 
     first_offset: int
     last_offset: int
 
 
-class Section(NamedTuple):
+class VerificationRange(NamedTuple):
     """What of a partition is read: records from `start` to before `end`, checkpoints from and to before an offset."""
 
     start: Start
@@ -63,7 +63,7 @@ class Section(NamedTuple):
 
 
 @dataclass(slots=True)
-class Log:
+class LogReaders:
     """The broker, with a reader for each of the two sides: a reader reads one range at a time."""
 
     records: LogRanges
@@ -71,16 +71,18 @@ class Log:
     codec: Codec
 
 
-async def verify_partition(log: Log, task: Task, partition: int, *, now_ms: int, place: Place | None = None) -> Report:
+async def verify_partition(
+    readers: LogReaders, task: VerificationTask, partition: int, *, now_ms: int, run_range: RunRange | None = None
+) -> Report:
     """The report about one partition. Raises Transient when broker or blob store do not answer."""
-    section = await _section(log, task, partition, place)
-    report = await _verify(log, task, partition, section, now_ms)
-    if place is not None and not _is_whole(report, place):
-        report = await _verify(log, task, partition, await _section(log, task, partition, None), now_ms)
-    return about(report) if task.run_id else report
+    section = await _select_range(readers, task, partition, run_range)
+    report = await _verify(readers, task, partition, section, now_ms)
+    if run_range is not None and not _covers_run(report, run_range):
+        report = await _verify(readers, task, partition, await _select_range(readers, task, partition, None), now_ms)
+    return restrict_to_run(report) if task.run_id else report
 
 
-def about(report: Report) -> Report:
+def restrict_to_run(report: Report) -> Report:
     """The report with only those findings that concern the run it watched."""
     watched = report.watched
     assert watched is not None, "no run was watched"
@@ -96,19 +98,25 @@ def about(report: Report) -> Report:
     return replace(report, findings=tuple(filter(concerns, report.findings)))
 
 
-async def _verify(log: Log, task: Task, partition: int, section: Section, now_ms: int) -> Report:
+async def _verify(
+    readers: LogReaders, task: VerificationTask, partition: int, verified_range: VerificationRange, now_ms: int
+) -> Report:
     audit = PartitionAudit(
         topic=task.topic,
         partition=partition,
         keys={key_id: key.verify for key_id, key in task.keys.items()},
-        codec=log.codec,
+        codec=readers.codec,
         checkpoints_topic=task.checkpoints_topic,
-        start=section.start,
+        start=verified_range.start,
         watch=task.run_id,
     )
-    blobs = _BlobCheck(task.blobs, audit)
-    checkpoints = _records(
-        log.checkpoints, task.checkpoints_topic, partition, section.first_checkpoint, section.checkpoints_end
+    blobs = _BlobVerifier(task.blobs, audit)
+    checkpoints = _read_records(
+        readers.checkpoints,
+        task.checkpoints_topic,
+        partition,
+        verified_range.first_checkpoint,
+        verified_range.checkpoints_end,
     )
 
     async def feed() -> None:
@@ -119,27 +127,31 @@ async def _verify(log: Log, task: Task, partition: int, section: Section, now_ms
             else:
                 audit.checkpoint(record)
 
-    async for chunk in _chunks(log.records, task.records_topic, partition, section.start.offset, section.end):
+    async for chunk in _read_chunks(
+        readers.records, task.records_topic, partition, verified_range.start.offset, verified_range.end
+    ):
         for record in chunk:
             if audit.wants_checkpoint:
                 await feed()
             audit.record(record)
-        await blobs.check()
+        await blobs.verify_pending()
     await feed()
     while not audit.end():
         await feed()
     await feed()
-    await blobs.check()
+    await blobs.verify_pending()
     return audit.report(now_ms=now_ms, max_unsigned_s=task.max_unsigned_s)
 
 
-async def _records(ranges: LogRanges, topic: str, partition: int, start: int, end: int) -> AsyncIterator[LogRecord]:
-    async for chunk in _chunks(ranges, topic, partition, start, end):
+async def _read_records(
+    ranges: LogRanges, topic: str, partition: int, start: int, end: int
+) -> AsyncIterator[LogRecord]:
+    async for chunk in _read_chunks(ranges, topic, partition, start, end):
         for record in chunk:
             yield record
 
 
-async def _chunks(
+async def _read_chunks(
     ranges: LogRanges, topic: str, partition: int, start: int, end: int
 ) -> AsyncIterator[Sequence[LogRecord]]:
     """What there is from `start` to before `end`."""
@@ -153,57 +165,59 @@ async def _chunks(
             yield chunk
 
 
-async def _section(log: Log, task: Task, partition: int, place: Place | None) -> Section:
+async def _select_range(
+    readers: LogReaders, task: VerificationTask, partition: int, run_range: RunRange | None
+) -> VerificationRange:
     """What has to be read. The ends are asked for in this order: what is signed was in the log before."""
-    checkpoints_end = await log.checkpoints.end_offset(task.checkpoints_topic, partition)
-    end = await log.records.end_offset(task.records_topic, partition)
-    begins = await log.records.beginning_offset(task.records_topic, partition)
-    first = await log.checkpoints.beginning_offset(task.checkpoints_topic, partition)
-    whole = Section(Start(), end, first, checkpoints_end)
-    if place is None and task.since_ms is None:
+    checkpoints_end = await readers.checkpoints.end_offset(task.checkpoints_topic, partition)
+    end = await readers.records.end_offset(task.records_topic, partition)
+    begins = await readers.records.beginning_offset(task.records_topic, partition)
+    first = await readers.checkpoints.beginning_offset(task.checkpoints_topic, partition)
+    whole = VerificationRange(Start(), end, first, checkpoints_end)
+    if run_range is None and task.since_ms is None:
         return whole
 
     def begins_late_enough(checkpoint: AuditCheckpoint) -> bool:
-        if place is not None:
-            return checkpoint.next_offset > place.first_offset
+        if run_range is not None:
+            return checkpoint.next_offset > run_range.first_offset
         return checkpoint.at_ms >= (task.since_ms or 0)
 
     start: tuple[int, AuditCheckpoint] | None = None
     found = False
-    async for at, checkpoint in _trusted(log, task, partition, first, checkpoints_end):
+    async for at, checkpoint in _read_trusted_checkpoints(readers, task, partition, first, checkpoints_end):
         if not found:
             start, found = (at, checkpoint), begins_late_enough(checkpoint)
-        if found and (place is None or place.last_offset < 0):
+        if found and (run_range is None or run_range.last_offset < 0):
             break
-        if found and place is not None and checkpoint.next_offset > place.last_offset:
+        if found and run_range is not None and checkpoint.next_offset > run_range.last_offset:
             end, checkpoints_end = min(end, checkpoint.next_offset), at + 1
             break
     if start is None or start[1].first_offset <= begins:
         return whole._replace(end=end, checkpoints_end=checkpoints_end)
-    return Section(Start.at(start[1]), end, start[0], checkpoints_end)
+    return VerificationRange(Start.at(start[1]), end, start[0], checkpoints_end)
 
 
-async def unsigned_since_ms(log: Log, task: Task, partition: int) -> int | None:
+async def unsigned_since_ms(readers: LogReaders, task: VerificationTask, partition: int) -> int | None:
     """When the first record behind the newest checkpoint was written; None when there is none.
 
     Verifies nothing. Raises Transient, and Undecodable when that checkpoint cannot be read.
     """
-    end = await log.records.end_offset(task.records_topic, partition)
-    last = await log.checkpoints.end_offset(task.checkpoints_topic, partition)
+    end = await readers.records.end_offset(task.records_topic, partition)
+    last = await readers.checkpoints.end_offset(task.checkpoints_topic, partition)
     signed = 0
-    async for record in _records(log.checkpoints, task.checkpoints_topic, partition, max(0, last - 1), last):
-        signed = read_signed(record.value, record.offset, log.codec).checkpoint.next_offset
-    behind = _records(log.records, task.records_topic, partition, signed, min(end, signed + NEXT_RECORDS))
+    async for record in _read_records(readers.checkpoints, task.checkpoints_topic, partition, max(0, last - 1), last):
+        signed = read_signed(record.value, record.offset, readers.codec).checkpoint.next_offset
+    behind = _read_records(readers.records, task.records_topic, partition, signed, min(end, signed + LOOKAHEAD_RECORDS))
     return next(iter([record.timestamp async for record in behind]), None)
 
 
-async def _trusted(
-    log: Log, task: Task, partition: int, start: int, end: int
+async def _read_trusted_checkpoints(
+    readers: LogReaders, task: VerificationTask, partition: int, start: int, end: int
 ) -> AsyncIterator[tuple[int, AuditCheckpoint]]:
     """Checkpoints with a right signature and the offsets they lie at."""
-    async for record in _records(log.checkpoints, task.checkpoints_topic, partition, start, end):
+    async for record in _read_records(readers.checkpoints, task.checkpoints_topic, partition, start, end):
         try:
-            signed = read_signed(record.value, record.offset, log.codec)
+            signed = read_signed(record.value, record.offset, readers.codec)
         except Undecodable:
             continue  # whoever verifies from here on says so; before it, nobody asked
         key = task.keys.get(signed.checkpoint.key_id)
@@ -211,35 +225,35 @@ async def _trusted(
             yield record.offset, signed.checkpoint
 
 
-def _is_whole(report: Report, place: Place) -> bool:
+def _covers_run(report: Report, run_range: RunRange) -> bool:
     watched = report.watched
-    return watched is not None and watched.first_seq == 1 and (watched.ended or place.last_offset < 0)
+    return watched is not None and watched.first_seq == 1 and (watched.ended or run_range.last_offset < 0)
 
 
-class _BlobCheck:
+class _BlobVerifier:
     """Fetches the blobs that events name, each once."""
 
     def __init__(self, blobs: Blobs | None, audit: PartitionAudit) -> None:
         self._blobs = blobs
         self._audit = audit
-        self._seen: OrderedDict[tuple[str, int], tuple[Kind, str] | None] = OrderedDict()
+        self._results: OrderedDict[tuple[str, int], tuple[Kind, str] | None] = OrderedDict()
 
-    async def check(self) -> None:
+    async def verify_pending(self) -> None:
         """Those that came up since the last time. Raises Transient."""
         references = self._audit.take_references()
         if not references or self._blobs is None:
             return
-        for start in range(0, len(references), BLOBS_AT_ONCE):
-            some = references[start : start + BLOBS_AT_ONCE]
-            problems = await asyncio.gather(*(self._problem(self._blobs, one) for one in some))
+        for start in range(0, len(references), MAX_CONCURRENT_BLOBS):
+            some = references[start : start + MAX_CONCURRENT_BLOBS]
+            problems = await asyncio.gather(*(self._find_problem(self._blobs, one) for one in some))
             for reference, problem in zip(some, problems, strict=True):
                 if problem is not None:
                     self._audit.blob_finding(reference, *problem)
 
-    async def _problem(self, blobs: Blobs, reference: Reference) -> tuple[Kind, str] | None:
+    async def _find_problem(self, blobs: Blobs, reference: Reference) -> tuple[Kind, str] | None:
         ref = reference.blob
         name = (ref.sha256, ref.size_bytes)
-        if name not in self._seen:
+        if name not in self._results:
             problem: tuple[Kind, str] | None = None
             try:
                 size = len(await blobs.get(ref))
@@ -247,7 +261,7 @@ class _BlobCheck:
                     problem = Kind.DAMAGED_BLOB, f"blob {ref.sha256} has {size} bytes, {ref.size_bytes} are named"
             except Permanent as error:
                 problem = (Kind.MISSING_BLOB if error.kind == "not_found" else Kind.DAMAGED_BLOB), str(error)
-            self._seen[name] = problem
-            if len(self._seen) > BLOBS_REMEMBERED:
-                self._seen.popitem(last=False)
-        return self._seen[name]
+            self._results[name] = problem
+            if len(self._results) > BLOB_CACHE_SIZE:
+                self._results.popitem(last=False)
+        return self._results[name]

@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import FAILED, Failure, WrongUse
-from loomlog.services.cli.http.run_stream import Followed
-from loomlog.services.cli.log.export_file import arriving, require_place
+from loomlog.services.cli.errors import FAILED, CliError, UsageError
+from loomlog.services.cli.http.run_stream import RunFollower
+from loomlog.services.cli.log.export_file import check_target, partial_export
 from loomlog.services.cli.runs.control import runs_app
-from loomlog.services.cli.runs.runs import Json, RunId, accepted, api_of_here, follow, row_of
-from loomlog.services.cli.terminal.formatting import counted, money, number, one_line
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
+from loomlog.services.cli.runs.runs import Json, RunId, follow, get_run, open_api, wait_until_accepted
+from loomlog.services.cli.terminal.formatting import money, number, one_line, pluralize
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
 from loomlog.services.cli.terminal.run_text import run_line
 from loomlog.services.stream.archive.bundle import SUFFIX, BrokenBundle
 from loomlog.services.stream.archive.bundle_replay import BundleReplay, replay_bundle
@@ -45,60 +45,63 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Show where two runs first differ, and what differs. Exit 0 whether they do or not."""
-    found = run(_diff(a, b, at, with_at))
+    found = run(_get_diff(a, b, at, with_at))
     if as_json:
         print_json(found)
     else:
-        _print_diff(console(), found, everything=everything)
+        _print_diff(console(), found, include_equal=everything)
 
 
-async def _diff(a: str, b: str, at: int | None, with_at: int | None) -> Mapping[str, Any]:
-    async with api_of_here() as api:
-        one, other = await row_of(api, a), await row_of(api, b)
+async def _get_diff(a: str, b: str, at: int | None, with_at: int | None) -> Mapping[str, Any]:
+    async with open_api() as api:
+        one, other = await get_run(api, a), await get_run(api, b)
         params: dict[str, str | int] = {"with": other["run_id"], "at": at or "", "with_at": with_at or ""}
         found: Mapping[str, Any] = await api.get(f"/v1/runs/{one['run_id']}/diff", params)
         return found
 
 
-def _print_diff(out: Console, found: Mapping[str, Any], *, everything: bool) -> None:
-    a, b = found["a"], found["b"]
+def _print_diff(out: Console, comparison: Mapping[str, Any], *, include_equal: bool) -> None:
+    a, b = comparison["a"], comparison["b"]
     for name, side in (("a", a), ("b", b)):
         tokens = f"{number(side['input_tokens'])} tokens in, {number(side['output_tokens'])} out"
         cost = money(side["cost_micros"], side["currency"] or "")
-        spent = f"{side['status']} at {side['at']}, {counted(side['turns'], 'turn')}, {tokens}, {cost}"
+        spent = f"{side['status']} at {side['at']}, {pluralize(side['turns'], 'turn')}, {tokens}, {cost}"
         out.print(Text.assemble((f"{name}  ", DIM), (side["run_id"], NAME), (f"  {spent}", DIM)))
-    if found["same"]:
-        out.print(Text("They are the same in everything that was said and done.", style=GOOD))
+    if comparison["same"]:
+        out.print(Text("They are the same in everything that was said and done.", style=SUCCESS))
         return
-    changed = [*found["definition"], *found["system"], *found["outcome"]]
+    changed = [*comparison["definition"], *comparison["system"], *comparison["outcome"]]
     if changed:
         out.print()
-        rows = [(one["name"], _short(one["a"]), _short(one["b"])) for one in changed]
+        rows = [(one["name"], _shorten(one["a"]), _shorten(one["b"])) for one in changed]
         print_table(out, ("WHAT", "A", "B"), rows)
     out.print()
-    if found["first"] is None:
-        out.print(f"All {counted(len(found['steps']), 'step')} say the same.")
+    if comparison["first"] is None:
+        out.print(f"All {pluralize(len(comparison['steps']), 'step')} say the same.")
         return
     out.print(
         Text.assemble(
-            f"The first {counted(found['shared_steps'], 'step')} are the same; they differ from step ",
-            (str(found["first"]["place"]), ODD),
-            f" on: {', '.join(found['first']['differs'])}.",
+            f"The first {pluralize(comparison['shared_steps'], 'step')} are the same; they differ from step ",
+            (str(comparison["first"]["place"]), WARNING),
+            f" on: {', '.join(comparison['first']['differs'])}.",
         )
     )
-    shown = [pair for pair in found["steps"] if everything or pair["differs"]]
-    steps = [(str(pair["place"]), ", ".join(pair["differs"]), _step(pair["a"]), _step(pair["b"])) for pair in shown]
+    shown = [pair for pair in comparison["steps"] if include_equal or pair["differs"]]
+    steps = [
+        (str(pair["place"]), ", ".join(pair["differs"]), _format_step(pair["a"]), _format_step(pair["b"]))
+        for pair in shown
+    ]
     print_table(out, ("STEP", "DIFFERS", "A", "B"), steps)
 
 
-def _step(step: Mapping[str, Any] | None) -> str:
+def _format_step(step: Mapping[str, Any] | None) -> str:
     if step is None:
         return "-"
     calls = [f"{call['name']}({call['text']})" if step["who"] == "agent" else call["text"] for call in step["calls"]]
     return one_line(f"{step['who']}: {' '.join([step['text'], *calls]).strip()}", STEP_COLUMNS)
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return one_line(text, STEP_COLUMNS)
 
@@ -115,7 +118,7 @@ def fork(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change the definition: model=..., ...")
     ] = None,
-    follow_it: Annotated[bool, typer.Option("--follow/--no-follow", help="Show the fork until it ends.")] = True,
+    should_follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Show the fork until it ends.")] = True,
     idempotency_key: Annotated[
         str, typer.Option("--idempotency-key", help="The same key again gives the same fork, not a second one.")
     ] = "",
@@ -128,20 +131,20 @@ def fork(
         "definition": definition or None,
         "agent": agent or None,
     }
-    body["overrides"] = overrides(settings or ())
+    body["overrides"] = parse_overrides(settings or ())
     key = idempotency_key or str(uuid.uuid4())
-    run(_fork(run_id, body, key, follow_it=follow_it, as_json=as_json))
+    run(_start_fork(run_id, body, key, should_follow=should_follow, as_json=as_json))
 
 
-async def _fork(run_id: str, body: Mapping[str, Any], key: str, *, follow_it: bool, as_json: bool) -> None:
-    async with api_of_here() as api:
-        row = await row_of(api, run_id)
+async def _start_fork(run_id: str, body: Mapping[str, Any], key: str, *, should_follow: bool, as_json: bool) -> None:
+    async with open_api() as api:
+        row = await get_run(api, run_id)
         path = f"/v1/runs/{row['run_id']}/fork?ids=1"
-        followed = Followed(api, body=body, idempotency_key=key, path=path)
-        if follow_it:
+        followed = RunFollower(api, body=body, idempotency_key=key, path=path)
+        if should_follow:
             await follow(api, followed, as_json=as_json)
             return
-        await accepted(followed)
+        await wait_until_accepted(followed)
         ids = followed.ids
         if as_json:
             print_json(
@@ -160,19 +163,19 @@ async def _fork(run_id: str, body: Mapping[str, Any], key: str, *, follow_it: bo
         out.print(Text(f"`loomlog runs diff {row['run_id']} {ids.run_id}` compares them.", style=DIM))
 
 
-def overrides(settings: Sequence[str]) -> dict[str, Any] | None:
-    """`name=value` pairs as the API takes them; lists with commas between. Raises WrongUse."""
+def parse_overrides(settings: Sequence[str]) -> dict[str, Any] | None:
+    """`name=value` pairs as the API takes them; lists with commas between. Raises UsageError."""
     found: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise WrongUse(f"--set {setting!r}: expected NAME=VALUE, for example model=...")
-        found[name] = _value(name, value)
+            raise UsageError(f"--set {setting!r}: expected NAME=VALUE, for example model=...")
+        found[name] = _parse_value(name, value)
     return found or None
 
 
-def _value(name: str, value: str) -> Any:
+def _parse_value(name: str, value: str) -> Any:
     if name in TEXT_SETTINGS:
         return value
     if name in LIST_SETTINGS and not value.startswith("["):
@@ -193,7 +196,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a run, and all it goes on with, to one file that replays without a broker."""
-    path, found = run(_export(run_id, file, force=force))
+    path, found = run(_download_export(run_id, file, force=force))
     size_bytes = path.stat().st_size
     if as_json:
         print_json(
@@ -209,27 +212,29 @@ def export(
         )
     else:
         out = console()
-        whole = f"{counted(found.replayed.seq, 'event')}, {counted(found.earlier, 'earlier run')}, {size_bytes} bytes"
+        whole = (
+            f"{pluralize(found.replayed.seq, 'event')}, {pluralize(found.earlier, 'earlier run')}, {size_bytes} bytes"
+        )
         out.print(Text.assemble("Exported ", (found.header.run_id, NAME), (f"  {whole}", DIM), f"\n{path}"))
         for sentence in found.drift:
-            out.print(Text(f"  {sentence}", style=BAD))
+            out.print(Text(f"  {sentence}", style=ERROR))
     if found.drift:
         raise typer.Exit(FAILED)
 
 
-async def _export(run_id: str, file: Path | None, *, force: bool) -> tuple[Path, BundleReplay]:
+async def _download_export(run_id: str, file: Path | None, *, force: bool) -> tuple[Path, BundleReplay]:
     """The file gets its name when it is whole and was replayed."""
-    async with api_of_here() as api:
-        row = await row_of(api, run_id)
+    async with open_api() as api:
+        row = await get_run(api, run_id)
         path = file or Path(f"{row['run_id']}{SUFFIX}")
-        require_place(path, force=force)
+        check_target(path, force=force)
         try:
-            with arriving(path) as partial:
+            with partial_export(path) as partial:
                 await api.download(f"/v1/runs/{row['run_id']}/export", partial)
                 with partial.open("rb") as written:
                     found = replay_bundle(written, through_bytes=False)
         except BrokenBundle as error:
-            raise Failure(f"The export of {row['run_id']} did not arrive whole: {error}. Try again.") from error
+            raise CliError(f"The export of {row['run_id']} did not arrive whole: {error}. Try again.") from error
         return path, found
 
 
@@ -244,7 +249,7 @@ def import_run(
     as_json: Json = False,
 ) -> None:
     """Take in an exported run with all it goes on with; the same file again adds nothing."""
-    answer, position = run(_import(file, in_clear=in_clear))
+    answer, position = run(_upload_import(file, in_clear=in_clear))
     if as_json:
         print_json({**answer, "position": position or None})
         return
@@ -255,8 +260,8 @@ def import_run(
     out.print(Text.assemble(("event ", DIM), position))
 
 
-async def _import(file: Path, *, in_clear: bool) -> tuple[Mapping[str, Any], str]:
+async def _upload_import(file: Path, *, in_clear: bool) -> tuple[Mapping[str, Any], str]:
     params = {"in_clear": 1} if in_clear else None
-    async with api_of_here() as api:
+    async with open_api() as api:
         answer = await api.send_file("/v1/runs/import", file, params=params, timeout_s=IMPORT_TIMEOUT_S)
         return answer.value, answer.position

@@ -14,17 +14,17 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from loomlog.services.cli.commands import Commands, run
-from loomlog.services.cli.http.api import segment
-from loomlog.services.cli.runs.runs import Json, RunId, api_of_here, row_of
+from loomlog.services.cli.commands import CommandGroup, run
+from loomlog.services.cli.http.api import quote_segment
+from loomlog.services.cli.runs.runs import Json, RunId, get_run, open_api
 from loomlog.services.cli.terminal.formatting import duration, one_line
-from loomlog.services.cli.terminal.output import DIM, NAME, ODD, console, print_json
+from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json
 
 QUESTION_CHARACTERS = 400
 """Of a question or its context on one line; --json has the whole."""
-STYLES = {"high": ODD, "low": DIM}
+PRIORITY_STYLES = {"high": WARNING, "low": DIM}
 
-inbox_app = typer.Typer(cls=Commands, help="Show and answer what runs ask people.", invoke_without_command=True)
+inbox_app = typer.Typer(cls=CommandGroup, help="Show and answer what runs ask people.", invoke_without_command=True)
 
 InterruptId = Annotated[str, typer.Argument(metavar="ID", help="Id of the question (intr_...).")]
 By = Annotated[str, typer.Option("--by", help="Who says it; you, without it.")]
@@ -41,7 +41,7 @@ def inbox(
     """Show what waits for an answer, of every run you may see, newest first."""
     if context.invoked_subcommand is not None:
         return
-    found = run(_listed({"user_id": user, "status": status, "limit": limit}))
+    found = run(_list_interrupts({"user_id": user, "status": status, "limit": limit}))
     if as_json:
         print_json(found)
         return
@@ -51,7 +51,7 @@ def inbox(
         return
     now = datetime.now(UTC)
     for row in found["interrupts"]:
-        for line in lines_of(row, now):
+        for line in question_lines(row, now):
             out.print(line)
     left = found["total"] - len(found["interrupts"])
     if left > 0:
@@ -67,16 +67,16 @@ def answer(
     as_json: Json = False,
 ) -> None:
     """Answer a question; its run goes on."""
-    _settle(run_id, interrupt_id, {"disposition": "answer", "answer": text}, by, "Answered", as_json=as_json)
+    _resolve_interrupt(run_id, interrupt_id, {"disposition": "answer", "answer": text}, by, "Answered", as_json=as_json)
 
 
 @inbox_app.command("decline")
 def decline(run_id: RunId, interrupt_id: InterruptId, by: By = "", as_json: Json = False) -> None:
     """Decline to answer; its run goes on without."""
-    _settle(run_id, interrupt_id, {"disposition": "declined"}, by, "Declined", as_json=as_json)
+    _resolve_interrupt(run_id, interrupt_id, {"disposition": "declined"}, by, "Declined", as_json=as_json)
 
 
-def lines_of(row: Mapping[str, Any], now: datetime) -> list[Text]:
+def question_lines(row: Mapping[str, Any], now: datetime) -> list[Text]:
     """A question in words."""
     when = row["status"]
     if row["status"] == "pending" and row["expires_at"]:
@@ -88,12 +88,12 @@ def lines_of(row: Mapping[str, Any], now: datetime) -> list[Text]:
             (row["run_id"], NAME),
             f"  {one_line(row['agent'] or '', 32)}  ",
             (row["interrupt_id"], NAME),
-            (f"  {priority}", STYLES.get(priority, "")),
+            (f"  {priority}", PRIORITY_STYLES.get(priority, "")),
             (f"  {when}", DIM),
         )
     ]
     options = f"   [{' | '.join(one_line(one, 60) for one in row['options'])}]" if row["options"] else ""
-    lines.append(Text.assemble(f"  {one_line(row['question'] or '', QUESTION_CHARACTERS)}", (options, ODD)))
+    lines.append(Text.assemble(f"  {one_line(row['question'] or '', QUESTION_CHARACTERS)}", (options, WARNING)))
     if row["context"]:
         lines.append(Text(f"  {one_line(row['context'], QUESTION_CHARACTERS)}", style=DIM))
     if row["answer"]:
@@ -102,21 +102,23 @@ def lines_of(row: Mapping[str, Any], now: datetime) -> list[Text]:
     return lines
 
 
-def _settle(run_id: str, interrupt_id: str, body: Mapping[str, str], by: str, said: str, *, as_json: bool) -> None:
-    found, position = run(_resolved(run_id, interrupt_id, {**body, **({"resolved_by": by} if by else {})}))
+def _resolve_interrupt(
+    run_id: str, interrupt_id: str, body: Mapping[str, str], by: str, verb: str, *, as_json: bool
+) -> None:
+    found, position = run(_post_resolution(run_id, interrupt_id, {**body, **({"resolved_by": by} if by else {})}))
     if as_json:
         print_json({**found, "position": position or None})
         return
-    console().print(Text.assemble(f"{said} ", (found["interrupt_id"], NAME), ("  event ", DIM), position))
+    console().print(Text.assemble(f"{verb} ", (found["interrupt_id"], NAME), ("  event ", DIM), position))
 
 
-async def _listed(params: Mapping[str, str | int]) -> Any:
-    async with api_of_here() as api:
+async def _list_interrupts(params: Mapping[str, str | int]) -> Any:
+    async with open_api() as api:
         return await api.get("/v1/interrupts", params)
 
 
-async def _resolved(run_id: str, interrupt_id: str, body: Mapping[str, str]) -> tuple[Mapping[str, Any], str]:
-    async with api_of_here() as api:
-        row = await row_of(api, run_id)
-        found = await api.post(f"/v1/runs/{row['run_id']}/interrupts/{segment(interrupt_id)}/resolve", body)
+async def _post_resolution(run_id: str, interrupt_id: str, body: Mapping[str, str]) -> tuple[Mapping[str, Any], str]:
+    async with open_api() as api:
+        row = await get_run(api, run_id)
+        found = await api.post(f"/v1/runs/{row['run_id']}/interrupts/{quote_segment(interrupt_id)}/resolve", body)
         return found.value, found.position

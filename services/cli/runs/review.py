@@ -27,17 +27,17 @@ from rich.text import Text
 
 from loomlog.connectors.configuration import Unresolved, providers_of, resolve_agent, usable_ids
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import FAILED, INTERRUPTED, Failure, WrongUse
-from loomlog.services.cli.http.api import Api
-from loomlog.services.cli.http.run_stream import Followed
-from loomlog.services.cli.settings import CliSettings, cli_settings
-from loomlog.services.cli.stack.foreground import Steps, standing_stack
-from loomlog.services.cli.stack.local import ended_by_signals
-from loomlog.services.cli.stack.plan import SOURCE, Folders, Plan
-from loomlog.services.cli.stack.up import prepared, say_configuration, say_where
-from loomlog.services.cli.terminal.formatting import counted
+from loomlog.services.cli.errors import FAILED, INTERRUPTED, CliError, UsageError
+from loomlog.services.cli.http.api import ApiClient
+from loomlog.services.cli.http.run_stream import RunFollower
+from loomlog.services.cli.settings import CliSettings, load_cli_settings
+from loomlog.services.cli.stack.foreground import StepLog, foreground_stack
+from loomlog.services.cli.stack.local import cancel_on_signals
+from loomlog.services.cli.stack.plan import SOURCE, ReviewFolders, StackPlan
+from loomlog.services.cli.stack.up import prepare_plan, print_addresses, print_configuration
+from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.live_view import show_run
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, console
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, console
 
 AGENT = "reviewer"
 REPORT = "report.md"
@@ -46,7 +46,7 @@ HEAD_LINES = 16
 HEAD_BYTES = 64 * 1024
 STARTING_TIMEOUT_S = 120.0
 """How long a stack that another terminal is starting just now is waited for."""
-PLACE = re.compile(r"[\w./-]+\.\w+:\d+")
+LOCATION = re.compile(r"[\w./-]+\.\w+:\d+")
 """A file and a line, as in services/api/main.py:12."""
 PROMPT = (
     "Review the files of the folder {name}, which is your volume `source`. Name file and line of each finding, as in "
@@ -65,41 +65,43 @@ def review(
     ] = None,
 ) -> None:
     """Bring everything up, let an agent review a folder, and show what it found."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     into = out.expanduser().absolute() if out is not None else None
-    code = run(_review(cli, _existing(folder), into, console(), once=once))
+    code = run(_review(cli, _require_folder(folder), into, console(), once=once))
     if code:
         raise typer.Exit(code)
 
 
-async def _review(cli: CliSettings, source: Path, into: Path | None, out: Console, *, once: bool) -> int:
-    steps = Steps(out, time.monotonic)
+async def _review(cli: CliSettings, source: Path, report_folder: Path | None, out: Console, *, once: bool) -> int:
+    steps = StepLog(out, time.monotonic)
     out.print(Text.assemble("loomlog reviews ", (str(source), NAME)))
-    if cli.stack.supervised:
-        cli, folders = await _standing_elsewhere(cli, source, into, steps)
-        code = await _job(cli, cli.api_url, folders, steps, out)
+    if cli.stack.is_supervised:
+        cli, folders = await _join_running_stack(cli, source, report_folder, steps)
+        code = await _run_review(cli, cli.api_url, folders, steps, out)
         out.print(Text(f"The stack goes on in {cli.home.root}; `loomlog down` stops it.", style=DIM))
         return code
-    folders = Folders(source=source, out=into or cli.home.root / "out")
+    folders = ReviewFolders(source=source, out=report_folder or cli.home.root / "out")
     return await _review_in_own_stack(cli, folders, steps, out, once=once)
 
 
-async def _review_in_own_stack(cli: CliSettings, folders: Folders, steps: Steps, out: Console, *, once: bool) -> int:
+async def _review_in_own_stack(
+    cli: CliSettings, folders: ReviewFolders, steps: StepLog, out: Console, *, once: bool
+) -> int:
     code = INTERRUPTED
-    with ended_by_signals():
-        made = await prepared(cli, steps, folders=folders)
-        say_configuration(made, steps, out)
-        steps.say(_model_of(made))
-        async with standing_stack(cli, made, steps) as standing:
+    with cancel_on_signals():
+        plan = await prepare_plan(cli, steps, folders=folders)
+        print_configuration(plan, steps, out)
+        steps.report(_describe_model(plan))
+        async with foreground_stack(cli, plan, steps) as standing:
             async with asyncio.TaskGroup() as tasks:
                 # A stack that gives up ends the job at once; what stands beside is started beside the job.
                 guard = tasks.create_task(standing.wait())
-                complete = tasks.create_task(standing.complete(quietly=True))
-                code = await _job(cli, made.api_url, folders, steps, out)
+                complete = tasks.create_task(standing.start_secondary(quietly=True))
+                code = await _run_review(cli, plan.api_url, folders, steps, out)
                 if not once:
                     await complete
-                    say_where(standing, out)
-                    _say_next(out)
+                    print_addresses(standing, out)
+                    _print_next_steps(out)
                     await guard
                 complete.cancel()
                 guard.cancel()
@@ -107,31 +109,31 @@ async def _review_in_own_stack(cli: CliSettings, folders: Folders, steps: Steps,
     return code
 
 
-def _model_of(made: Plan) -> str:
-    """Which model will do it. Raises WrongUse when there is no agent, or none it could run on."""
-    if AGENT not in made.configuration.agents:
-        raise WrongUse(
+def _describe_model(plan: StackPlan) -> str:
+    """Which model will do it. Raises UsageError when there is no agent, or none it could run on."""
+    if AGENT not in plan.configuration.agents:
+        raise UsageError(
             f"The configuration has no agent `{AGENT}`, which does the review. loomlog.yaml of the repository has one: "
             "start in its folder, or name it in LOOMLOG_CONFIG_FILES."
         )
-    providers = providers_of(made.configuration, made.settings, made.environ)
-    agent = resolve_agent(made.configuration, AGENT, usable=usable_ids(providers.values()))
+    providers = providers_of(plan.configuration, plan.settings, plan.environ)
+    agent = resolve_agent(plan.configuration, AGENT, usable=usable_ids(providers.values()))
     if isinstance(agent, Unresolved):
-        raise WrongUse(f"The review cannot begin: {agent.message}. `loomlog doctor` says more.")
+        raise UsageError(f"The review cannot begin: {agent.message}. `loomlog doctor` says more.")
     said = f"model: {agent.provider}/{agent.model}"
     if providers[agent.provider].driver == "mock":
         said += ", a script; with ANTHROPIC_API_KEY or OPENAI_API_KEY set, a real one"
     return said
 
 
-async def _job(cli: CliSettings, api_url: str, folders: Folders, steps: Steps, out: Console) -> int:
+async def _run_review(cli: CliSettings, api_url: str, folders: ReviewFolders, steps: StepLog, out: Console) -> int:
     """Runs the agent; the exit code."""
     report = folders.out / REPORT
-    before = await asyncio.to_thread(_written_at, report)
+    before = await asyncio.to_thread(_file_version, report)
     out.print()
-    async with Api(api_url, cli.token) as api:
+    async with ApiClient(api_url, cli.token) as api:
         body = {"agent": AGENT, "prompt": PROMPT.format(name=folders.source.name or folders.source)}
-        followed = Followed(api, body=body, idempotency_key=str(uuid.uuid4()))
+        followed = RunFollower(api, body=body, idempotency_key=str(uuid.uuid4()))
         try:
             row = await show_run(api, followed, out)
         except asyncio.CancelledError:
@@ -144,16 +146,16 @@ async def _job(cli: CliSettings, api_url: str, folders: Folders, steps: Steps, o
     if row["status"] != "completed":
         what = "is quarantined" if row["quarantined"] else row["status"]
         why = row["quarantine_error"] or row["error"] or row["stop_reason"] or "without a reason"
-        out.print(Text(f"The review {what}: {why}", style=BAD))
+        out.print(Text(f"The review {what}: {why}", style=ERROR))
         return FAILED
-    if await asyncio.to_thread(_written_at, report) == before:
-        out.print(Text(f"The run completed, but {report} was not written; what it said is above.", style=BAD))
+    if await asyncio.to_thread(_file_version, report) == before:
+        out.print(Text(f"The run completed, but {report} was not written; what it said is above.", style=ERROR))
         return FAILED
     await asyncio.to_thread(_show_report, report, row, steps, out)
     return 0
 
 
-def _show_report(report: Path, row: Mapping[str, Any], steps: Steps, out: Console) -> None:
+def _show_report(report: Path, row: Mapping[str, Any], steps: StepLog, out: Console) -> None:
     with open(report, "rb") as file:
         text = file.read(HEAD_BYTES).decode(errors="replace")
     lines = text.splitlines()
@@ -161,11 +163,13 @@ def _show_report(report: Path, row: Mapping[str, Any], steps: Steps, out: Consol
         shown = line if len(line) + 3 < out.width or not out.is_terminal else line[: out.width - 4] + "…"
         out.print(Text(f"  {shown}", style="bold" if line.startswith("#") else ""))
     if len(lines) > HEAD_LINES:
-        out.print(Text(f"  and {counted(len(lines) - HEAD_LINES, 'more line')}", style=DIM))
+        out.print(Text(f"  and {pluralize(len(lines) - HEAD_LINES, 'more line')}", style=DIM))
     out.print()
-    places = len(set(PLACE.findall(text)))
-    out.print(Text.assemble(("Report    ", GOOD), (str(report), NAME), (f"  names {counted(places, 'place')}", DIM)))
-    out.print(Text.assemble(("Result    ", GOOD), f"after {steps.seconds:.1f} s"))
+    places = len(set(LOCATION.findall(text)))
+    out.print(
+        Text.assemble(("Report    ", SUCCESS), (str(report), NAME), (f"  names {pluralize(places, 'place')}", DIM))
+    )
+    out.print(Text.assemble(("Result    ", SUCCESS), f"after {steps.seconds:.1f} s"))
     run_id = row["run_id"]
     out.print()
     out.print("Look into it:")
@@ -174,52 +178,53 @@ def _show_report(report: Path, row: Mapping[str, Any], steps: Steps, out: Consol
     out.print(f"  loomlog events tail --run {run_id}")
 
 
-def _say_next(out: Console) -> None:
+def _print_next_steps(out: Console) -> None:
     out.print()
     out.print(Text("Everything stays up until Ctrl-C; nothing is lost then.", style=DIM))
 
 
-async def _standing_elsewhere(
-    cli: CliSettings, source: Path, into: Path | None, steps: Steps
-) -> tuple[CliSettings, Folders]:
+async def _join_running_stack(
+    cli: CliSettings, source: Path, report_folder: Path | None, steps: StepLog
+) -> tuple[CliSettings, ReviewFolders]:
     """The settings once the running stack is complete, and its folders if they are those. Raises Failure."""
     try:
         async with asyncio.timeout(STARTING_TIMEOUT_S):
-            while cli.wiring is None:
+            while cli.services_record is None:
                 await asyncio.sleep(0.2)
-                cli = await asyncio.to_thread(cli_settings, os.environ, working_directory=Path.cwd())
-                if not cli.stack.supervised:
-                    raise Failure("The stack that was starting here has stopped; run this again.")
+                cli = await asyncio.to_thread(load_cli_settings, os.environ, working_directory=Path.cwd())
+                if not cli.stack.is_supervised:
+                    raise CliError("The stack that was starting here has stopped; run this again.")
     except TimeoutError:
-        raise Failure(
+        raise CliError(
             f"A stack is starting in {cli.home.root} and was not complete within {STARTING_TIMEOUT_S:g} s; "
             "`loomlog status` shows how far it is."
         ) from None
-    wiring = cli.wiring
-    folders = Folders(source=Path(wiring.source), out=Path(wiring.out))
-    if folders != Folders(source=source, out=into or folders.out) or not wiring.out:
-        raise Failure(
+    wiring = cli.services_record
+    folders = ReviewFolders(source=Path(wiring.source), out=Path(wiring.out))
+    if folders != ReviewFolders(source=source, out=report_folder or folders.out) or not wiring.out:
+        raise CliError(
             f"A stack is running already, and its agents see {wiring.source or 'no folder'} as `{SOURCE}` and write to "
-            f"{wiring.out or 'no folder'}; this review needs {source}{f' and {into}' if into else ''}. Folders are not "
+            f"{wiring.out or 'no folder'}; this review needs "
+            f"{source}{f' and {report_folder}' if report_folder else ''}. Folders are not "
             "changed under runs that may be using them: `loomlog down` first, or use another state folder, "
             "LOOMLOG_HOME=<folder>, with other ports."
         )
-    steps.say(f"uses the stack that runs here (supervisor {wiring.supervisor_pid})")
+    steps.report(f"uses the stack that runs here (supervisor {wiring.supervisor_pid})")
     return cli, folders
 
 
-def _existing(folder: Path) -> Path:
+def _require_folder(folder: Path) -> Path:
     found = folder.expanduser().absolute()
     try:
         found = found.resolve(strict=True)
     except OSError as error:
-        raise WrongUse(f"There is no folder {found} to review: {error.strerror}.") from error
+        raise UsageError(f"There is no folder {found} to review: {error.strerror}.") from error
     if not found.is_dir():
-        raise WrongUse(f"{found} is not a folder; give the folder to review.")
+        raise UsageError(f"{found} is not a folder; give the folder to review.")
     return found
 
 
-def _written_at(path: Path) -> tuple[int, int] | None:
+def _file_version(path: Path) -> tuple[int, int] | None:
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -19,37 +19,37 @@ import typer
 from rich.text import Text
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.failures import FAILED, Failure, WrongUse
-from loomlog.services.cli.http.api import Api, Refusal, segment
-from loomlog.services.cli.http.run_stream import WAITING, Followed, Frame
-from loomlog.services.cli.runs.tree import below, family_of, print_tree
-from loomlog.services.cli.settings import cli_settings
-from loomlog.services.cli.terminal.live_view import final_row, show_run, view_for
+from loomlog.services.cli.errors import FAILED, CliError, UsageError
+from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
+from loomlog.services.cli.http.run_stream import WAITING, RunFollower, SseFrame
+from loomlog.services.cli.runs.tree import list_tree_runs, print_tree, select_subtree
+from loomlog.services.cli.settings import load_cli_settings
+from loomlog.services.cli.terminal.live_view import create_view, show_run, wait_for_final_row
 from loomlog.services.cli.terminal.output import (
     DIM,
     NAME,
-    ODD,
+    WARNING,
     console,
     error_console,
     print_json,
     print_json_line,
     print_table,
 )
-from loomlog.services.cli.terminal.run_text import ended_line, print_facts, run_line, table_row
-from loomlog.services.cli.terminal.state_text import print_moment
+from loomlog.services.cli.terminal.run_text import print_facts, result_line, run_line, table_row
+from loomlog.services.cli.terminal.state_text import print_state
 
 PROMPT_BYTES_MAX = 16 * 1024 * 1024
 """What the API takes by default; a longer prompt from a pipe is a mistake."""
 PAGES_MAX = 200
 """Of a transcript: a million frames."""
 SUCCEEDED = "completed"
-CALL = re.compile(r"[0-9]{1,7}\.[0-9]{1,3}")
+CALL_PATTERN = re.compile(r"[0-9]{1,7}\.[0-9]{1,3}")
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...) or its handle (a_...).")]
 
 
-class Outcome(StrEnum):
+class CallResolution(StrEnum):
     """What somebody found out about a call."""
 
     DONE = "done"
@@ -61,37 +61,37 @@ runs_app = typer.Typer(
 )
 
 
-def api_of_here() -> Api:
+def open_api() -> ApiClient:
     """The API this installation has, with the token of the environment."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    return Api(cli.api_url, cli.token)
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    return ApiClient(cli.api_url, cli.token)
 
 
 def start(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Name of the agent.")],
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What it is to do; - reads it from stdin.")],
     session: Annotated[str, typer.Option("--session", help="Go on with this session (s_...).")] = "",
-    follow_it: Annotated[bool, typer.Option("--follow/--no-follow", help="Show the run until it ends.")] = True,
+    should_follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Show the run until it ends.")] = True,
     idempotency_key: Annotated[
         str, typer.Option("--idempotency-key", help="The same key again gives the same run, not a second one.")
     ] = "",
     as_json: Json = False,
 ) -> None:
     """Start a run, and follow it."""
-    text = _prompt(prompt)
+    text = _read_prompt(prompt)
     # A session is gone on with as its own route does it: with what was said in it before.
-    path = f"/v1/sessions/{segment(session)}/messages?ids=1" if session else "/v1/runs?ids=1"
+    path = f"/v1/sessions/{quote_segment(session)}/messages?ids=1" if session else "/v1/runs?ids=1"
     body = {"agent": agent, "prompt": text}
-    run(_start(path, body, idempotency_key or str(uuid.uuid4()), follow_it=follow_it, as_json=as_json))
+    run(_start_run(path, body, idempotency_key or str(uuid.uuid4()), should_follow=should_follow, as_json=as_json))
 
 
-async def _start(path: str, body: Mapping[str, Any], key: str, *, follow_it: bool, as_json: bool) -> None:
-    async with api_of_here() as api:
-        followed = Followed(api, body=body, idempotency_key=key, path=path)
-        if follow_it:
+async def _start_run(path: str, body: Mapping[str, Any], key: str, *, should_follow: bool, as_json: bool) -> None:
+    async with open_api() as api:
+        followed = RunFollower(api, body=body, idempotency_key=key, path=path)
+        if should_follow:
             await follow(api, followed, as_json=as_json)
             return
-        await accepted(followed)
+        await wait_until_accepted(followed)
         ids = followed.ids
         if as_json:
             print_json(
@@ -109,12 +109,12 @@ async def _start(path: str, body: Mapping[str, Any], key: str, *, follow_it: boo
         out.print(Text(f"`loomlog runs follow {ids.run_id}` shows it.", style=DIM))
 
 
-async def accepted(followed: Followed) -> None:
+async def wait_until_accepted(follower: RunFollower) -> None:
     """Until the run's ids are known and its first event is in the log."""
-    async with aclosing(followed.frames()) as frames:
+    async with aclosing(follower.frames()) as frames:
         async for frame in frames:
             if frame.name == WAITING:
-                error_console().print(frame.data["error"], style=ODD)
+                error_console().print(frame.data["error"], style=WARNING)
             if frame.name == "agent":
                 return
 
@@ -122,37 +122,37 @@ async def accepted(followed: Followed) -> None:
 @runs_app.command("follow")
 def follow_run(run_id: RunId, as_json: Json = False) -> None:
     """Show a run from its beginning until it ends."""
-    run(_follow_known(run_id, as_json=as_json))
+    run(_follow_existing(run_id, as_json=as_json))
 
 
-async def _follow_known(run_id: str, *, as_json: bool) -> None:
-    async with api_of_here() as api:
-        row = await row_of(api, run_id)
-        await follow(api, Followed(api, run_id=row["run_id"]), as_json=as_json)
+async def _follow_existing(run_id: str, *, as_json: bool) -> None:
+    async with open_api() as api:
+        row = await get_run(api, run_id)
+        await follow(api, RunFollower(api, run_id=row["run_id"]), as_json=as_json)
 
 
-async def follow(api: Api, followed: Followed, *, as_json: bool) -> None:
+async def follow(api: ApiClient, follower: RunFollower, *, as_json: bool) -> None:
     """Ends with exit code 1 when the run did not complete."""
     try:
-        row = await (_lines(api, followed) if as_json else show_run(api, followed, console()))
+        row = await (_print_frames(api, follower) if as_json else show_run(api, follower, console()))
     except asyncio.CancelledError:
-        _say_it_goes_on(followed)
+        _print_detach_hint(follower)
         raise
     if row["status"] != SUCCEEDED:
         raise typer.Exit(FAILED)
 
 
-async def _lines(api: Api, followed: Followed) -> Mapping[str, Any]:
+async def _print_frames(api: ApiClient, follower: RunFollower) -> Mapping[str, Any]:
     """The frames as JSON lines, and the run itself as the last one."""
-    async for frame in followed.frames():
+    async for frame in follower.frames():
         print_json_line({"event": frame.name, "id": frame.seq, "data": frame.data})
-    row = await final_row(api, followed.ids.run_id)
+    row = await wait_for_final_row(api, follower.ids.run_id)
     print_json_line({"event": "run", "id": None, "data": row})
     return row
 
 
-def _say_it_goes_on(followed: Followed) -> None:
-    run_id = followed.ids.run_id
+def _print_detach_hint(follower: RunFollower) -> None:
+    run_id = follower.ids.run_id
     if run_id:
         print("\nNo longer followed; the run goes on.", file=sys.stderr)
         print(f"  loomlog runs follow {run_id}", file=sys.stderr)
@@ -200,7 +200,7 @@ def list_runs(
         out,
         ("RUN", "AGENT", "STATUS", "TURNS", "CALLS", "TOKENS", "COST", "TOOK", "STARTED"),
         [table_row(row, now) for row in found["runs"]],
-        right=(3, 4, 5, 6, 7),
+        right_aligned=(3, 4, 5, 6, 7),
     )
     if found["next"]:
         out.print(Text(f"There are more: --cursor {found['next']}", style=DIM))
@@ -214,13 +214,13 @@ def show(
 ) -> None:
     """Show what is known of a run: its facts and everything that was said and done."""
     if at:
-        moment = run(_moment(run_id, at))
+        moment = run(_get_state(run_id, at))
         if as_json:
             print_json(moment)
         else:
-            print_moment(console(), moment)
+            print_state(console(), moment)
         return
-    row, frames = run(_whole(run_id))
+    row, frames = run(_get_run_with_frames(run_id))
     if as_json:
         print_json({"run": row, "frames": frames})
         return
@@ -228,47 +228,49 @@ def show(
     print_facts(out, row)
     out.print()
     # The clock stands still: nothing is under way in what is stored.
-    view = view_for(out, clock=lambda: 0.0)
-    view.run_id, view.is_past = row["run_id"], True
-    view.made_again = frozenset(row.get("under_way") or ())
+    view = create_view(out, clock=lambda: 0.0)
+    view.run_id, view.is_finished = row["run_id"], True
+    view.retried_calls = frozenset(row.get("under_way") or ())
     for frame in frames:
-        for line in view.take(_stored(frame)):
+        for line in view.handle_frame(_transcript_frame(frame)):
             out.print(line)
     if row["status"] == "running" and not row["quarantined"]:
         for hint in view.hints.values():
             out.print(hint)
-    out.print(ended_line(row))
+    out.print(result_line(row))
     out.print(Text(f"`loomlog replay {row['run_id']}` folds it again from the log and compares.", style=DIM))
 
 
 @runs_app.command("tree")
 def tree(run_id: RunId, as_json: Json = False) -> None:
     """Show a run with all sub-agents below it, and how each of them stands."""
-    rows = run(_tree(run_id))
+    rows = run(_get_tree(run_id))
     if as_json:
         print_json({"runs": rows})
     else:
         print_tree(console(), rows)
 
 
-async def _tree(run_id: str) -> list[Mapping[str, Any]]:
-    async with api_of_here() as api:
-        row = await row_of(api, run_id)
-        return below(await family_of(api, row), row["run_id"]) or [row]
+async def _get_tree(run_id: str) -> list[Mapping[str, Any]]:
+    async with open_api() as api:
+        row = await get_run(api, run_id)
+        return select_subtree(await list_tree_runs(api, row), row["run_id"]) or [row]
 
 
 @runs_app.command("resolve")
 def resolve(
     run_id: RunId,
     call: Annotated[str, typer.Option("--call", metavar="TURN.INDEX", help="The call, as `runs show` names it.")],
-    outcome: Annotated[Outcome, typer.Option("--as", help="It had its effect; or it had none and is made again.")],
+    outcome: Annotated[
+        CallResolution, typer.Option("--as", help="It had its effect; or it had none and is made again.")
+    ],
     result: Annotated[str, typer.Option("--result", help="What the model is told of a call that is done.")] = "",
     as_json: Json = False,
 ) -> None:
     """Say what became of a tool call of unknown outcome that waits for it."""
-    if not CALL.fullmatch(call):
-        raise WrongUse(f"--call is {call!r}: expected TURN.INDEX, such as 1.0.")
-    answer, position = run(_resolve(run_id, call, outcome, result))
+    if not CALL_PATTERN.fullmatch(call):
+        raise UsageError(f"--call is {call!r}: expected TURN.INDEX, such as 1.0.")
+    answer, position = run(_post_resolution(run_id, call, outcome, result))
     if as_json:
         print_json({**answer, "position": position or None})
         return
@@ -278,27 +280,27 @@ def resolve(
     )
 
 
-async def row_of(api: Api, run_id: str) -> Mapping[str, Any]:
+async def get_run(api: ApiClient, run_id: str) -> Mapping[str, Any]:
     """The run of an id or a handle. Raises Refusal."""
     path = "/v1/runs" if run_id.startswith("r_") else "/v1/agents"
     try:
-        row: Mapping[str, Any] = await api.get(f"{path}/{segment(run_id)}")
-    except Refusal as refusal:
+        row: Mapping[str, Any] = await api.get(f"{path}/{quote_segment(run_id)}")
+    except ApiError as refusal:
         if refusal.status == 404:
-            raise Failure(f"There is no run {run_id}. `loomlog runs ls` lists them.") from refusal
+            raise CliError(f"There is no run {run_id}. `loomlog runs ls` lists them.") from refusal
         raise
     return row
 
 
 async def _get(path: str, params: Mapping[str, str | int]) -> Any:
-    async with api_of_here() as api:
+    async with open_api() as api:
         return await api.get(path, params)
 
 
-async def _whole(run_id: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+async def _get_run_with_frames(run_id: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     """The row and the stored frames of that run."""
-    async with api_of_here() as api:
-        row = await row_of(api, run_id)
+    async with open_api() as api:
+        row = await get_run(api, run_id)
         frames: list[Mapping[str, Any]] = []
         cursor = ""
         for _ in range(PAGES_MAX):
@@ -310,33 +312,35 @@ async def _whole(run_id: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]
         return row, frames
 
 
-async def _moment(run_id: str, at: int) -> Mapping[str, Any]:
-    async with api_of_here() as api:
-        row = await row_of(api, run_id)
+async def _get_state(run_id: str, at: int) -> Mapping[str, Any]:
+    async with open_api() as api:
+        row = await get_run(api, run_id)
         found: Mapping[str, Any] = await api.get(f"/v1/runs/{row['run_id']}/state", {"at": at})
         return found
 
 
-async def _resolve(run_id: str, call: str, outcome: Outcome, result: str) -> tuple[Mapping[str, Any], str]:
-    async with api_of_here() as api:
-        row = await row_of(api, run_id)
+async def _post_resolution(
+    run_id: str, call: str, outcome: CallResolution, result: str
+) -> tuple[Mapping[str, Any], str]:
+    async with open_api() as api:
+        row = await get_run(api, run_id)
         body = {"outcome": outcome.value.replace("-", "_")} | ({"result": result} if result else {})
         answer = await api.post(f"/v1/runs/{row['run_id']}/calls/{call}/resolve", body)
         return answer.value, answer.position
 
 
-def _prompt(prompt: str) -> str:
+def _read_prompt(prompt: str) -> str:
     if prompt != "-":
         return prompt
     text = sys.stdin.read(PROMPT_BYTES_MAX + 1)
     if not text.strip():
-        raise WrongUse("The prompt is - but nothing came on stdin.")
+        raise UsageError("The prompt is - but nothing came on stdin.")
     if len(text) > PROMPT_BYTES_MAX:
-        raise WrongUse(f"The prompt on stdin has more than {PROMPT_BYTES_MAX} characters.")
+        raise UsageError(f"The prompt on stdin has more than {PROMPT_BYTES_MAX} characters.")
     return text
 
 
-def _stored(frame: Mapping[str, Any]) -> Frame:
+def _transcript_frame(frame: Mapping[str, Any]) -> SseFrame:
     """A frame of the transcript as a stream would show it."""
     name = frame["type"]
     if name == "user_input":
@@ -346,5 +350,5 @@ def _stored(frame: Mapping[str, Any]) -> Frame:
             if segment["role"] == "user"
             for block in segment["content"]
         )
-        return Frame(name="steer", data={"user_input": {"text": said}}, seq=frame["seq"])
-    return Frame(name=name, data=frame["event"], seq=frame["seq"])
+        return SseFrame(name="steer", data={"user_input": {"text": said}}, seq=frame["seq"])
+    return SseFrame(name=name, data=frame["event"], seq=frame["seq"])

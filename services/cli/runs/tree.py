@@ -11,22 +11,22 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from loomlog.services.cli.http.api import Api
-from loomlog.services.cli.terminal.formatting import counted, duration, one_line
-from loomlog.services.cli.terminal.output import DIM, NAME, ODD
-from loomlog.services.cli.terminal.run_text import STATUS_STYLE, seconds_of, shown_status
+from loomlog.services.cli.http.api import ApiClient
+from loomlog.services.cli.terminal.formatting import duration, one_line, pluralize
+from loomlog.services.cli.terminal.output import DIM, NAME, WARNING
+from loomlog.services.cli.terminal.run_text import STATUS_STYLE, display_status, elapsed_seconds
 
-PAGE = 500
+PAGE_SIZE = 500
 PAGES_MAX = 20
 """Runs of one tree that are shown: 10,000."""
 
 
-async def family_of(api: Api, row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+async def list_tree_runs(api: ApiClient, row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """All runs of the tree that the run belongs to, oldest first."""
     found: list[Mapping[str, Any]] = []
     cursor = ""
     for _ in range(PAGES_MAX):
-        page = await api.get("/v1/runs", {"root_run_id": row["root_run_id"], "limit": PAGE, "cursor": cursor})
+        page = await api.get("/v1/runs", {"root_run_id": row["root_run_id"], "limit": PAGE_SIZE, "cursor": cursor})
         found += page["runs"]
         cursor = page["next"] or ""
         if not cursor:
@@ -34,7 +34,7 @@ async def family_of(api: Api, row: Mapping[str, Any]) -> list[Mapping[str, Any]]
     return sorted(found, key=lambda one: (one["started_at"], one["run_id"]))
 
 
-def below(rows: list[Mapping[str, Any]], run_id: str) -> list[Mapping[str, Any]]:
+def select_subtree(rows: list[Mapping[str, Any]], run_id: str) -> list[Mapping[str, Any]]:
     """The run and its descendants, parents before their children."""
     wanted = [row for row in rows if row["run_id"] == run_id]
     for row in wanted:  # grows while it is walked
@@ -43,27 +43,29 @@ def below(rows: list[Mapping[str, Any]], run_id: str) -> list[Mapping[str, Any]]
 
 
 def print_tree(out: Console, rows: list[Mapping[str, Any]]) -> None:
-    """`rows` as `below` gives them."""
+    """`rows` as `select_subtree` gives them."""
     now = datetime.now(UTC)
     branches: dict[str, Tree] = {}
     for row in rows:
-        line = _line(row, now)
+        line = _run_line(row, now)
         parent = branches.get(row["parent_run_id"] or "")
         branches[row["run_id"]] = Tree(line) if parent is None else parent.add(line)
     out.print(branches[rows[0]["run_id"]])
-    out.print(Text(counted(len(rows), "run"), style=DIM))
+    out.print(Text(pluralize(len(rows), "run"), style=DIM))
 
 
-def _line(row: Mapping[str, Any], now: datetime) -> Text:
-    status = shown_status(row)
+def _run_line(row: Mapping[str, Any], now: datetime) -> Text:
+    status = display_status(row)
     took_s = (
-        seconds_of(row) if row["completed_at"] else (now - datetime.fromisoformat(row["started_at"])).total_seconds()
+        elapsed_seconds(row)
+        if row["completed_at"]
+        else (now - datetime.fromisoformat(row["started_at"])).total_seconds()
     )
     why = row["error"] or ""
     return Text.assemble(
         (row["run_id"], NAME),
         f"  {one_line(row['agent'], 32)}  ",
-        (status, STATUS_STYLE.get(status, ODD)),
+        (status, STATUS_STYLE.get(status, WARNING)),
         ("  resident" if row["resident"] else "", DIM),
         (f"  {duration(took_s)}", DIM),
         (f"  {one_line(why, 60)}" if why else "", DIM),

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loomlog.services.cli.stack.oneshot import run
-from loomlog.services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.errors import StackError
+from loomlog.services.cli.stack.oneshot import run_program
 
 ACCOUNTS = ("postgres", "nobody")
 ROOT = 0
@@ -27,27 +27,32 @@ NAMESPACE_TEST_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class PostgresAccount:
     """As whom to run: `option` for the launcher (empty: as we are), and who owns the files on disk then."""
 
-    option: tuple[str, ...]
+    launch_options: tuple[str, ...]
     uid: int
     gid: int
 
 
-async def choose_account(*, to_enter: Sequence[Path]) -> Account:
-    """The account for Postgres, which has to reach every folder of `to_enter`. Raises StackProblem."""
+async def choose_account(*, required_paths: Sequence[Path]) -> PostgresAccount:
+    """The account for Postgres, which has to reach every folder of `to_enter`. Raises StackError."""
     if os.geteuid() != ROOT:
-        return Account(option=(), uid=os.geteuid(), gid=os.getegid())
-    entry = _unprivileged()
-    barred = next((folder for path in to_enter if (folder := barrier(path, entry.pw_uid, entry.pw_gid))), None)
+        return PostgresAccount(launch_options=(), uid=os.geteuid(), gid=os.getegid())
+    entry = _find_unprivileged_account()
+    barred = next(
+        (folder for path in required_paths if (folder := find_inaccessible_folder(path, entry.pw_uid, entry.pw_gid))),
+        None,
+    )
     if barred is None:
-        return Account(option=("--account", f"{entry.pw_uid}:{entry.pw_gid}"), uid=entry.pw_uid, gid=entry.pw_gid)
+        return PostgresAccount(
+            launch_options=("--account", f"{entry.pw_uid}:{entry.pw_gid}"), uid=entry.pw_uid, gid=entry.pw_gid
+        )
     option = ("--namespace", f"{entry.pw_uid}:{entry.pw_gid}")
-    test = await run(("true",), launch=option, timeout_s=NAMESPACE_TEST_TIMEOUT_S)
-    if test.code == 0:
-        return Account(option=option, uid=ROOT, gid=os.getegid())
-    raise StackProblem(
+    test = await run_program(("true",), launch_options=option, timeout_s=NAMESPACE_TEST_TIMEOUT_S)
+    if test.exit_code == 0:
+        return PostgresAccount(launch_options=option, uid=ROOT, gid=os.getegid())
+    raise StackError(
         f"Postgres does not run as root. It would run as the account {entry.pw_name}, but that may not enter {barred} "
         f"(mode {stat.S_IMODE(barred.stat().st_mode):o}), and this system allows no user namespace "
         f"({test.output.strip()}). Run loomlog as an ordinary user, or move it to a folder others may enter, or start "
@@ -55,7 +60,7 @@ async def choose_account(*, to_enter: Sequence[Path]) -> Account:
     )
 
 
-def barrier(path: Path, uid: int, gid: int) -> Path | None:
+def find_inaccessible_folder(path: Path, uid: int, gid: int) -> Path | None:
     """The outermost folder on the way to `path` (itself included) that the account may not enter; None when none."""
     for folder in (*reversed(path.parents), path):
         found = folder.stat()
@@ -65,7 +70,7 @@ def barrier(path: Path, uid: int, gid: int) -> Path | None:
     return None
 
 
-def own(folder: Path, account: Account) -> None:
+def change_owner(folder: Path, account: PostgresAccount) -> None:
     """Give `folder` and all in it to the account, when root runs it and somebody else owns it. Blocking."""
     if os.geteuid() != ROOT or folder.stat().st_uid == account.uid:
         return
@@ -75,13 +80,13 @@ def own(folder: Path, account: Account) -> None:
         os.chown(place, account.uid, account.gid)  # the top last: until then an interrupted change is seen and redone
 
 
-def _unprivileged() -> pwd.struct_passwd:
+def _find_unprivileged_account() -> pwd.struct_passwd:
     for name in ACCOUNTS:
         try:
             return pwd.getpwnam(name)
         except KeyError:
             continue
-    raise StackProblem(
+    raise StackError(
         f"Postgres does not run as root, and this system has none of the accounts {', '.join(ACCOUNTS)} to run it as. "
         "Run loomlog as an ordinary user, or start a Postgres yourself and set LOOMLOG_POSTGRES."
     )

@@ -26,12 +26,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from loomlog.redpanda.cluster import ClusterProblem, ask
-from loomlog.services.cli.stack.child import Child, Exit
+from loomlog.services.cli.stack.child import ChildExit, ChildSpec
+from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.home import RESTART_FREE_BYTES, Home, require_space, write_atomically
 from loomlog.services.cli.stack.java import LOCAL_BROKER, Java, find_java, resolve_jars
-from loomlog.services.cli.stack.oneshot import run
+from loomlog.services.cli.stack.oneshot import run_program
 from loomlog.services.cli.stack.ports import LOOPBACK
-from loomlog.services.cli.stack.problems import StackProblem
 
 NAME = "kafka"
 MAIN_CLASS = "kafka.Kafka"
@@ -40,7 +40,7 @@ READY_TIMEOUT_S = 90.0
 # A clean stop takes 0.3 s, the one that writes the archive 2 s.
 STOP_TIMEOUT_S = 8.0
 FORMAT_TIMEOUT_S = 60.0
-ASK_TIMEOUT_S = 3.0
+PROBE_TIMEOUT_S = 3.0
 # An unfinished archive of this age belongs to nobody any more; writing one takes seconds.
 UNFINISHED_ARCHIVE_S = 600.0
 # One is used; others belong to another Java or to jars of last month. 50 MB each.
@@ -55,33 +55,33 @@ JVM_FLAGS = (
 )  # fmt: skip
 FORMAT_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 # The JVM's exit code after SIGTERM, that is after a clean stop.
-CLEAN_EXITS = (0, 128 + signal.SIGTERM)
+CLEAN_EXIT_CODES = (0, 128 + signal.SIGTERM)
 # Somebody ended it: no fault of the archive.
-KILLED = (-signal.SIGKILL, -signal.SIGTERM, *CLEAN_EXITS)
+KILLED_EXIT_CODES = (-signal.SIGKILL, -signal.SIGTERM, *CLEAN_EXIT_CODES)
 
 
 class Broker:
     """The broker of one state folder as a child to supervise: `supervisor.start(Broker(...).child())`."""
 
     def __init__(
-        self, *, home: Home, port: int, controller_port: int, environ: Mapping[str, str], say: Callable[[str], None]
+        self, *, home: Home, port: int, controller_port: int, environ: Mapping[str, str], report: Callable[[str], None]
     ) -> None:
         self.bootstrap = f"{LOOPBACK}:{port}"
         self._home = home
         self._ports = {"kafka_port": str(port), "controller_port": str(controller_port)}
         self._environ = environ
-        self._say = say
+        self._report = report
         self._java: Java | None = None
         self._archive: Path | None = None
-        self._archive_used = False
+        self._used_archive = False
         self._cluster_id = ""
 
-    def child(self) -> Child:
-        return Child(
+    def child(self) -> ChildSpec:
+        return ChildSpec(
             name=NAME,
             environment=server_environment(self._environ),
             url=self.bootstrap,
-            ready=self._ready,
+            ready=self._check_ready,
             ready_timeout_s=READY_TIMEOUT_S,
             stop_signal=signal.SIGTERM,
             stop_timeout_s=STOP_TIMEOUT_S,
@@ -94,17 +94,17 @@ class Broker:
         require_space(self._home.root, minimum_bytes=RESTART_FREE_BYTES)
         if self._java is None:
             self._java = await find_java(self._environ)
-        jars = await resolve_jars(self._home.cache, self._environ, self._say)
+        jars = await resolve_jars(self._home.cache, self._environ, self._report)
         await asyncio.to_thread(self._write_settings, jars)
-        await self._format(self._java, jars)
+        await self._format_storage(self._java, jars)
         self._archive = await asyncio.to_thread(archive_path, self._home.cache, self._java, jars)
-        self._archive_used = self._archive.exists()
+        self._used_archive = self._archive.exists()
         sharing: tuple[str, ...]
-        if self._archive_used:
+        if self._used_archive:
             # Verified, because a flipped bit in it would otherwise be code; costs 50 ms.
             sharing = (f"-XX:SharedArchiveFile={self._archive}", "-Xshare:auto", "-XX:+VerifySharedSpaces")
         else:
-            sharing = (f"-XX:ArchiveClassesAtExit={self._unfinished(self._archive)}", "-Xshare:auto")
+            sharing = (f"-XX:ArchiveClassesAtExit={self._temporary_archive(self._archive)}", "-Xshare:auto")
         return (
             str(self._java.program), *JVM_FLAGS, *sharing, "-Xlog:cds=off", "-Xlog:cds+dynamic=off",
             f"-Djava.io.tmpdir={self._home.kafka / 'tmp'}", f"-XX:ErrorFile={self._home.logs / 'kafka-crash-%p.log'}",
@@ -112,9 +112,9 @@ class Broker:
             MAIN_CLASS, str(self._home.kafka_settings),
         )  # fmt: skip
 
-    async def _ready(self) -> str | None:
+    async def _check_ready(self) -> str | None:
         try:
-            answer = await ask(self.bootstrap, timeout_s=ASK_TIMEOUT_S)
+            answer = await ask(self.bootstrap, timeout_s=PROBE_TIMEOUT_S)
         except ClusterProblem as problem:
             return str(problem)
         if answer.cluster_id != self._cluster_id:
@@ -122,25 +122,30 @@ class Broker:
         # A broker that has not registered yet, or whose registration has expired, is not in its own answer.
         return None if answer.brokers else "the broker has not registered with its controller yet"
 
-    async def _after_exit(self, exit_: Exit) -> bool:
+    async def _after_exit(self, child_exit: ChildExit) -> bool:
         assert self._archive is not None
-        return await asyncio.to_thread(self._keep_archive, self._archive, exit_)
+        return await asyncio.to_thread(self._store_archive, self._archive, child_exit)
 
-    def _keep_archive(self, archive: Path, exit_: Exit) -> bool:
-        unfinished = self._unfinished(archive)
-        if exit_.asked and exit_.code in CLEAN_EXITS and unfinished.exists():
+    def _store_archive(self, archive: Path, child_exit: ChildExit) -> bool:
+        unfinished = self._temporary_archive(archive)
+        if child_exit.stop_requested and child_exit.code in CLEAN_EXIT_CODES and unfinished.exists():
             os.replace(unfinished, archive)
             made = sorted(archive.parent.glob("broker-*.jsa"), key=lambda path: path.stat().st_mtime)
             for old in made[:-MAX_ARCHIVES]:
                 old.unlink(missing_ok=True)
         unfinished.unlink(missing_ok=True)
-        if self._archive_used and not exit_.was_ready and not exit_.asked and exit_.code not in KILLED:
+        if (
+            self._used_archive
+            and not child_exit.was_ready
+            and not child_exit.stop_requested
+            and child_exit.code not in KILLED_EXIT_CODES
+        ):
             archive.unlink(missing_ok=True)
-            self._say("Broker: it ended before it was ready; starting it again without its class archive")
+            self._report("Broker: it ended before it was ready; starting it again without its class archive")
             return True
         return False
 
-    def _unfinished(self, archive: Path) -> Path:
+    def _temporary_archive(self, archive: Path) -> Path:
         return archive.with_name(f"{archive.name}.{os.getpid()}.new")
 
     @property
@@ -160,10 +165,10 @@ class Broker:
             if time.time() - stale.stat().st_mtime > UNFINISHED_ARCHIVE_S:
                 stale.unlink(missing_ok=True)
 
-    async def _format(self, java: Java, jars: tuple[Path, ...]) -> None:
+    async def _format_storage(self, java: Java, jars: tuple[Path, ...]) -> None:
         home = self._home
         if not home.kafka_data.exists():
-            self._say("Broker: formatting its storage (once)")
+            self._report("Broker: formatting its storage (once)")
             unfinished = home.kafka / "data.new"
             await asyncio.to_thread(shutil.rmtree, unfinished, ignore_errors=True)
             settings = home.kafka / "format.properties"
@@ -174,17 +179,19 @@ class Broker:
                 "--cluster-id", new_cluster_id(), "--config", str(settings),
             )  # fmt: skip
             try:
-                ended = await run(argv, timeout_s=FORMAT_TIMEOUT_S, environment=server_environment(self._environ))
+                ended = await run_program(
+                    argv, timeout_s=FORMAT_TIMEOUT_S, environment=server_environment(self._environ)
+                )
             except TimeoutError as error:
-                raise StackProblem(f"Formatting {unfinished} took longer than {FORMAT_TIMEOUT_S:g} s.") from error
-            if ended.code != 0:
-                raise StackProblem(
-                    f"The broker's storage {unfinished} could not be formatted (exit {ended.code}):\n"
+                raise StackError(f"Formatting {unfinished} took longer than {FORMAT_TIMEOUT_S:g} s.") from error
+            if ended.exit_code != 0:
+                raise StackError(
+                    f"The broker's storage {unfinished} could not be formatted (exit {ended.exit_code}):\n"
                     f"{ended.output.strip()[-2000:]}"
                 )
             os.rename(unfinished, home.kafka_data)
             settings.unlink()
-        self._cluster_id = cluster_id(home.kafka_data)
+        self._cluster_id = read_cluster_id(home.kafka_data)
 
 
 def archive_path(cache: Path, java: Java, jars: tuple[Path, ...]) -> Path:
@@ -204,18 +211,18 @@ def class_path(jars: tuple[Path, ...]) -> str:
 def server_properties(data: Path, ports: Mapping[str, str]) -> str:
     """The broker's settings for this folder and these ports."""
     template = string.Template((LOCAL_BROKER / "server.properties").read_text("utf-8"))
-    return template.substitute(ports, data=property_value(str(data)))
+    return template.substitute(ports, data=escape_property_value(str(data)))
 
 
-def property_value(text: str) -> str:
+def escape_property_value(text: str) -> str:
     """`text` as a value of a .properties file, which is Latin-1 and has backslashes as escapes."""
     return "".join(
-        "\\\\" if character == "\\" else character if 32 <= ord(character) < 127 else _escaped(character)
+        "\\\\" if character == "\\" else character if 32 <= ord(character) < 127 else _escape_character(character)
         for character in text
     )
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     units = character.encode("utf-16-be")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
@@ -228,13 +235,13 @@ def new_cluster_id() -> str:
             return text
 
 
-def cluster_id(data: Path) -> str:
-    """The id the storage was formatted with. Raises StackProblem when `data` is not a formatted storage."""
+def read_cluster_id(data: Path) -> str:
+    """The id the storage was formatted with. Raises StackError when `data` is not a formatted storage."""
     try:
         lines = (data / "meta.properties").read_text("latin-1").splitlines()
         return next(line.partition("=")[2].strip() for line in lines if line.startswith("cluster.id="))
     except (FileNotFoundError, StopIteration) as error:
-        raise StackProblem(
+        raise StackError(
             f"The folder {data} should be the broker's storage, but its meta.properties has no cluster id. It is not "
             "formatted anew, because it may hold your log: put the file back, or move the folder away to begin with an "
             "empty log."

@@ -1,4 +1,4 @@
-"""One child: what it is (`DelegatedChild`), and one life of it from start to exit (`Kept.live`).
+"""One child: what it is (`DelegatedChild`), and one life of it from start to exit (`SupervisedChild.run_once`).
 
 A life: what has to be done first, the process in a session of its own, asking until it is ready, waiting until it
 ends. The session means that Ctrl-C in the terminal reaches only the supervisor; the launcher, that the kernel signals
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from loomlog.services.cli.stack.logfile import open_log, tail
-from loomlog.services.cli.stack.oneshot import launched
+from loomlog.services.cli.stack.logfile import open_log, read_tail
+from loomlog.services.cli.stack.oneshot import launcher_argv
 from loomlog.services.cli.stack.processes import identify
 from loomlog.services.cli.stack.record import ChildRecord, ChildState
 
@@ -32,30 +32,30 @@ KILL_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class ChildExit:
     """How a child ended: exit code (negative: the signal), whether it had been ready, whether we asked it to stop."""
 
     code: int
     was_ready: bool
-    asked: bool
+    stop_requested: bool
 
 
-Needed = Literal["always", "to begin", "never"]
+Requirement = Literal["always", "to begin", "never"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
+class ChildSpec:
     """A program to keep running.
 
     `ready` asks once and returns None when it is ready, else the reason why not; without it running is ready.
-    `before_start` runs before each start and returns the arguments to use instead of `argv`; it may raise StackProblem.
+    `before_start` runs before each start and returns the arguments to use instead of `argv`; it may raise StackError.
     `after_exit` runs after each exit; True means "the cause is removed, start again at once, even if it was the first".
     `needed` says when everything ends because this child cannot be kept running: whenever that is so, only if it could
     not be started the first time, or never.
     """
 
     name: str
-    needed: Needed = "always"
+    required: Requirement = "always"
     argv: tuple[str, ...] = ()
     environment: Mapping[str, str]
     cwd: Path | None = None
@@ -68,80 +68,82 @@ class Child:
     # signal.
     orphan_signal: signal.Signals = signal.SIGKILL
     # Options for launch.py, such as the account to run as.
-    launch: tuple[str, ...] = ()
+    launch_options: tuple[str, ...] = ()
     before_start: Callable[[], Awaitable[tuple[str, ...]]] | None = None
-    after_exit: Callable[[Exit], Awaitable[bool]] | None = None
+    after_exit: Callable[[ChildExit], Awaitable[bool]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class ChildAttempt:
     """What became of one start: `problem` continues a sentence that begins with the child's name."""
 
     problem: str
-    exit: Exit
-    ready_for_s: float
+    exit: ChildExit
+    ready_duration_s: float
 
 
 @dataclass(slots=True, kw_only=True)
-class Kept:
+class SupervisedChild:
     """A child under supervision: what is true of it now."""
 
-    child: Child
+    spec: ChildSpec
     group: int
     log: Path
     state: ChildState = "starting"
     restarts: int = 0
-    asked: bool = False
+    stop_requested: bool = False
     argv: tuple[str, ...] = ()
     process: asyncio.subprocess.Process | None = None
     started_s: float = 0.0
-    was_ready: asyncio.Event = field(default_factory=asyncio.Event)
-    was_tried: asyncio.Event = field(default_factory=asyncio.Event)
+    became_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    first_attempt_done: asyncio.Event = field(default_factory=asyncio.Event)
     """It was ready, or its first life is over and the others go on without it."""
     task: asyncio.Task[None] | None = None
 
-    async def live(self, change: Callable[[ChildState], Awaitable[None]]) -> Life:
-        """Start it and wait until it ends, telling `change` its states. Raises StackProblem when it cannot start."""
+    async def run_once(self, on_state: Callable[[ChildState], Awaitable[None]]) -> ChildAttempt:
+        """Start it and wait until it ends, telling `change` its states. Raises StackError when it cannot start."""
         loop = asyncio.get_running_loop()
-        self.argv = await self.child.before_start() if self.child.before_start is not None else self.child.argv
+        self.argv = await self.spec.before_start() if self.spec.before_start is not None else self.spec.argv
         process = await self._spawn()
         ended = asyncio.create_task(process.wait())
         since_s = loop.time()
         try:
-            await change("starting")
-            unready = await self._until_ready(ended)
+            await on_state("starting")
+            unready = await self._wait_until_ready(ended)
             if unready is None:
                 since_s = loop.time()
-                await change("ready")
-                self.was_ready.set()
-                self.was_tried.set()
+                await on_state("ready")
+                self.became_ready.set()
+                self.first_attempt_done.set()
             elif not ended.done():
                 self.kill()
             code = await ended
             self.kill()  # what it started in its group ends with it
         finally:
             ended.cancel()
-        exit_ = Exit(code=code, was_ready=unready is None, asked=self.asked)
+        exit_ = ChildExit(code=code, was_ready=unready is None, stop_requested=self.stop_requested)
         if unready:
-            problem = f"was not ready within {self.child.ready_timeout_s:g} s ({unready})"
+            problem = f"was not ready within {self.spec.ready_timeout_s:g} s ({unready})"
         else:
-            problem = f"ended with {_described(code)}"
-        return Life(problem=problem, exit=exit_, ready_for_s=loop.time() - since_s if unready is None else 0.0)
+            problem = f"ended with {_describe_exit_code(code)}"
+        return ChildAttempt(
+            problem=problem, exit=exit_, ready_duration_s=loop.time() - since_s if unready is None else 0.0
+        )
 
-    async def end(self) -> bool:
+    async def stop(self) -> bool:
         """Stop the process: its signal, then SIGKILL. False when its signal was not enough."""
         process = self.process
         assert process is not None, "only a started child can be ended"
         with suppress(ProcessLookupError):  # it ends in this moment by itself
             # Not process.send_signal: that may reap the child before asyncio does, and its exit code would be lost.
-            os.kill(process.pid, self.child.stop_signal)
+            os.kill(process.pid, self.spec.stop_signal)
             os.kill(process.pid, signal.SIGCONT)  # a stopped process would not notice
-        in_time = await _ends(process, self.child.stop_timeout_s)
+        in_time = await _wait_for_exit(process, self.spec.stop_timeout_s)
         self.kill()  # itself if it has to be, and in any case what it started in its group
-        await _ends(process, KILL_TIMEOUT_S)
+        await _wait_for_exit(process, KILL_TIMEOUT_S)
         return in_time
 
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
     def kill(self) -> None:
@@ -150,39 +152,41 @@ class Kept:
             with suppress(ProcessLookupError, PermissionError):  # nobody is left in it
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def recorded(self) -> ChildRecord:
+    def to_record(self) -> ChildRecord:
         """What others are told about it."""
         return ChildRecord(
-            name=self.child.name,
+            name=self.spec.name,
             group=self.group,
             state=self.state,
             restarts=self.restarts,
-            pid=self.process.pid if self.process is not None and self.running() else None,
+            pid=self.process.pid if self.process is not None and self.is_running() else None,
             started_s=self.started_s,
             command=self.argv,
-            stop_signal=self.child.stop_signal.name,
-            stop_timeout_s=self.child.stop_timeout_s,
+            stop_signal=self.spec.stop_signal.name,
+            stop_timeout_s=self.spec.stop_timeout_s,
             log=str(self.log),
-            url=self.child.url,
+            url=self.spec.url,
         )
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of its log, to put behind a message."""
-        lines = tail(self.log)
+        lines = read_tail(self.log)
         return f" Its log {self.log} ends with:\n{lines}" if lines else f" Its log {self.log} is empty."
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         if not self.argv:
-            raise ValueError(f"child {self.child.name!r} has no program to run")
+            raise ValueError(f"child {self.spec.name!r} has no program to run")
         output = await asyncio.to_thread(open_log, self.log)
         try:
             self.process = await asyncio.create_subprocess_exec(
-                *launched(self.argv, parent_dies=self.child.orphan_signal, options=self.child.launch),
+                *launcher_argv(
+                    self.argv, parent_death_signal=self.spec.orphan_signal, options=self.spec.launch_options
+                ),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=dict(self.child.environment),
-                cwd=self.child.cwd,
+                env=dict(self.spec.environment),
+                cwd=self.spec.cwd,
                 start_new_session=True,
             )
         finally:
@@ -191,29 +195,29 @@ class Kept:
         self.started_s = found.started_s if found is not None else 0.0
         return self.process
 
-    async def _until_ready(self, ended: "asyncio.Task[int]") -> str | None:
+    async def _wait_until_ready(self, exit_task: "asyncio.Task[int]") -> str | None:
         """None when it is ready, "" when it ended before, else the last reason why it was not ready in time."""
-        if self.child.ready is None:
+        if self.spec.ready is None:
             return None
         reason = "it was never asked"
         try:
-            async with asyncio.timeout(self.child.ready_timeout_s):
-                while not ended.done():
+            async with asyncio.timeout(self.spec.ready_timeout_s):
+                while not exit_task.done():
                     try:
                         async with asyncio.timeout(PROBE_TIMEOUT_S):
-                            answer = await self.child.ready()
+                            answer = await self.spec.ready()
                     except TimeoutError:
                         answer = f"no answer within {PROBE_TIMEOUT_S:g} s"
                     if answer is None:
                         return None
                     reason = answer
-                    await asyncio.wait((ended,), timeout=PROBE_INTERVAL_S)
+                    await asyncio.wait((exit_task,), timeout=PROBE_INTERVAL_S)
         except TimeoutError:
             return reason
         return ""
 
 
-async def _ends(process: asyncio.subprocess.Process, timeout_s: float) -> bool:
+async def _wait_for_exit(process: asyncio.subprocess.Process, timeout_s: float) -> bool:
     try:
         async with asyncio.timeout(timeout_s):
             await process.wait()
@@ -222,7 +226,7 @@ async def _ends(process: asyncio.subprocess.Process, timeout_s: float) -> bool:
     return True
 
 
-def _described(code: int) -> str:
+def _describe_exit_code(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:

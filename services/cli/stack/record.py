@@ -18,16 +18,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from loomlog.services.cli.stack.home import FULL, write_atomically
-from loomlog.services.cli.stack.problems import StackProblem, StackRunning
+from loomlog.services.cli.stack.errors import StackAlreadyRunning, StackError
+from loomlog.services.cli.stack.home import DISK_FULL_ERRNOS, write_atomically
 from loomlog.services.cli.stack.processes import ProcessIdentity, identify
 
 ChildState = Literal["starting", "ready", "waiting", "stopping", "stopped", "failed"]
-LOOKERS_TRIES = 5
-LOOKERS_S = 0.01
+LOCK_ATTEMPTS = 5
+LOCK_RETRY_S = 0.01
 
 
-class RecordDamaged(Exception):
+class InvalidStackRecord(Exception):
     """stack.json is there and does not say what it should."""
 
 
@@ -70,80 +70,80 @@ def save_record(path: Path, record: StackRecord) -> None:
 
 
 def load_record(path: Path) -> StackRecord | None:
-    """What stack.json says; None when there is none. Raises RecordDamaged."""
+    """What stack.json says; None when there is none. Raises InvalidStackRecord."""
     try:
         found = json.loads(path.read_text("utf-8"))
         return StackRecord(
-            supervisor=_identity(found["supervisor"]),
+            supervisor=_parse_identity(found["supervisor"]),
             kafka=str(found["kafka"]),
             postgres=str(found["postgres"]),
-            children=tuple(_child(child) for child in found["children"]),
+            children=tuple(_parse_child(child) for child in found["children"]),
         )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise RecordDamaged(f"{path}: {type(error).__name__}: {error}") from error
+        raise InvalidStackRecord(f"{path}: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockState:
     """The lock as others see it. `holder` is None when the file does not say; `stopping`: it is a `loomlog down`."""
 
-    held: bool
+    is_held: bool
     holder: ProcessIdentity | None = None
-    stopping: bool = False
+    is_stopping: bool = False
 
 
 @contextmanager
-def supervisor_lock(path: Path, *, stopping: bool = False) -> Iterator[None]:
-    """Hold the state folder for this process. Raises StackRunning when another process has it.
+def supervisor_lock(path: Path, *, is_stopping: bool = False) -> Iterator[None]:
+    """Hold the state folder for this process. Raises StackAlreadyRunning when another process has it.
 
     `stopping` is for who only cleans up: others wait for it to end instead of ending it.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise StackProblem(f"The lock {path} cannot be opened: {error}. Is the state folder yours?") from error
+        raise StackError(f"The lock {path} cannot be opened: {error}. Is the state folder yours?") from error
     try:
         try:
-            _lock(handle)
+            _acquire_lock(handle)
         except BlockingIOError as error:
-            raise StackRunning(_who_has_it(path)) from error
+            raise StackAlreadyRunning(_holder_message(path)) from error
         except OSError as error:
-            raise StackProblem(
+            raise StackError(
                 f"The lock {path} cannot be taken: {error}. The state folder has to be on a disk with file locks; set "
                 "LOOMLOG_HOME to a local one."
             ) from error
-        _sign(handle, stopping)
+        _write_holder(handle, is_stopping)
         yield
     finally:
         os.close(handle)  # drops the lock; the file stays, or two processes could lock two files of one name
 
 
-def _lock(handle: int) -> None:
+def _acquire_lock(handle: int) -> None:
     """Takes the lock. Who looks at it (lock_state) holds it for an instant too, so one refusal is none."""
-    for _ in range(LOOKERS_TRIES - 1):
+    for _ in range(LOCK_ATTEMPTS - 1):
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(LOOKERS_S)
+            time.sleep(LOCK_RETRY_S)
     return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _sign(handle: int, stopping: bool) -> None:
+def _write_holder(handle: int, is_stopping: bool) -> None:
     """Says in the lock file who holds it. On a full disk it says nothing: the lock itself is what counts."""
     os.truncate(handle, 0)
     try:
-        os.pwrite(handle, (json.dumps(asdict(_this_process()) | {"stopping": stopping}) + "\n").encode(), 0)
+        os.pwrite(handle, (json.dumps(asdict(_this_process()) | {"stopping": is_stopping}) + "\n").encode(), 0)
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL_ERRNOS:
             raise
 
 
-def _who_has_it(path: Path) -> str:
-    state = _written(path)
+def _holder_message(path: Path) -> str:
+    state = _read_holder(path)
     who = f"process {state.holder.pid}" if state.holder is not None else "another process"
-    if state.stopping:
+    if state.is_stopping:
         return f"The stack in {path.parent} is just being stopped, by {who}. Try again when that is done."
     return (
         f"A stack is running here already ({path.parent}, supervised by {who}). `loomlog status` shows it, "
@@ -151,22 +151,22 @@ def _who_has_it(path: Path) -> str:
     )
 
 
-def lock_state(path: Path) -> LockState:
+def read_lock_state(path: Path) -> LockState:
     """Whether a process holds the state folder, and which one it is, as far as its lock file says."""
     try:
         handle = os.open(path, os.O_RDWR)
     except FileNotFoundError:
-        return LockState(held=False)
+        return LockState(is_held=False)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _written(path)
+        return _read_holder(path)
     finally:
         os.close(handle)
-    return LockState(held=False)
+    return LockState(is_held=False)
 
 
-def stack_record(kafka: str, postgres: str, children: Sequence[ChildRecord]) -> StackRecord:
+def build_stack_record(kafka: str, postgres: str, children: Sequence[ChildRecord]) -> StackRecord:
     """The record of a stack that this process supervises."""
     return StackRecord(supervisor=_this_process(), kafka=kafka, postgres=postgres, children=tuple(children))
 
@@ -177,35 +177,35 @@ def _this_process() -> ProcessIdentity:
     return identity
 
 
-def _written(path: Path) -> LockState:
+def _read_holder(path: Path) -> LockState:
     try:
         found = json.loads(path.read_text("utf-8"))
-        return LockState(held=True, holder=_identity(found), stopping=bool(found["stopping"]))
+        return LockState(is_held=True, holder=_parse_identity(found), is_stopping=bool(found["stopping"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return LockState(held=True)  # it is just being written, or damaged: then only the lock itself is known
+        return LockState(is_held=True)  # it is just being written, or damaged: then only the lock itself is known
 
 
-def _identity(found: dict[str, Any]) -> ProcessIdentity:
+def _parse_identity(data: dict[str, Any]) -> ProcessIdentity:
     return ProcessIdentity(
-        pid=int(found["pid"]),
-        started_s=float(found["started_s"]),
-        command=tuple(str(argument) for argument in found["command"]),
+        pid=int(data["pid"]),
+        started_s=float(data["started_s"]),
+        command=tuple(str(argument) for argument in data["command"]),
     )
 
 
-def _child(found: dict[str, Any]) -> ChildRecord:
-    if found["state"] not in get_args(ChildState):
-        raise ValueError(f"state {found['state']!r} of child {found['name']!r} is not known")
+def _parse_child(data: dict[str, Any]) -> ChildRecord:
+    if data["state"] not in get_args(ChildState):
+        raise ValueError(f"state {data['state']!r} of child {data['name']!r} is not known")
     return ChildRecord(
-        name=str(found["name"]),
-        group=int(found["group"]),
-        state=found["state"],
-        restarts=int(found["restarts"]),
-        pid=None if found["pid"] is None else int(found["pid"]),
-        started_s=float(found["started_s"]),
-        command=tuple(str(argument) for argument in found["command"]),
-        stop_signal=str(found["stop_signal"]),
-        stop_timeout_s=float(found["stop_timeout_s"]),
-        log=str(found["log"]),
-        url=str(found["url"]),
+        name=str(data["name"]),
+        group=int(data["group"]),
+        state=data["state"],
+        restarts=int(data["restarts"]),
+        pid=None if data["pid"] is None else int(data["pid"]),
+        started_s=float(data["started_s"]),
+        command=tuple(str(argument) for argument in data["command"]),
+        stop_signal=str(data["stop_signal"]),
+        stop_timeout_s=float(data["stop_timeout_s"]),
+        log=str(data["log"]),
+        url=str(data["url"]),
     )

@@ -8,7 +8,7 @@
 A service is `python -P -m services.<name>.main`; -P and PYTHONPATH make it the code this command line is part of,
 whatever lies in the folder it was called from.
 
-Before: up.py, review.py. After: readiness.py, stack/children.py.
+Before: up.py, review.py. After: readiness.py, stack/supervisor.py.
 """
 
 import sys
@@ -25,11 +25,11 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.redpanda.apply import apply
 from loomlog.redpanda.cluster import ClusterProblem
 from loomlog.redpanda.topics import Topic, TopicChange, TopicProblem, load_topics
-from loomlog.services.cli.failures import Failure, Unreachable
+from loomlog.services.cli.errors import CliError, Unreachable
 from loomlog.services.cli.http.api import PLAIN_HTTP
-from loomlog.services.cli.stack.child import Child, Needed
-from loomlog.services.cli.stack.plan import Plan
-from loomlog.services.cli.stack.readiness import EVENTS_TOPIC, Claimed, Projecting, Ready, answers
+from loomlog.services.cli.stack.child import ChildSpec, Requirement
+from loomlog.services.cli.stack.plan import StackPlan
+from loomlog.services.cli.stack.readiness import EVENTS_TOPIC, ClaimProbe, ProjectionProbe, ReadinessProbe, http_probe
 
 PROGRAM_ROOT = Path(loomlog.__file__).parent.parent
 READY_TIMEOUT_S = 60.0
@@ -53,11 +53,11 @@ RUN_TOPICS = ("loom.run.commands", "loom.run.events", "loom.run.deltas", "loom.r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
+class ServiceSpecs:
     """Children ready to be started: first `needed`, all together, then `beside`."""
 
-    needed: tuple[Child, ...]
-    beside: tuple[Child, ...]
+    required: tuple[ChildSpec, ...]
+    secondary: tuple[ChildSpec, ...]
 
 
 def python_path(environ: Mapping[str, str]) -> str:
@@ -66,19 +66,19 @@ def python_path(environ: Mapping[str, str]) -> str:
     return f"{PROGRAM_ROOT}:{given}" if given else str(PROGRAM_ROOT)
 
 
-async def make_topics(
+async def apply_topics(
     bootstrap: str, *, replicas: int, environ: Mapping[str, str], check: bool = False
 ) -> list[TopicChange]:
     """The topics as topics.yaml and the settings say. Raises Failure or Unreachable."""
     try:
-        return await apply(bootstrap, topics=wanted_topics(replicas, environ), check=check)
+        return await apply(bootstrap, topics=expected_topics(replicas, environ), check=check)
     except TopicProblem as problem:
-        raise Failure(str(problem)) from problem
+        raise CliError(str(problem)) from problem
     except ClusterProblem as problem:
         raise Unreachable(f"{problem}. Is the broker up, and is the address right?") from problem
 
 
-def wanted_topics(replicas: int, environ: Mapping[str, str]) -> list[Topic]:
+def expected_topics(replicas: int, environ: Mapping[str, str]) -> list[Topic]:
     """topics.yaml for that many replicas; LOOMLOG_PARTITIONS counts only when it is set, else the file's numbers do."""
     topics = load_topics("local" if replicas == 1 else "cluster", replicas=replicas)
     named = environ.get("LOOMLOG_PARTITIONS", "").strip()
@@ -96,7 +96,7 @@ def wanted_topics(replicas: int, environ: Mapping[str, str]) -> list[Topic]:
     ]
 
 
-async def services_of(plan: Plan, *, kafka: str, postgres: str, probes: AsyncExitStack) -> Services:
+async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_stack: AsyncExitStack) -> ServiceSpecs:
     """The services of a plan. Raises Unreachable.
 
     What asks them whether they are ready is closed with `probes`, which has to outlive the supervisor.
@@ -107,57 +107,59 @@ async def services_of(plan: Plan, *, kafka: str, postgres: str, probes: AsyncExi
         "LOOMLOG_POSTGRES": postgres,
         "PYTHONPATH": python_path(plan.environ),
     }
-    http = await probes.enter_async_context(httpx.AsyncClient(trust_env=False, verify=PLAIN_HTTP))
-    projecting = Projecting(
+    http = await exit_stack.enter_async_context(httpx.AsyncClient(trust_env=False, verify=PLAIN_HTTP))
+    projecting = ProjectionProbe(
         postgres_options(plan.settings, "loomlog-up", dsn=postgres), same_clock=not plan.settings.postgres
     )
-    probes.push_async_callback(projecting.close)
+    exit_stack.push_async_callback(projecting.close)
     claimed = None
     try:
-        await projecting.begin()
+        await projecting.start()
         if not plan.settings.kafka:
-            claimed = await _claimed(plan, kafka, probes)
+            claimed = await _open_claim_probe(plan, kafka, exit_stack)
     except ConnectorError as error:
         raise Unreachable(f"{error}.") from error
-    make = _Maker(environ)
-    reading = _Maker({**environ, **{name: plan.environ[name] for name in CONTENT_KEYS if name in plan.environ}})
-    needed = (
-        *_runtimes(reading, plan, claimed.ready if claimed is not None else None),
-        make.service("projector", ready=projecting.ready),
-        reading.service("api", url=plan.api_url, ready=answers(http, f"{plan.api_url}/readyz")),
+    make = _ServiceFactory(environ)
+    reading = _ServiceFactory(
+        {**environ, **{name: plan.environ[name] for name in CONTENT_KEYS if name in plan.environ}}
     )
-    beside: tuple[Child, ...] = ()
+    needed = (
+        *_runtime_specs(reading, plan, claimed.check if claimed is not None else None),
+        make.create("projector", ready=projecting.check),
+        reading.create("api", url=plan.api_url, ready=http_probe(http, f"{plan.api_url}/readyz")),
+    )
+    beside: tuple[ChildSpec, ...] = ()
     if plan.insights_url:
         url = plan.insights_url
-        ready = answers(http, f"{url}/healthz")
-        beside += (make.service("insights", needed="never", url=url, ready=ready),)
+        ready = http_probe(http, f"{url}/healthz")
+        beside += (make.create("insights", required="never", url=url, ready=ready),)
     if plan.settings.audit_key or plan.settings.audit_key_file:
         keys = {name: plan.environ[name] for name in SIGNING_KEYS if name in plan.environ}
-        beside += (make.service("auditor", needed="to begin", more=keys),)
-    return Services(needed=needed, beside=beside)
+        beside += (make.create("auditor", required="to begin", extra_environ=keys),)
+    return ServiceSpecs(required=needed, secondary=beside)
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
+class _ServiceFactory:
     """What all services have in common."""
 
     environ: Mapping[str, str] = field(repr=False)
 
-    def service(
+    def create(
         self,
         module: str,
         *,
         name: str = "",
-        needed: Needed = "always",
+        required: Requirement = "always",
         url: str = "",
-        ready: Ready | None = None,
-        more: Mapping[str, str] | None = None,
-    ) -> Child:
-        return Child(
+        ready: ReadinessProbe | None = None,
+        extra_environ: Mapping[str, str] | None = None,
+    ) -> ChildSpec:
+        return ChildSpec(
             name=name or module,
-            needed=needed,
+            required=required,
             argv=(sys.executable, "-P", "-m", f"loomlog.services.{module}.main"),
-            environment={**self.environ, **(more or {})},
+            environment={**self.environ, **(extra_environ or {})},
             url=url,
             ready=ready,
             ready_timeout_s=READY_TIMEOUT_S,
@@ -165,26 +167,26 @@ class _Maker:
         )
 
 
-def _runtimes(make: _Maker, plan: Plan, ready: Ready | None) -> tuple[Child, ...]:
+def _runtime_specs(factory: _ServiceFactory, plan: StackPlan, ready: ReadinessProbe | None) -> tuple[ChildSpec, ...]:
     if plan.runtimes == 1:
-        return (make.service("runtime", ready=ready),)
+        return (factory.create("runtime", ready=ready),)
     replica = plan.environ.get("LOOMLOG_REPLICA_ID", "").strip()
     return tuple(
-        make.service(
+        factory.create(
             "runtime",
             name=f"runtime-{number}",
             ready=ready,
             # Two processes of one name would look like one in claims and metrics.
-            more={"LOOMLOG_REPLICA_ID": f"{replica}-{number}"} if replica else None,
+            extra_environ={"LOOMLOG_REPLICA_ID": f"{replica}-{number}"} if replica else None,
         )
         for number in range(1, plan.runtimes + 1)
     )
 
 
-async def _claimed(plan: Plan, kafka: str, probes: AsyncExitStack) -> Claimed:
-    topics = wanted_topics(plan.settings.replication_factor, plan.environ)
+async def _open_claim_probe(plan: StackPlan, kafka: str, exit_stack: AsyncExitStack) -> ClaimProbe:
+    topics = expected_topics(plan.settings.replication_factor, plan.environ)
     partitions = next(topic.partitions for topic in topics if topic.name == EVENTS_TOPIC)
-    claimed = Claimed(kafka_options(plan.settings, "loomlog-up", bootstrap=kafka), partitions)
-    probes.push_async_callback(claimed.close)
-    await claimed.begin()
+    claimed = ClaimProbe(kafka_options(plan.settings, "loomlog-up", bootstrap=kafka), partitions)
+    exit_stack.push_async_callback(claimed.close)
+    await claimed.start()
     return claimed

@@ -17,7 +17,7 @@ FILE = "wiring.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
+class ServicesRecord:
     """Addresses and folders of a running stack. `source` and `out` are those of the volumes of these names."""
 
     supervisor_pid: int
@@ -34,18 +34,18 @@ class Wiring:
     ready_after_s: float
 
 
-def save_wiring(root: Path, wiring: Wiring) -> None:
-    write_atomically(root / FILE, json.dumps(asdict(wiring), indent=2) + "\n")
+def save_services_record(root: Path, record: ServicesRecord) -> None:
+    write_atomically(root / FILE, json.dumps(asdict(record), indent=2) + "\n")
 
 
-def forget_wiring(root: Path) -> None:
+def remove_services_record(root: Path) -> None:
     (root / FILE).unlink(missing_ok=True)
 
 
-def load_wiring(root: Path) -> Wiring | None:
+def load_services_record(root: Path) -> ServicesRecord | None:
     """None when there is none, or it cannot be read: the defaults then have to do."""
     try:
         found = json.loads((root / FILE).read_text("utf-8"))
-        return Wiring(**{**found, "configuration": tuple(found["configuration"])})
+        return ServicesRecord(**{**found, "configuration": tuple(found["configuration"])})
     except (OSError, ValueError, KeyError, TypeError):
         return None

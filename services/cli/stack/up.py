@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.settings import CliSettings, cli_settings
+from loomlog.services.cli.settings import CliSettings, load_cli_settings
 from loomlog.services.cli.stack.detached import start_detached
-from loomlog.services.cli.stack.foreground import Standing, Steps, require_none_runs, standing_stack
+from loomlog.services.cli.stack.foreground import ForegroundStack, StepLog, foreground_stack, require_not_running
 from loomlog.services.cli.stack.home import open_home
-from loomlog.services.cli.stack.local import ended_by_signals
-from loomlog.services.cli.stack.plan import Folders, Plan, plan
+from loomlog.services.cli.stack.local import cancel_on_signals
+from loomlog.services.cli.stack.plan import ReviewFolders, StackPlan, create_plan
 from loomlog.services.cli.stack.shutdown import stop_stack
-from loomlog.services.cli.terminal.output import DIM, NAME, ODD, console
+from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console
 
 Runtimes = Annotated[int, typer.Option("--runtimes", help="Processes that own partitions and run agents.")]
 
@@ -31,8 +31,8 @@ def up(
     runtimes: Runtimes = 1,
 ) -> None:
     """Start broker, Postgres, topics and all services; stay until Ctrl-C."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    require_none_runs(cli)
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    require_not_running(cli)
     if detach:
         start_detached(cli, runtimes, console())
     else:
@@ -41,7 +41,7 @@ def up(
 
 def down() -> None:
     """Stop everything that runs in this state folder, also what an earlier stack left behind."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     out = console()
     if not cli.home.root.is_dir():
         out.print(f"Nothing runs: there is no state folder {cli.home.root}.")
@@ -56,23 +56,27 @@ def down() -> None:
         out.print(f"Nothing was running in {cli.home.root}.")
 
 
-async def prepared(cli: CliSettings, steps: Steps, *, runtimes: int = 1, folders: Folders | None = None) -> Plan:
+async def prepare_plan(
+    cli: CliSettings, steps: StepLog, *, runtimes: int = 1, folders: ReviewFolders | None = None
+) -> StackPlan:
     """The plan of a stack. What an earlier one left running is stopped first: it may hold our ports."""
     home = await asyncio.to_thread(open_home, cli.home.root)
-    if cli.stack.half_dead:
-        await stop_stack(home, steps.say)
-    return await asyncio.to_thread(lambda: plan(cli, working_directory=Path.cwd(), runtimes=runtimes, folders=folders))
+    if cli.stack.has_orphans:
+        await stop_stack(home, steps.report)
+    return await asyncio.to_thread(
+        lambda: create_plan(cli, working_directory=Path.cwd(), runtimes=runtimes, folders=folders)
+    )
 
 
 async def _up(cli: CliSettings, runtimes: int, out: Console) -> None:
-    steps = Steps(out, time.monotonic)
+    steps = StepLog(out, time.monotonic)
     out.print(Text.assemble("loomlog starts in ", (str(cli.home.root), NAME)))
-    with ended_by_signals():
-        made = await prepared(cli, steps, runtimes=runtimes)
-        say_configuration(made, steps, out)
-        async with standing_stack(cli, made, steps) as standing:
-            await standing.complete()
-            say_where(standing, out)
+    with cancel_on_signals():
+        made = await prepare_plan(cli, steps, runtimes=runtimes)
+        print_configuration(made, steps, out)
+        async with foreground_stack(cli, made, steps) as standing:
+            await standing.start_secondary()
+            print_addresses(standing, out)
             out.print()
             out.print("Try it:")
             out.print(Text.assemble("  loomlog run assistant ", ('"What is an event log good for?"', NAME)))
@@ -83,33 +87,35 @@ async def _up(cli: CliSettings, runtimes: int, out: Console) -> None:
     out.print(f"Stopped. Everything is kept in {cli.home.root}; `loomlog up` goes on.")
 
 
-def say_configuration(made: Plan, steps: Steps, out: Console) -> None:
+def print_configuration(plan: StackPlan, steps: StepLog, out: Console) -> None:
     """Which files were read, and what is odd about them."""
-    files = ", ".join(_shown(file) for file in made.files) or "none"
-    steps.say(f"configuration: {files}")
-    for warning in made.warnings:
-        out.print(Text(f"          {warning}", style=ODD))
+    files = ", ".join(_display_path(file) for file in plan.files) or "none"
+    steps.report(f"configuration: {files}")
+    for warning in plan.warnings:
+        out.print(Text(f"          {warning}", style=WARNING))
 
 
-def say_where(standing: Standing, out: Console) -> None:
+def print_addresses(stack: ForegroundStack, out: Console) -> None:
     """The addresses of what runs."""
-    made = standing.plan
+    made = stack.plan
     out.print()
-    _line(out, "API", made.api_url, "documentation at /v1/docs")
+    _print_address(out, "API", made.api_url, "documentation at /v1/docs")
     if made.insights_url:
-        _line(out, "Insights", f"{made.insights_url}/insights", "/metrics for Prometheus")
-    _line(out, "Broker", standing.stack.kafka, "")
-    _line(out, "Logs", _shown(standing.cli.home.logs), "")
+        _print_address(out, "Insights", f"{made.insights_url}/insights", "/metrics for Prometheus")
+    _print_address(out, "Broker", stack.stack.kafka, "")
+    _print_address(out, "Logs", _display_path(stack.cli.home.logs), "")
     if made.open_mode:
         out.print(
-            Text("  No token is set: whoever is on this machine may use it. LOOMLOG_AUTH_TOKEN closes it.", style=ODD)
+            Text(
+                "  No token is set: whoever is on this machine may use it. LOOMLOG_AUTH_TOKEN closes it.", style=WARNING
+            )
         )
 
 
-def _line(out: Console, name: str, value: str, remark: str) -> None:
+def _print_address(out: Console, name: str, value: str, remark: str) -> None:
     out.print(Text.assemble("  ", (f"{name:<10}", DIM), (value, NAME), (f"  {remark}" if remark else "", DIM)))
 
 
-def _shown(path: Path) -> str:
+def _display_path(path: Path) -> str:
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

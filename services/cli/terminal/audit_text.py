@@ -10,17 +10,17 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.services.cli.log.reader import PREFIX
-from loomlog.services.cli.terminal.formatting import counted, duration, number
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD
+from loomlog.services.cli.log.reader import TOPIC_PREFIX
+from loomlog.services.cli.terminal.formatting import duration, number, pluralize
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING
 from loomlog.services.core.audit.findings import Finding, Kind
 from loomlog.services.core.audit.verify import Report
 
-SHOWN = 50
+MAX_FINDINGS_SHOWN = 50
 """Findings of a kind shown to people; programs get all that are kept."""
 
 
-def as_json(reports: Sequence[Report], seconds: float) -> dict[str, Any]:
+def audit_json(reports: Sequence[Report], seconds: float) -> dict[str, Any]:
     """The whole audit."""
     records = sum(report.records for report in reports)
     return {
@@ -28,7 +28,7 @@ def as_json(reports: Sequence[Report], seconds: float) -> dict[str, Any]:
         "records": records,
         "seconds": round(seconds, 3),
         "records_per_s": round(records / seconds) if seconds > 0 else 0,
-        "violations": sum(_violations(report) for report in reports),
+        "violations": sum(_count_violations(report) for report in reports),
         "partitions": [_report_json(report) for report in reports],
     }
 
@@ -71,50 +71,52 @@ def print_reports(out: Console, reports: Sequence[Report], seconds: float) -> No
     for report in reports:
         for finding in report.findings:
             kinds[finding.kind] = kinds.get(finding.kind, 0) + 1
-            if kinds[finding.kind] <= SHOWN:
-                out.print(_line(finding))
+            if kinds[finding.kind] <= MAX_FINDINGS_SHOWN:
+                out.print(_finding_line(finding))
     for kind, count in kinds.items():
-        if count > SHOWN:
-            out.print(Text(f"{kind.value}: {number(count - SHOWN)} more; --json lists them", style=DIM))
-    records, violations = sum(r.records for r in reports), sum(_violations(r) for r in reports)
-    speed = f"{counted(records, 'record')} in {duration(seconds)} ({number(round(records / max(seconds, 0.001)))}/s)"
+        if count > MAX_FINDINGS_SHOWN:
+            out.print(Text(f"{kind.value}: {number(count - MAX_FINDINGS_SHOWN)} more; --json lists them", style=DIM))
+    records, violations = sum(r.records for r in reports), sum(_count_violations(r) for r in reports)
+    speed = f"{pluralize(records, 'record')} in {duration(seconds)} ({number(round(records / max(seconds, 0.001)))}/s)"
     if violations:
-        out.print(Text(f"{counted(violations, 'violation')}; {speed}", style=BAD))
+        out.print(Text(f"{pluralize(violations, 'violation')}; {speed}", style=ERROR))
     elif any(report.unknown_keys for report in reports) or not any(report.newest for report in reports):
-        out.print(Text(f"nothing contradicts, and nothing is signed; {speed}", style=ODD))
+        out.print(Text(f"nothing contradicts, and nothing is signed; {speed}", style=WARNING))
     else:
-        out.print(Text(f"nothing contradicts what was signed; {speed}", style=GOOD))
+        out.print(Text(f"nothing contradicts what was signed; {speed}", style=SUCCESS))
 
 
 def _print_report(out: Console, report: Report) -> None:
-    place = f"{report.topic.removeprefix(PREFIX)}/{report.partition}"
+    place = f"{report.topic.removeprefix(TOPIC_PREFIX)}/{report.partition}"
     signed = f"{number(report.signed_records)} signed"
     keys = ", ".join(f"{one.key_id} to {one.next_offset}" for one in report.ranges)
-    parts = [f"{counted(report.records, 'record')}", signed + (f" ({keys})" if keys else "")]
+    parts = [f"{pluralize(report.records, 'record')}", signed + (f" ({keys})" if keys else "")]
     if report.unsigned:
         parts.append(f"{number(report.unsigned)} not signed yet")
     if report.stale:
         parts.append(f"{number(report.stale)} stale")
     verdict = (
-        Text("clean", style=GOOD) if report.is_clean else Text(counted(_violations(report), "violation"), style=BAD)
+        Text("clean", style=SUCCESS)
+        if report.is_clean
+        else Text(pluralize(_count_violations(report), "violation"), style=ERROR)
     )
     out.print(Text.assemble((f"{place:<14}", NAME), "  ", verdict, (f"  {', '.join(parts)}", DIM)))
     watched = report.watched
     if watched is not None and watched.seq:
         state = "ended" if watched.ended else "open"
         where = f"offsets {watched.first_offset} to {watched.last_offset}, {state}"
-        out.print(Text.assemble((watched.run_id, NAME), (f"  {counted(watched.seq, 'event')}, {where}", DIM)))
+        out.print(Text.assemble((watched.run_id, NAME), (f"  {pluralize(watched.seq, 'event')}, {where}", DIM)))
 
 
-def _line(finding: Finding) -> Text:
-    place = f"{finding.topic.removeprefix(PREFIX)}/{finding.partition}"
+def _finding_line(finding: Finding) -> Text:
+    place = f"{finding.topic.removeprefix(TOPIC_PREFIX)}/{finding.partition}"
     if finding.offset >= 0:
         place += f":{finding.offset}"
     if finding.count > 1:
-        place += f" ({counted(finding.count, 'record')})"
+        place += f" ({pluralize(finding.count, 'record')})"
     what = f"  {finding.run_id}" if finding.run_id else ""
     what += f" seq {finding.seq}" if finding.seq >= 0 else ""
-    style = BAD if finding.kind.is_violation else DIM
+    style = ERROR if finding.kind.is_violation else DIM
     return Text.assemble(
         (f"{finding.kind.value:<14}", style),
         place,
@@ -123,5 +125,5 @@ def _line(finding: Finding) -> Text:
     )
 
 
-def _violations(report: Report) -> int:
+def _count_violations(report: Report) -> int:
     return report.uncounted + sum(finding.kind.is_violation for finding in report.findings)

@@ -15,47 +15,47 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.projections.frames.frame_json import to_datetime
-from loomlog.services.cli.log.reader import CLAIM, STALE, UNREADABLE, RecordView, plain
-from loomlog.services.cli.terminal.formatting import counted, one_line
-from loomlog.services.cli.terminal.output import BAD, DIM, NAME, ODD
+from loomlog.services.cli.log.reader import CLAIM, STALE, UNREADABLE, RecordView, to_json_value
+from loomlog.services.cli.terminal.formatting import one_line, pluralize
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, WARNING
 
 VALUE_CHARACTERS = 40
 """Of one field of a record on its line."""
-IN_THE_ID = ("run_id", "session_id", "agent_id", "request_sha256")
+OMITTED_FIELDS = ("run_id", "session_id", "agent_id", "request_sha256")
 """Fields that repeat the run's id, and one that only a program compares."""
 
 
-def line_of(view: RecordView) -> Text:
+def record_line(view: RecordView) -> Text:
     """A record on one line."""
     time_of_day = to_datetime(view.at_ms).strftime("%H:%M:%S.%f")[:-3] if view.at_ms else " " * 12
     line = Text.assemble((time_of_day, DIM), "  ", (view.position, NAME))
     if view.kind == CLAIM:
-        line.append(f"  Claim  term is {view.offset} now", style=ODD)
+        line.append(f"  Claim  term is {view.offset} now", style=WARNING)
     elif view.kind == UNREADABLE:
-        line.append(f"  unreadable: {one_line(view.error, 120)}", style=BAD)
+        line.append(f"  unreadable: {one_line(view.error, 120)}", style=ERROR)
         return line
     else:
         line.append(f"  {view.run_id or view.key}" if view.run_id or view.key else "", style=DIM)
         line.append(f"  seq {view.seq}" if view.seq >= 0 else "", style=DIM)
-        line.append(f"  {view.type}", style=BAD if view.kind == STALE else "bold")
+        line.append(f"  {view.type}", style=ERROR if view.kind == STALE else "bold")
     if view.kind == STALE:
-        line.append(f"  stale: term {view.term}, in force is {view.term_in_force}", style=BAD)
-    said = fields_of(view.payload, skip=IN_THE_ID)
+        line.append(f"  stale: term {view.term}, in force is {view.term_in_force}", style=ERROR)
+    said = format_fields(view.payload, skip=OMITTED_FIELDS)
     line.append(f"  {said}" if said else "", style=DIM)
     return line
 
 
-def fitted(line: Text, out: Console) -> Text:
+def fit_to_width(line: Text, out: Console) -> Text:
     """The line cut to the terminal's width; a file gets it whole."""
     if out.is_terminal:
         line.truncate(out.width - 1, overflow="ellipsis")
     return line
 
 
-def fields_of(payload: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> str:
+def format_fields(payload: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> str:
     """The fields that say something, short: values as they are, lists by their length, records by their name."""
     parts = []
-    for name, value in plain(payload).items():
+    for name, value in to_json_value(payload).items():
         if name in skip or value in (None, "", 0, False, [], {}):
             continue
         if isinstance(value, dict):
@@ -63,35 +63,35 @@ def fields_of(payload: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> str:
             if not shown:
                 continue
         elif isinstance(value, list):
-            shown = counted(len(value), "item")
+            shown = pluralize(len(value), "item")
         else:
             shown = one_line(str(value), VALUE_CHARACTERS)
         parts.append(f"{name}={shown}")
     return " ".join(parts)
 
 
-def print_whole(out: Console, shown: Mapping[str, Any]) -> None:
-    if shown.get("stale"):
-        out.print(Text("stale: its writer had been replaced; everybody ignores this record", style=BAD))
-    for name, value in shown.items():
-        if name == "payload" or _says_nothing(value):
+def print_record(out: Console, record: Mapping[str, Any]) -> None:
+    if record.get("stale"):
+        out.print(Text("stale: its writer had been replaced; everybody ignores this record", style=ERROR))
+    for name, value in record.items():
+        if name == "payload" or _is_blank(value):
             continue
         if isinstance(value, Mapping):
             for part, text in value.items():
                 out.print(Text.assemble((f"{name[:-1]:<14}", DIM), f"{part}: {text}"))
         else:
             out.print(Text.assemble((f"{name:<14}", DIM), str(value)))
-    for name, value in (shown.get("payload") or {}).items():
+    for name, value in (record.get("payload") or {}).items():
         _print_value(out, name, value, "")
 
 
-def _says_nothing(value: Any) -> bool:
+def _is_blank(value: Any) -> bool:
     """Not 0: that is a partition, or an offset."""
     return value is None or value is False or value in ("", [], {})
 
 
 def _print_value(out: Console, name: str, value: Any, indent: str) -> None:
-    if _says_nothing(value):
+    if _is_blank(value):
         return
     if isinstance(value, Mapping) and value:
         out.print(Text.assemble(indent, (name, DIM)))

@@ -13,9 +13,9 @@ KIB = 1024
 MICROS = 1_000_000
 ARGUMENT_CHARACTERS = 48
 """Of one argument of a tool call; enough for a path or the beginning of a pattern."""
-ABOUT = ("path", "file_path", "url", "command", "pattern", "query", "name")
+PRIMARY_ARGUMENTS = ("path", "file_path", "url", "command", "pattern", "query", "name")
 """Arguments that say what a call is about."""
-CONTROLS = {
+CONTROL_CHARACTERS = {
     **dict.fromkeys(
         [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\N{REPLACEMENT CHARACTER}"
     ),
@@ -37,7 +37,7 @@ def duration(seconds: float) -> str:
     return f"{int(seconds // HOUR_S)} h {int(seconds % HOUR_S // MINUTE_S):02d} min"
 
 
-def ago(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """How long ago: `now`, `12 s ago`, `5 min ago`, `3 h ago`, `2 d ago`."""
     if seconds < 2:
         return "now"
@@ -65,7 +65,7 @@ def number(count: int) -> str:
     return f"{count / 1_000_000:.1f}M"
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def pluralize(count: int, noun: str, plural: str = "") -> str:
     """`1 file`, `3 files`."""
     return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
 
@@ -79,9 +79,9 @@ def money(micros: int, currency: str) -> str:
     return f"{amount:,.{digits}f} {currency}"
 
 
-def visible(text: str) -> str:
+def replace_control_characters(text: str) -> str:
     """The text without what controls a terminal: escapes, bells, changes of direction. As long as before."""
-    return text.translate(CONTROLS)
+    return text.translate(CONTROL_CHARACTERS)
 
 
 def one_line(text: str, characters: int) -> str:
@@ -99,22 +99,24 @@ def first_line(text: str, characters: int) -> str:
     return ""
 
 
-def arguments(value: Any) -> str:
+def format_arguments(value: Any) -> str:
     """The arguments of a tool call, short: `path=services pattern=TODO|FIXME`; texts of several lines by their size.
 
     What a call is about comes first, because the rest may be cut.
     """
     if not isinstance(value, Mapping):
         return one_line(value if isinstance(value, str) else _json(value), ARGUMENT_CHARACTERS)
-    named = [name for name in ABOUT if name in value] + [name for name in value if name not in ABOUT]
+    named = [name for name in PRIMARY_ARGUMENTS if name in value] + [
+        name for name in value if name not in PRIMARY_ARGUMENTS
+    ]
     characters = ARGUMENT_CHARACTERS if len(named) == 1 else ARGUMENT_CHARACTERS // 2
-    return " ".join(f"{name}={_argument(value[name], characters)}" for name in named)
+    return " ".join(f"{name}={_format_argument(value[name], characters)}" for name in named)
 
 
-def _argument(value: Any, characters: int) -> str:
+def _format_argument(value: Any, characters: int) -> str:
     text = value if isinstance(value, str) else _json(value)
     if "\n" in text.strip():
-        return f"({counted(text.strip().count(chr(10)) + 1, 'line')}, {size(len(text.encode(errors='replace')))})"
+        return f"({pluralize(text.strip().count(chr(10)) + 1, 'line')}, {size(len(text.encode(errors='replace')))})"
     return one_line(text, characters)
 
 
@@ -122,7 +124,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-HOOK_ACTS = {
+HOOK_ACT_PHRASES = {
     "denied": "denied",
     "rewrote_input": "changed the arguments of",
     "rewrote_result": "changed the result of",
@@ -130,11 +132,14 @@ HOOK_ACTS = {
 }
 
 
-def hook_words(told: Mapping[str, Any]) -> str:
+def describe_hook_act(hook_act: Mapping[str, Any]) -> str:
     """What a hook did about a tool call, from the object of a `hook_acted` or a `host_widened` frame."""
-    hook, call = f"hook {told.get('hook_owner')}/{told.get('hook_name')}", str(told.get("tool_name") or "a call")
-    if "hosts_added" in told:
-        return f"{hook} opened {', '.join(map(str, told['hosts_added'] or ()))} for {call}"
-    act = str(told.get("act"))
-    why = f": {told['reason']}" if told.get("reason") else ""
-    return f"{hook} {HOOK_ACTS.get(act, act)} {call}{why}"
+    hook, call = (
+        f"hook {hook_act.get('hook_owner')}/{hook_act.get('hook_name')}",
+        str(hook_act.get("tool_name") or "a call"),
+    )
+    if "hosts_added" in hook_act:
+        return f"{hook} opened {', '.join(map(str, hook_act['hosts_added'] or ()))} for {call}"
+    act = str(hook_act.get("act"))
+    why = f": {hook_act['reason']}" if hook_act.get("reason") else ""
+    return f"{hook} {HOOK_ACT_PHRASES.get(act, act)} {call}{why}"

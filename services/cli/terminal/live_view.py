@@ -16,25 +16,25 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 
-from loomlog.services.cli.failures import Failure, Unreachable
-from loomlog.services.cli.http.api import Api
-from loomlog.services.cli.http.run_stream import Followed
+from loomlog.services.cli.errors import CliError, Unreachable
+from loomlog.services.cli.http.api import ApiClient
+from loomlog.services.cli.http.run_stream import RunFollower
 from loomlog.services.cli.terminal.formatting import money
 from loomlog.services.cli.terminal.output import NAME
-from loomlog.services.cli.terminal.run_text import ended_line, run_line
+from loomlog.services.cli.terminal.run_text import result_line, run_line
 from loomlog.services.cli.terminal.run_view import RunView
 
 REDRAWS_PER_S = 8
 TEXT_LINES = 4
 """Of the text that streams; the whole of it is printed when it is complete."""
-ROW_WAIT_S = 10.0
+ROW_TIMEOUT_S = 10.0
 """For the read models to hear of the end; they are milliseconds behind unless something is wrong."""
-LOOK_EVERY_S = 0.1
+POLL_INTERVAL_S = 0.1
 PLAIN_COLUMNS = 160
 """Of a line in a file: nobody's window, so a little longer."""
 
 
-class _Region:
+class _LiveRegion:
     """What is redrawn."""
 
     def __init__(self, view: RunView) -> None:
@@ -42,67 +42,67 @@ class _Region:
         self._spinner = Spinner("dots", style=NAME)
 
     def __rich__(self) -> RenderableType:
-        self._spinner.update(text=self._view.progress())
-        text = self._view.under_way(TEXT_LINES)
+        self._spinner.update(text=self._view.progress_line())
+        text = self._view.streaming_text(TEXT_LINES)
         return Group(text, self._spinner) if text else self._spinner
 
 
-async def show_run(api: Api, followed: Followed, out: Console) -> Mapping[str, Any]:
+async def show_run(api: ApiClient, follower: RunFollower, out: Console) -> Mapping[str, Any]:
     """Shows the run to its end; its row then. Raises what `followed` raises."""
-    view = view_for(out, clock=time.monotonic)
+    view = create_view(out, clock=time.monotonic)
     if out.is_terminal:
-        with Live(_Region(view), console=out, refresh_per_second=REDRAWS_PER_S, transient=True):
-            await _shown(api, followed, view, out)
+        with Live(_LiveRegion(view), console=out, refresh_per_second=REDRAWS_PER_S, transient=True):
+            await _show_frames(api, follower, view, out)
     else:
-        await _shown(api, followed, view, out)
-    row = await final_row(api, followed.ids.run_id)
-    out.print(ended_line(row))
+        await _show_frames(api, follower, view, out)
+    row = await wait_for_final_row(api, follower.ids.run_id)
+    out.print(result_line(row))
     return row
 
 
-def view_for(out: Console, *, clock: Callable[[], float]) -> RunView:
+def create_view(out: Console, *, clock: Callable[[], float]) -> RunView:
     """A view as wide as the terminal."""
-    return RunView(clock=clock, columns=out.width if out.is_terminal else PLAIN_COLUMNS, wraps=out.is_terminal)
+    return RunView(clock=clock, columns=out.width if out.is_terminal else PLAIN_COLUMNS, wraps_text=out.is_terminal)
 
 
-async def _shown(api: Api, followed: Followed, view: RunView, out: Console) -> None:
+async def _show_frames(api: ApiClient, follower: RunFollower, view: RunView, out: Console) -> None:
     asking: asyncio.Task[None] | None = None
     said_ids = False
     try:
-        async with aclosing(followed.frames()) as frames:
+        async with aclosing(follower.frames()) as frames:
             async for frame in frames:
                 if frame.name == "agent" and not said_ids:
                     said_ids = True
-                    out.print(run_line(followed.ids))
-                for line in view.take(frame):
+                    out.print(run_line(follower.ids))
+                for line in view.handle_frame(frame):
                     out.print(line)
                 if frame.name == "usage" and (asking is None or asking.done()):
-                    asking = asyncio.create_task(_ask_cost(api, followed.ids.run_id, view))
+                    asking = asyncio.create_task(_update_cost(api, follower.ids.run_id, view))
     finally:
         if asking is not None:
             asking.cancel()
             await asyncio.wait((asking,))
 
 
-async def _ask_cost(api: Api, run_id: str, view: RunView) -> None:
+async def _update_cost(api: ApiClient, run_id: str, view: RunView) -> None:
     try:
         row = await api.get(f"/v1/runs/{run_id}")
-    except Failure:
+    except CliError:
         return  # the number in the progress line is then that of the turn before
     view.cost = money(int(row["cost_micros"]), row["currency"] or "")
 
 
-async def final_row(api: Api, run_id: str) -> Mapping[str, Any]:
+async def wait_for_final_row(api: ApiClient, run_id: str) -> Mapping[str, Any]:
     """The run as it is stored once it is over; waits shortly for an API that is away or behind. Raises Unreachable."""
-    deadline = asyncio.get_running_loop().time() + ROW_WAIT_S
+    deadline = asyncio.get_running_loop().time() + ROW_TIMEOUT_S
     while True:
         try:
             row: Mapping[str, Any] = await api.get(f"/v1/runs/{run_id}")
             if row["status"] != "running" or row["quarantined"]:
                 return row
-            problem: Failure = Unreachable(f"The run {run_id} is over, but the read models do not know it yet.")
+            problem: CliError = Unreachable(f"The run {run_id} is over, but the read models do not know it yet.")
         except Unreachable as error:
             problem = error
         if asyncio.get_running_loop().time() > deadline:
             raise problem
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_INTERVAL_S)

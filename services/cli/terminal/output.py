@@ -14,9 +14,9 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.services.cli.terminal.formatting import visible
+from loomlog.services.cli.terminal.formatting import replace_control_characters
 
-DIM, GOOD, BAD, ODD, NAME = "dim", "green", "red", "yellow", "cyan"
+DIM, SUCCESS, ERROR, WARNING, NAME = "dim", "green", "red", "yellow", "cyan"
 """The few styles there are: side matters, well, wrong, worth a look, what something is called."""
 
 FACT_COLUMNS = 12
@@ -30,7 +30,7 @@ class Terminal(Console):
         super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*(_harmless(one) for one in objects), **options)
+        super().print(*(_sanitize(one) for one in objects), **options)
 
 
 def console() -> Console:
@@ -42,7 +42,7 @@ def error_console() -> Console:
     return Terminal(stderr=True)
 
 
-def fact(name: str, value: str) -> Text:
+def fact_line(name: str, value: str) -> Text:
     """A line that says one thing: what it is called, then what it is."""
     return Text.assemble((f"{name:<{FACT_COLUMNS}}", DIM), value)
 
@@ -59,7 +59,7 @@ def print_json_line(value: Any) -> None:
 
 
 def print_table(
-    out: Console, head: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right: Sequence[int] = ()
+    out: Console, head: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right_aligned: Sequence[int] = ()
 ) -> None:
     """Columns as wide as they need to be, `right` ones aligned right; a plain table that greps and copies well."""
     texts = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
@@ -69,16 +69,16 @@ def print_table(
         for column, cell in enumerate(row):
             space = " " * (widths[column] - cell.cell_len)
             is_last = column == len(row) - 1
-            line.append(space if column in right else "")
+            line.append(space if column in right_aligned else "")
             line.append_text(cell)
-            line.append("" if is_last else ("" if column in right else space) + "  ")
+            line.append("" if is_last else ("" if column in right_aligned else space) + "  ")
         line.rstrip()
         out.print(line)
 
 
-def _harmless(printed: Any) -> Any:
-    if isinstance(printed, str):
-        return visible(printed)
-    if isinstance(printed, Text):
-        printed.plain = visible(printed.plain)  # of the same length, so styles stay where they are
-    return printed
+def _sanitize(value: Any) -> Any:
+    if isinstance(value, str):
+        return replace_control_characters(value)
+    if isinstance(value, Text):
+        value.plain = replace_control_characters(value.plain)  # of the same length, so styles stay where they are
+    return value

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.services.cli.http.run_stream import RunIds
-from loomlog.services.cli.terminal.formatting import ago, counted, duration, money, number, one_line
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, fact
+from loomlog.services.cli.terminal.formatting import duration, format_age, money, number, one_line, pluralize
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, fact_line
 
-STATUS_STYLE = {"completed": GOOD, "failed": BAD, "cancelled": ODD, "quarantined": BAD}
+STATUS_STYLE = {"completed": SUCCESS, "failed": ERROR, "cancelled": WARNING, "quarantined": ERROR}
 
 
 def run_line(ids: RunIds) -> Text:
@@ -25,22 +25,22 @@ def run_line(ids: RunIds) -> Text:
     return line
 
 
-def seconds_of(row: Mapping[str, Any]) -> float:
+def elapsed_seconds(row: Mapping[str, Any]) -> float:
     """How long a run took, or has taken up to its last event."""
     began, ended = (datetime.fromisoformat(row[name]) for name in ("started_at", "last_event_at"))
     return max(0.0, (ended - began).total_seconds())
 
 
-def ended_line(row: Mapping[str, Any]) -> Text:
+def result_line(row: Mapping[str, Any]) -> Text:
     """How a run ended and what it took."""
     usage = row["usage"]
     read = sum(usage[name] for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
     status = "quarantined" if row["quarantined"] else row["status"]
     why = row["stop_reason"] or row["error_code"] or ""
     spent = (
-        f"{counted(row['iterations'], 'turn')}, {counted(row['tool_calls'], 'tool call')}, "
+        f"{pluralize(row['iterations'], 'turn')}, {pluralize(row['tool_calls'], 'tool call')}, "
         f"{number(read)} tokens in, {number(usage['output_tokens'])} out, "
-        f"{money(row['cost_micros'], row['currency'] or '')}, {duration(seconds_of(row))}"
+        f"{money(row['cost_micros'], row['currency'] or '')}, {duration(elapsed_seconds(row))}"
     )
     named = f" ({why})" if why and why != status else ""
     return Text.assemble((f"{status}{named}", STATUS_STYLE.get(status, "")), ("  " + spent, DIM))
@@ -49,23 +49,23 @@ def ended_line(row: Mapping[str, Any]) -> Text:
 def table_row(row: Mapping[str, Any], now: datetime) -> tuple[str | Text, ...]:
     """RUN, AGENT, STATUS, TURNS, CALLS, TOKENS, COST, TOOK, STARTED."""
     usage = row["usage"]
-    status = shown_status(row)
+    status = display_status(row)
     began = datetime.fromisoformat(row["started_at"])
-    took_s = seconds_of(row) if row["completed_at"] else (now - began).total_seconds()
+    took_s = elapsed_seconds(row) if row["completed_at"] else (now - began).total_seconds()
     return (
         Text(row["run_id"], style=NAME),
         one_line(row["agent"], 32),
-        Text(status, style=STATUS_STYLE.get(status, ODD)),
+        Text(status, style=STATUS_STYLE.get(status, WARNING)),
         str(row["iterations"]),
         str(row["tool_calls"]),
         number(usage["input_tokens"] + usage["output_tokens"]),
         money(row["cost_micros"], row["currency"] or ""),
         duration(took_s),
-        ago((now - began).total_seconds()),
+        format_age((now - began).total_seconds()),
     )
 
 
-def shown_status(row: Mapping[str, Any]) -> str:
+def display_status(row: Mapping[str, Any]) -> str:
     """What a list says: the status, or what a run under way waits for."""
     if row["quarantined"]:
         return "quarantined"
@@ -78,12 +78,12 @@ def shown_status(row: Mapping[str, Any]) -> str:
     return "parked" if row["parked"] else str(row["status"])
 
 
-def _context(row: Mapping[str, Any]) -> str:
+def _context_text(row: Mapping[str, Any]) -> str:
     """How full the context is, and how often it was made smaller."""
     gauge, times = row.get("context"), row.get("compactions") or 0
     if gauge is None:
         return ""
-    often = f", compacted {counted(times, 'time')}" if times else ""
+    often = f", compacted {pluralize(times, 'time')}" if times else ""
     return f"{number(gauge['used_tokens'])} of {number(gauge['max_tokens'])} tokens ({gauge['used_pct']:g} %){often}"
 
 
@@ -99,7 +99,7 @@ def print_facts(out: Console, row: Mapping[str, Any]) -> None:
         "status": row["status"],
         "paused": (row.get("pause_reason") or "yes") if row.get("pause_requested") else "",
         "quarantine": row["quarantine_error"] or "",
-        "context": _context(row),
+        "context": _context_text(row),
         "started": row["started_at"],
         "ended": row["completed_at"] or "",
         "continues": row["continues_run_id"] or "",
@@ -109,4 +109,4 @@ def print_facts(out: Console, row: Mapping[str, Any]) -> None:
     }
     for name, value in facts.items():
         if value:
-            out.print(fact(name, value))
+            out.print(fact_line(name, value))

@@ -21,36 +21,36 @@ from typing import Any
 
 from rich.text import Text
 
-from loomlog.services.cli.http.run_stream import RECONNECTED, WAITING, Frame
+from loomlog.services.cli.http.run_stream import RECONNECTED, WAITING, SseFrame
 from loomlog.services.cli.terminal.formatting import (
-    arguments,
-    counted,
+    describe_hook_act,
     duration,
     first_line,
-    hook_words,
+    format_arguments,
     number,
     one_line,
+    pluralize,
     size,
 )
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING
 
 CALLS_SHOWN = 6
 """Results of one tool in one turn that get a line; a reviewer searches for thirty things at once."""
 NO_MATCH = "no matches"
 """How the answers of Glob and Grep begin that found nothing."""
 INDENT = "  "
-ARGUMENT_COLUMNS, ARGUMENT_COLUMNS_LEAST = 56, 16
+ARGUMENT_COLUMNS, MIN_ARGUMENT_COLUMNS = 56, 16
 NAME_CHARACTERS = 64
 """Of a tool's name, which is the model's to say."""
 
 
 @dataclass(slots=True)
-class OpenCall:
+class ToolCallView:
     """A tool call under way."""
 
     name: str
-    said: str
-    since_s: float
+    argument_text: str
+    started_s: float
 
 
 @dataclass(slots=True)
@@ -65,15 +65,15 @@ class RunView:
     columns: int = 120
     run_id: str = "RUN"
     """Of the run, as soon as it is known."""
-    is_past: bool = False
-    made_again: frozenset[str] = frozenset()
+    is_finished: bool = False
+    retried_calls: frozenset[str] = frozenset()
     """Of what is over: indexes of calls that are under way now, so nobody has to say what became of them."""
-    wraps: bool = False
+    wraps_text: bool = False
     """Long lines of text are wrapped at `columns`; a file keeps them whole."""
     turn: int = 0
     text: str = ""
     thinking: str = ""
-    calls: dict[str, OpenCall] = field(default_factory=dict)
+    calls: dict[str, ToolCallView] = field(default_factory=dict)
     tool_calls: int = 0
     tool_errors: int = 0
     tokens_in: int = 0
@@ -81,19 +81,19 @@ class RunView:
     cost: str = ""
     status: str = "starting"
     hints: dict[str, Text] = field(default_factory=dict)
-    began_s: float = field(init=False)
+    started_s: float = field(init=False)
     _in_turn: bool = False
-    _used: Text | None = None
-    _shown: Counter[str] = field(default_factory=Counter)
-    _folded: Counter[str] = field(default_factory=Counter)
-    _folded_errors: Counter[str] = field(default_factory=Counter)
-    _folded_empty: Counter[str] = field(default_factory=Counter)
-    _asked: Counter[str] = field(default_factory=Counter)
+    _usage_line: Text | None = None
+    _shown_counts: Counter[str] = field(default_factory=Counter)
+    _hidden_counts: Counter[str] = field(default_factory=Counter)
+    _hidden_error_counts: Counter[str] = field(default_factory=Counter)
+    _hidden_empty_counts: Counter[str] = field(default_factory=Counter)
+    _call_counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.began_s = self.clock()
+        self.started_s = self.clock()
 
-    def take(self, frame: Frame) -> list[Text]:
+    def handle_frame(self, frame: SseFrame) -> list[Text]:
         """The lines that are final now."""
         data = frame.data
         match frame.name:
@@ -112,105 +112,113 @@ class RunView:
                 self.thinking += str(data.get("text", ""))
                 return lines
             case "tool_call":
-                return [*self._begin_turn(), *self._said(), *self._called(_mapping(data.get("tool_use")))]
+                return [
+                    *self._begin_turn(),
+                    *self._flush_text(),
+                    *self._on_tool_call(_as_mapping(data.get("tool_use"))),
+                ]
             case "tool_result":
-                return self._returned(data)
+                return self._on_tool_result(data)
             case "usage":
-                return [*self._begin_turn(), *self._said(), *self._spent(_mapping(data.get("usage")))]
+                return [*self._begin_turn(), *self._flush_text(), *self._on_usage(_as_mapping(data.get("usage")))]
             case "retry":
-                return self._retried(_mapping(data.get("retry")))
+                return self._on_retry(_as_mapping(data.get("retry")))
             case "provider_fallback":
-                return self._fell_back(_mapping(data.get("fallback")))
+                return self._on_fallback(_as_mapping(data.get("fallback")))
             case "fallback_suppressed" | "cache_invalidated" | "reasoning_invalidated" | "model_downgraded":
-                return [Text(INDENT + one_line(str(data.get("text", "")), self.columns - len(INDENT)), style=ODD)]
+                return [Text(INDENT + one_line(str(data.get("text", "")), self.columns - len(INDENT)), style=WARNING)]
             case "steer":
-                said = str(_mapping(data.get("user_input")).get("text", ""))
+                said = str(_as_mapping(data.get("user_input")).get("text", ""))
                 return [*self._end_turn(), Text.assemble(("> ", NAME), one_line(said, self.columns - 4))]
             case "awaiting_input":
                 self.status = "waiting for input"
-                return [*self._end_turn(), Text("waits for input", style=ODD)]
+                return [*self._end_turn(), Text("waits for input", style=WARNING)]
             case "interruption_pending":
-                asked = _mapping(data.get("interruption"))
+                asked = _as_mapping(data.get("interruption"))
                 self.status = "waiting for an answer"
                 options = " | ".join(str(one) for one in asked.get("options") or ())
                 question = one_line(str(asked.get("question", "")), self.columns)
                 asked_id = str(asked.get("interrupt_id"))
                 hint = f"loomlog inbox answer {self.run_id} {asked_id} TEXT" + (f"  ({options})" if options else "")
-                return [*self._end_turn(), Text(question, style=ODD), *self._hinted(asked_id, hint)]
+                return [*self._end_turn(), Text(question, style=WARNING), *self._add_hint(asked_id, hint)]
             case "interruption_resolved":
                 self.status = "running"
-                self.hints.pop(str(_mapping(data.get("interruption")).get("interrupt_id")), None)
+                self.hints.pop(str(_as_mapping(data.get("interruption")).get("interrupt_id")), None)
                 return []  # the result of its call says the rest
             case "notice":
-                said = str(_mapping(data.get("notice")).get("message", ""))
-                return [*self._end_turn(), Text(one_line(said, self.columns), style=ODD)]
+                said = str(_as_mapping(data.get("notice")).get("message", ""))
+                return [*self._end_turn(), Text(one_line(said, self.columns), style=WARNING)]
             case "turn_cancelled":
-                why = str(_mapping(data.get("turn_cancelled")).get("reason", ""))
+                why = str(_as_mapping(data.get("turn_cancelled")).get("reason", ""))
                 line = f"turn cancelled{f': {why}' if why else ''}"
-                return [*self._said(), *self._end_turn(), Text(one_line(line, self.columns), style=ODD)]
+                return [*self._flush_text(), *self._end_turn(), Text(one_line(line, self.columns), style=WARNING)]
             case "context_compaction":
-                found = _mapping(data.get("context_compaction"))
+                found = _as_mapping(data.get("context_compaction"))
                 spans = (
                     f"{number(found.get('before_tokens') or 0)} tokens became {number(found.get('after_tokens') or 0)}"
                 )
                 line = f"conversation compacted ({found.get('trigger') or 'manual'}): {spans}"
-                return [*self._end_turn(), Text(line, style=ODD)]
+                return [*self._end_turn(), Text(line, style=WARNING)]
             case "compaction_failed":
-                return [*self._end_turn(), Text(one_line(str(data.get("error", "")), self.columns), style=ODD)]
+                return [*self._end_turn(), Text(one_line(str(data.get("error", "")), self.columns), style=WARNING)]
             case "limit":
-                met = _mapping(data.get("limit"))
-                told = Text(str(met.get("message", "")), style=BAD if met.get("severity") == "hard" else ODD)
-                return [*self._said(), *self._end_turn(), told]
+                met = _as_mapping(data.get("limit"))
+                told = Text(str(met.get("message", "")), style=ERROR if met.get("severity") == "hard" else WARNING)
+                return [*self._flush_text(), *self._end_turn(), told]
             case "outcome_unknown":
-                asked = _mapping(data.get("outcome_unknown"))
+                asked = _as_mapping(data.get("outcome_unknown"))
                 self.status = "waiting for an operator"
                 line = f"nobody knows what became of call {asked.get('call')} ({asked.get('name') or '?'})"
-                lines = [*self._end_turn(), Text(line, style=ODD)]
-                if str(asked.get("call")).rpartition(".")[2] in self.made_again:
+                lines = [*self._end_turn(), Text(line, style=WARNING)]
+                if str(asked.get("call")).rpartition(".")[2] in self.retried_calls:
                     return lines
                 hint = f"loomlog runs resolve {self.run_id} --call {asked.get('call')} --as done|not-done"
-                return [*lines, *self._hinted(str(asked.get("id")), hint)]
+                return [*lines, *self._add_hint(str(asked.get("id")), hint)]
             case "hook_acted" | "host_widened":
-                act = _mapping(data.get("hook_acted") or data.get("host_widening"))
-                return [Text(INDENT + one_line(hook_words(act), self.columns - len(INDENT)), style=ODD)]
+                act = _as_mapping(data.get("hook_acted") or data.get("host_widening"))
+                return [Text(INDENT + one_line(describe_hook_act(act), self.columns - len(INDENT)), style=WARNING)]
             case "done":
                 self.status = "cancelled" if data.get("stop_reason") == "cancelled" else "completed"
-                return [*self._said(), *self._end_turn()]
+                return [*self._flush_text(), *self._end_turn()]
             case "error":
                 self.status = "failed"
-                return [*self._said(), *self._end_turn(), Text(str(data.get("error", "")), style=BAD)]
+                return [*self._flush_text(), *self._end_turn(), Text(str(data.get("error", "")), style=ERROR)]
             case "quarantined":
                 self.status = "quarantined"
-                return [*self._said(), *self._end_turn(), Text(f"quarantined: {data.get('error', '')}", style=BAD)]
+                return [
+                    *self._flush_text(),
+                    *self._end_turn(),
+                    Text(f"quarantined: {data.get('error', '')}", style=ERROR),
+                ]
             case name if name == RECONNECTED:
                 self.text = self.thinking = ""
                 return [Text("connected again", style=DIM)]
             case name if name == WAITING:
                 self.status = "waiting"
-                return [Text(str(data.get("error", "")), style=ODD)]
+                return [Text(str(data.get("error", "")), style=WARNING)]
             case _:
                 return []  # ids, and frames of later versions
 
     @property
     def seconds(self) -> float:
-        return self.clock() - self.began_s
+        return self.clock() - self.started_s
 
-    def progress(self) -> Text:
+    def progress_line(self) -> Text:
         """One line about now."""
         parts = [self.status if self.turn == 0 else f"turn {self.turn}"]
         if self.calls:
-            longest = min(self.calls.values(), key=lambda call: call.since_s)
-            waited = duration(self.clock() - longest.since_s)
+            longest = min(self.calls.values(), key=lambda call: call.started_s)
+            waited = duration(self.clock() - longest.started_s)
             more = f" and {len(self.calls) - 1} more" if len(self.calls) > 1 else ""
             parts.append(f"{longest.name}{more} {waited}")
-        parts.append(counted(self.tool_calls, "tool call"))
+        parts.append(pluralize(self.tool_calls, "tool call"))
         parts.append(f"{number(self.tokens_in)} tokens in, {number(self.tokens_out)} out")
         if self.cost:
             parts.append(self.cost)
         parts.append(duration(self.seconds))
         return Text(" · ".join(parts), style=DIM)
 
-    def under_way(self, lines: int) -> Text:
+    def streaming_text(self, lines: int) -> Text:
         """The end of the text that is streaming."""
         shown = (self.text or self.thinking).strip().splitlines()[-lines:]
         style = "" if self.text else DIM
@@ -228,76 +236,84 @@ class RunView:
     def _end_turn(self) -> list[Text]:
         """What was counted instead of shown, and what the turn cost."""
         lines = []
-        for name, count in self._folded.items():
-            errors, empty = self._folded_errors[name], self._folded_empty[name]
+        for name, count in self._hidden_counts.items():
+            errors, empty = self._hidden_error_counts[name], self._hidden_empty_counts[name]
             failed = f", {errors} failed" if errors else ""
             without = " without a match" if empty == count else f", {empty} without a match" if empty else ""
             lines.append(Text(f"{INDENT}and {number(count)} more {name}{failed}{without}", style=DIM))
-        if self._used is not None:
-            lines.append(self._used)
-        self._used = None
-        for counts in (self._shown, self._folded, self._folded_errors, self._folded_empty, self._asked):
+        if self._usage_line is not None:
+            lines.append(self._usage_line)
+        self._usage_line = None
+        for counts in (
+            self._shown_counts,
+            self._hidden_counts,
+            self._hidden_error_counts,
+            self._hidden_empty_counts,
+            self._call_counts,
+        ):
             counts.clear()
         return lines
 
-    def _said(self) -> list[Text]:
+    def _flush_text(self) -> list[Text]:
         lines = []
         if self.thinking.strip():
-            lines.append(Text(f"{INDENT}({counted(len(self.thinking.split()), 'word')} of thinking)", style=DIM))
+            lines.append(Text(f"{INDENT}({pluralize(len(self.thinking.split()), 'word')} of thinking)", style=DIM))
         for line in self.text.strip().splitlines():
-            lines += [Text(INDENT + part) for part in self._wrapped(line)]
+            lines += [Text(INDENT + part) for part in self._wrap_line(line)]
         self.text = self.thinking = ""
         return lines
 
-    def _wrapped(self, line: str) -> list[str]:
-        if not self.wraps or len(line) + len(INDENT) < self.columns:
+    def _wrap_line(self, line: str) -> list[str]:
+        if not self.wraps_text or len(line) + len(INDENT) < self.columns:
             return [line]
         # Neither ids nor paths are broken in two: they are there to be copied.
         width = max(20, self.columns - len(INDENT) - 1)
         return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False, drop_whitespace=True)
 
-    def _called(self, use: Mapping[str, Any]) -> list[Text]:
+    def _on_tool_call(self, use: Mapping[str, Any]) -> list[Text]:
         name, call_id = one_line(str(use.get("name", "?")), NAME_CHARACTERS), str(use.get("id", ""))
         self.tool_calls += 1
-        self._asked[name] += 1
-        self.calls[call_id] = OpenCall(name=name, said=arguments(use.get("input")), since_s=self.clock())
+        self._call_counts[name] += 1
+        self.calls[call_id] = ToolCallView(
+            name=name, argument_text=format_arguments(use.get("input")), started_s=self.clock()
+        )
         return []
 
-    def _hinted(self, about: str, hint: str) -> list[Text]:
-        self.hints[about] = Text(one_line(hint, self.columns), style=DIM)
-        return [] if self.is_past else [self.hints[about]]
+    def _add_hint(self, hint_id: str, hint: str) -> list[Text]:
+        self.hints[hint_id] = Text(one_line(hint, self.columns), style=DIM)
+        return [] if self.is_finished else [self.hints[hint_id]]
 
-    def _returned(self, data: Mapping[str, Any]) -> list[Text]:
-        use = _mapping(data.get("tool_use"))
+    def _on_tool_result(self, data: Mapping[str, Any]) -> list[Text]:
+        use = _as_mapping(data.get("tool_use"))
         self.hints.pop(str(use.get("id", "")), None)
         call = self.calls.pop(str(use.get("id", "")), None)
         name = call.name if call is not None else one_line(str(use.get("name", "?")), NAME_CHARACTERS)
-        said = call.said if call is not None else arguments(use.get("input"))
+        said = call.argument_text if call is not None else format_arguments(use.get("input"))
         is_error = bool(data.get("is_error"))
         self.tool_errors += is_error
         # Of many the ones that found something are worth the lines there are.
         is_empty = not is_error and str(data.get("text", "")).startswith(NO_MATCH)
-        if self._shown[name] >= CALLS_SHOWN or (is_empty and self._asked[name] > CALLS_SHOWN):
-            self._folded[name] += 1
-            self._folded_errors[name] += is_error
-            self._folded_empty[name] += is_empty
+        if self._shown_counts[name] >= CALLS_SHOWN or (is_empty and self._call_counts[name] > CALLS_SHOWN):
+            self._hidden_counts[name] += 1
+            self._hidden_error_counts[name] += is_error
+            self._hidden_empty_counts[name] += is_empty
             return []
-        self._shown[name] += 1
-        text, blob = str(data.get("text", "")), _mapping(data.get("text_blob"))
-        amount = "" if is_error else size(int(blob["size_bytes"])) if blob else _amount(text)
-        return [self._result(name, said, amount, text, is_error=is_error)]
+        self._shown_counts[name] += 1
+        text, blob = str(data.get("text", "")), _as_mapping(data.get("text_blob"))
+        amount = "" if is_error else size(int(blob["size_bytes"])) if blob else _text_amount(text)
+        return [self._result_line(name, said, amount, text, is_error=is_error)]
 
-    def _result(self, name: str, said: str, amount: str, text: str, *, is_error: bool) -> Text:
-        mark = ("wrong ", BAD) if is_error else ("ok    ", GOOD)
-        columns = max(ARGUMENT_COLUMNS_LEAST, min(ARGUMENT_COLUMNS, self.columns // 2 - len(name)))
-        line = Text.assemble(INDENT, mark, (name, NAME), " ", one_line(said, columns))
+    def _result_line(self, name: str, argument_text: str, amount: str, text: str, *, is_error: bool) -> Text:
+        mark = ("wrong ", ERROR) if is_error else ("ok    ", SUCCESS)
+        columns = max(MIN_ARGUMENT_COLUMNS, min(ARGUMENT_COLUMNS, self.columns // 2 - len(name)))
+        line = Text.assemble(INDENT, mark, (name, NAME), " ", one_line(argument_text, columns))
         line.append(f"  {amount}" if amount else "", style=DIM)
         room = self.columns - line.cell_len - 2
         said_first = first_line(text, room) if room >= 12 else ""
-        line.append(f"  {said_first}" if said_first else "", style=BAD if is_error else DIM)
+        line.append(f"  {said_first}" if said_first else "", style=ERROR if is_error else DIM)
         return line
 
-    def _spent(self, usage: Mapping[str, Any]) -> list[Text]:
+    def _on_usage(self, usage: Mapping[str, Any]) -> list[Text]:
         read = sum(
             int(usage.get(name) or 0)
             for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -310,33 +326,33 @@ class RunView:
         cached = int(usage.get("cache_read_input_tokens") or 0)
         kept = f" ({number(cached)} from the cache)" if cached else ""
         # The results of the turn's calls come after this and belong above it.
-        self._used = Text(f"{INDENT}{number(read)} tokens in{kept}, {number(written)} out   {model}", style=DIM)
+        self._usage_line = Text(f"{INDENT}{number(read)} tokens in{kept}, {number(written)} out   {model}", style=DIM)
         return []
 
-    def _retried(self, retry: Mapping[str, Any]) -> list[Text]:
+    def _on_retry(self, retry: Mapping[str, Any]) -> list[Text]:
         self.text = self.thinking = ""
         wait = int(retry.get("wait_ms") or 0)
         after = f" in {duration(wait / 1000)}" if wait else ""
         why = f": {retry['reason']}" if retry.get("reason") else ""
         line = f"attempt {int(retry.get('attempt') or 0) + 1} at {retry.get('provider', 'the model')}{after}{why}"
-        return [*self._begin_turn(), Text(INDENT + line, style=ODD)]
+        return [*self._begin_turn(), Text(INDENT + line, style=WARNING)]
 
-    def _fell_back(self, fallback: Mapping[str, Any]) -> list[Text]:
+    def _on_fallback(self, fallback: Mapping[str, Any]) -> list[Text]:
         self.text = self.thinking = ""
         there = f"{fallback.get('new_provider')}/{fallback.get('new_model')}"
         left = f"{fallback.get('failed_provider')}/{fallback.get('failed_model')}"
         why = f": {fallback['cause_error']}" if fallback.get("cause_error") else ""
         line = one_line(f"goes on with {there} in place of {left}{why}", self.columns - len(INDENT))
-        return [*self._begin_turn(), Text(INDENT + line, style=ODD)]
+        return [*self._begin_turn(), Text(INDENT + line, style=WARNING)]
 
 
-def _amount(text: str) -> str:
+def _text_amount(text: str) -> str:
     """How much there is beside the first line, which is shown; nothing when that is all."""
     if text.strip() and "\n" not in text.strip():
         return ""
     lines = text.count("\n") + bool(text and not text.endswith("\n"))
-    return f"{counted(lines, 'line')}, {size(len(text.encode(errors='replace')))}"
+    return f"{pluralize(lines, 'line')}, {size(len(text.encode(errors='replace')))}"
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}

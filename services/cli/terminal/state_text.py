@@ -9,91 +9,91 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.services.cli.terminal.formatting import counted, money, number, one_line
-from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, fact
+from loomlog.services.cli.terminal.formatting import money, number, one_line, pluralize
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, fact_line
 
 INPUT_COLUMNS = 160
 """Characters of a call's input and of a result; `--json` has all of it."""
-MARKS = {"user": "> ", "assistant": "  "}
+ROLE_PREFIXES = {"user": "> ", "assistant": "  "}
 
 
-def print_moment(out: Console, found: Mapping[str, Any]) -> None:
+def print_state(out: Console, state: Mapping[str, Any]) -> None:
     """The facts of that moment, then everything that had been said by then."""
-    event = found["event"] or {"type": "nothing", "at": "-"}
+    event = state["event"] or {"type": "nothing", "at": "-"}
     out.print(
         Text.assemble(
-            fact("run", ""),
-            (found["run_id"], NAME),
-            (f"  at {found['at']} of {found['last_seq']}  ", DIM),
+            fact_line("run", ""),
+            (state["run_id"], NAME),
+            (f"  at {state['at']} of {state['last_seq']}  ", DIM),
             f"{event['type']}  {event['at']}",
         )
     )
-    for name, value in _facts(found).items():
+    for name, value in _facts(state).items():
         if value:
-            out.print(fact(name, value))
+            out.print(fact_line(name, value))
     out.print()
-    for number_of, message in enumerate(found["messages"]):
-        if number_of == found.get("inherited_messages", 0) and number_of:
+    for number_of, message in enumerate(state["messages"]):
+        if number_of == state.get("inherited_messages", 0) and number_of:
             out.print(Text("-- from here on its own", style=DIM))
-        for line in _lines(message):
+        for line in _message_lines(message):
             out.print(line)
-    for sentence in found["drift"]:
-        out.print(Text(f"drift: {sentence}", style=BAD))
-    out.print(Text(_hint(found), style=DIM))
+    for sentence in state["drift"]:
+        out.print(Text(f"drift: {sentence}", style=ERROR))
+    out.print(Text(_fork_hint(state), style=DIM))
 
 
-def _facts(found: Mapping[str, Any]) -> Mapping[str, str]:
-    if "definition" not in found:
-        return {"status": found["status"]}
-    definition, usage = found["definition"], found["usage"]
-    opened = ", ".join(f"{call['name']} ({call['id']})" for call in found["open_calls"])
-    forked = found["forked_from"]
+def _facts(state: Mapping[str, Any]) -> Mapping[str, str]:
+    if "definition" not in state:
+        return {"status": state["status"]}
+    definition, usage = state["definition"], state["usage"]
+    opened = ", ".join(f"{call['name']} ({call['id']})" for call in state["open_calls"])
+    forked = state["forked_from"]
     return {
-        "status": f"{found['status']}, {found['phase'].replace('_', ' ')}"
-        + (f", turn {found['turn']}" if found["phase"].startswith("awaiting") else "")
-        + (f" ({found['reason']})" if found["reason"] else ""),
+        "status": f"{state['status']}, {state['phase'].replace('_', ' ')}"
+        + (f", turn {state['turn']}" if state["phase"].startswith("awaiting") else "")
+        + (f" ({state['reason']})" if state["reason"] else ""),
         "agent": f"{definition['name']} ({definition['provider']}/{definition['model']})  {definition['sha256'][:12]}",
-        "spent": f"{counted(found['turns'], 'turn')}, {number(usage['input_tokens'])} tokens in, "
-        f"{number(usage['output_tokens'])} out, {money(found['cost_micros'], found['currency'] or '')}",
+        "spent": f"{pluralize(state['turns'], 'turn')}, {number(usage['input_tokens'])} tokens in, "
+        f"{number(usage['output_tokens'])} out, {money(state['cost_micros'], state['currency'] or '')}",
         "open": opened,
-        "waiting": ", ".join(one_line(_waiting(said), INPUT_COLUMNS) for said in found["waiting_inputs"]),
-        "quarantine": found["quarantined"] or "",
+        "waiting": ", ".join(one_line(_input_text(said), INPUT_COLUMNS) for said in state["waiting_inputs"]),
+        "quarantine": state["quarantined"] or "",
         "forked": "" if forked is None else f"from {forked['run_id']} at {forked['seq']}",
-        "state": f"sha256 {found['state_sha256']}",
+        "state": f"sha256 {state['state_sha256']}",
     }
 
 
-def _waiting(said: str | Mapping[str, Any]) -> str:
-    return said if isinstance(said, str) else _text({"text": "", **said})
+def _input_text(message: str | Mapping[str, Any]) -> str:
+    return message if isinstance(message, str) else _block_text({"text": "", **message})
 
 
-def _lines(message: Mapping[str, Any]) -> list[Text]:
+def _message_lines(message: Mapping[str, Any]) -> list[Text]:
     lines: list[Text] = []
     for block in message["content"]:
         match block["type"]:
             case "text":
-                mark = MARKS[message["role"]]
+                mark = ROLE_PREFIXES[message["role"]]
                 style = "" if message["role"] == "assistant" else "bold"
-                lines += [Text(f"{mark}{line}", style=style) for line in _text(block).splitlines() or [""]]
+                lines += [Text(f"{mark}{line}", style=style) for line in _block_text(block).splitlines() or [""]]
             case "tool_use":
                 called = one_line(block["input"], INPUT_COLUMNS)
                 lines.append(Text.assemble("  -> ", (block["name"], NAME), (f"  {called}", DIM)))
             case "tool_result":
-                style = BAD if block["is_error"] else GOOD
-                said = one_line(_text(block), INPUT_COLUMNS)
+                style = ERROR if block["is_error"] else SUCCESS
+                said = one_line(_block_text(block), INPUT_COLUMNS)
                 lines.append(Text.assemble(("  <- ", style), block["name"], (f"  {said}", DIM)))
             case other:
-                lines.append(Text(f"  ({other} {block.get('media_type', '')})", style=ODD))
+                lines.append(Text(f"  ({other} {block.get('media_type', '')})", style=WARNING))
     return lines
 
 
-def _text(block: Mapping[str, Any]) -> str:
+def _block_text(block: Mapping[str, Any]) -> str:
     blob = block.get("blob")
     return str(block["text"]) if blob is None else f"({number(blob['size_bytes'])} bytes in the blob store)"
 
 
-def _hint(found: Mapping[str, Any]) -> str:
-    if not found["forkable"]:
-        return f"It cannot be forked here: {found['not_forkable']}."
-    more = " --prompt ..." if found["fork_needs_prompt"] else ""
-    return f"`loomlog runs fork {found['run_id']} --at {found['at']}{more}` goes another way from here."
+def _fork_hint(state: Mapping[str, Any]) -> str:
+    if not state["forkable"]:
+        return f"It cannot be forked here: {state['not_forkable']}."
+    more = " --prompt ..." if state["fork_needs_prompt"] else ""
+    return f"`loomlog runs fork {state['run_id']} --at {state['at']}{more}` goes another way from here."

@@ -21,8 +21,7 @@ INLINE_TEXT_BYTES = 64 * 1024
 
 
 async def inline_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
-    """The text for the event: itself when it is short, otherwise a reference to where it lies. Raises ConnectorError.
-    """
+    """The text for the event: itself when it is short, otherwise a reference to where it lies. Raises ConnectorError."""
     text = make_storable(text)
     if len(text) * 4 <= INLINE_TEXT_BYTES:
         return text, None

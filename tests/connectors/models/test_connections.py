@@ -126,7 +126,7 @@ def in_use(client: httpx.AsyncClient) -> int:
 
 
 async def test_who_is_cancelled_while_an_answer_is_closed_costs_nobody_a_connection() -> None:
-    """httpcore shields its leave-taking from anyio's cancelling, which stops no `Task.cancel`."""
+    """httpcore shields its leave-taking from anyio's cancelling, which stops no `VerificationTask.cancel`."""
     async with talking() as (client, server):
         server.may.set()
         for steps in range(MOMENTS):

@@ -102,7 +102,7 @@ async def test_a_table_that_was_never_needed_is_no_error_in_the_servers_log(
                 refused.append(error)
                 raise
 
-    monkeypatch.setattr(run_credentials, "translated", watched)
+    monkeypatch.setattr(run_credentials, "translate_errors", watched)
     assert await rows.sweep() == 0
     await rows.delete(["r_1"])
     await rows.put("r_1", b"x", 60.0)

@@ -18,9 +18,9 @@ from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.redpanda.apply import apply
 from loomlog.redpanda.topics import Topic
 from loomlog.schemas.codec import local_codec
-from loomlog.services.cli.log.audit import verify_all
+from loomlog.services.cli.log.audit import verify_partitions
 from loomlog.services.cli.log.reader import open_ranges, read_range
-from loomlog.services.cli.log.verification import Task
+from loomlog.services.cli.log.verification import VerificationTask
 from loomlog.services.cli.stack.services import PROGRAM_ROOT
 from loomlog.services.core.audit.findings import Kind
 from loomlog.services.core.audit.verify import Report
@@ -68,7 +68,7 @@ def environment(kafka: str, folder: Path, key: SigningKey, trusted: Path) -> dic
 class Running:
     """An auditor for the length of a block."""
 
-    def __init__(self, environ: dict[str, str], task: Task, output: Path) -> None:
+    def __init__(self, environ: dict[str, str], task: VerificationTask, output: Path) -> None:
         self._environ, self._output = environ, output
         self._arguments = ("-P", "-c", CHILD, task.topic, task.checkpoints_topic)
 
@@ -85,11 +85,13 @@ class Running:
             assert await self.process.wait() == 0, self._output.read_text()
 
 
-async def until_covered(options: KafkaOptions, task: Task, accepted: Callable[[Report], bool]) -> list[Report]:
+async def until_covered(
+    options: KafkaOptions, task: VerificationTask, accepted: Callable[[Report], bool]
+) -> list[Report]:
     """Verifies until every partition is covered as wanted."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            reports = await verify_all(options, local_codec(), task, range(PARTITIONS))
+            reports = await verify_partitions(options, local_codec(), task, range(PARTITIONS))
             if all(map(accepted, reports)):
                 return reports
 
@@ -134,7 +136,7 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
     one, two = generate_key(), generate_key()
     trusted = tmp_path / "public"
     trusted.write_text(f"{one.public.text}\n{two.public.text}\n")
-    task = Task(
+    task = VerificationTask(
         topic=f"{topic_prefix}.run.events",
         records_topic=f"{topic_prefix}.run.events",
         checkpoints_topic=f"{topic_prefix}.audit.checkpoints",
@@ -189,7 +191,7 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
     ):
         topic = await fresh_copy(kafka, f"{topic_prefix}.{name}.events")
         await copy(kafka, topic, partition, renumbered(tampered))
-        (copied,) = await verify_all(options, local_codec(), replace(task, records_topic=topic), [partition])
+        (copied,) = await verify_partitions(options, local_codec(), replace(task, records_topic=topic), [partition])
         assert violations(copied) == found, name
 
 

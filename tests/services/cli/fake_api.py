@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from loomlog.services.cli.http.api import Api
+from loomlog.services.cli.http.api import ApiClient
 
 IDS = {"agent_id": "a_1", "run_id": "r_1", "session_id": "s_1"}
 POSITION = "run.events/2:17"
@@ -105,8 +105,8 @@ class FakeApi:
         """Answers that depend on the request, by path."""
         self.asked: list[httpx.Request] = []
 
-    def client(self, token: str = "") -> Api:
-        return Api("http://api.test", token, transport=httpx.MockTransport(self._answer))
+    def client(self, token: str = "") -> ApiClient:
+        return ApiClient("http://api.test", token, transport=httpx.MockTransport(self._answer))
 
     def bodies(self, path: str) -> list[Any]:
         return [json.loads(request.content) for request in self.asked if request.url.path == path]

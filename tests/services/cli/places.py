@@ -4,10 +4,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from loomlog.services.cli.settings import CliSettings, cli_settings
+from loomlog.services.cli.settings import CliSettings, load_cli_settings
 from loomlog.services.cli.stack.processes import identify
 from loomlog.services.cli.stack.record import ChildRecord, StackRecord
-from loomlog.services.cli.stack.services_record import Wiring
+from loomlog.services.cli.stack.services_record import ServicesRecord
 from loomlog.services.cli.stack.status import StackStatus
 
 CONFIGURATION = """\
@@ -24,7 +24,7 @@ agents:
 def settings_in(folder: Path, **environ: str) -> CliSettings:
     """Settings whose state folder is `folder`/home and whose configuration is loomlog.yaml in `folder`."""
     known = {"LOOMLOG_HOME": str(folder / "home"), "PATH": os.environ["PATH"]}
-    return cli_settings({**known, **environ}, working_directory=folder)
+    return load_cli_settings({**known, **environ}, working_directory=folder)
 
 
 def configured(folder: Path, text: str = CONFIGURATION) -> Path:
@@ -34,7 +34,7 @@ def configured(folder: Path, text: str = CONFIGURATION) -> Path:
     return path
 
 
-def wiring(folder: Path, **changes: object) -> Wiring:
+def wiring(folder: Path, **changes: object) -> ServicesRecord:
     fields = {
         "supervisor_pid": os.getpid(),
         "api_url": "http://127.0.0.1:1",
@@ -46,7 +46,7 @@ def wiring(folder: Path, **changes: object) -> Wiring:
         "configuration": (),
         "ready_after_s": 1.0,
     }
-    return Wiring(**(fields | changes))
+    return ServicesRecord(**(fields | changes))
 
 
 def child(name: str, **changes: object) -> ChildRecord:
@@ -67,7 +67,7 @@ def child(name: str, **changes: object) -> ChildRecord:
 
 
 def with_stack(
-    cli: CliSettings, *children: ChildRecord, supervised: bool = True, known: Wiring | None = None
+    cli: CliSettings, *children: ChildRecord, supervised: bool = True, known: ServicesRecord | None = None
 ) -> CliSettings:
     """The same settings as if a stack with these children ran."""
     me = identify(os.getpid())
@@ -76,6 +76,10 @@ def with_stack(
         supervisor=me, kafka="127.0.0.1:19", postgres="postgresql://x@127.0.0.1:15/x", children=children
     )
     stack = StackStatus(
-        supervised=supervised, supervisor=me if supervised else None, record=record, damage="", alive=children
+        is_supervised=supervised,
+        supervisor=me if supervised else None,
+        record=record,
+        record_error="",
+        running_children=children,
     )
-    return replace(cli, stack=stack, wiring=known)
+    return replace(cli, stack=stack, services_record=known)

@@ -6,15 +6,15 @@ import typer
 from typer.testing import CliRunner
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.services.cli.commands import QUIET, Commands, run
-from loomlog.services.cli.failures import Failure, Unreachable, WrongUse
-from loomlog.services.cli.stack.problems import StackProblem
+from loomlog.services.cli.commands import QUIET_LOGGERS, CommandGroup, run
+from loomlog.services.cli.errors import CliError, Unreachable, UsageError
+from loomlog.services.cli.stack.errors import StackError
 
 SLEEP_S = 5.0
 
 
 def ends_with(error: BaseException):
-    app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
+    app = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
 
     @app.callback()
     def root() -> None:
@@ -30,10 +30,10 @@ def ends_with(error: BaseException):
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (Failure("It failed."), 1),
-        (WrongUse("It was asked wrongly."), 2),
+        (CliError("It failed."), 1),
+        (UsageError("It was asked wrongly."), 2),
         (Unreachable("Nobody is there."), 3),
-        (StackProblem("The disk is full."), 1),
+        (StackError("The disk is full."), 1),
     ],
 )
 def test_a_failure_is_its_sentence_on_stderr_and_its_code(error, code):
@@ -63,29 +63,29 @@ def test_what_went_wrong_in_a_task_group_is_told_like_anything_else():
             tasks.create_task(fail())
 
     async def fail() -> None:
-        raise Failure("Inside.")
+        raise CliError("Inside.")
 
-    with pytest.raises(Failure, match="Inside"):
+    with pytest.raises(CliError, match="Inside"):
         run(work())
 
 
 def test_one_error_that_two_tasks_met_is_one():
     async def work() -> None:
-        problem = StackProblem("api was given up")
+        problem = StackError("api was given up")
         raise ExceptionGroup("both", [problem, problem])
 
-    with pytest.raises(StackProblem, match="api was given up"):
+    with pytest.raises(StackError, match="api was given up"):
         run(work())
 
 
 def test_two_errors_at_once_are_not_reduced_to_one():
     async def work() -> None:
-        raise ExceptionGroup("both", [Failure("a"), Failure("b")])
+        raise ExceptionGroup("both", [CliError("a"), CliError("b")])
 
     with pytest.raises(ExceptionGroup):
         run(work())
 
 
 def test_libraries_do_not_talk_on_stderr():
-    ends_with(Failure("x"))
-    assert all(logging.getLogger(name).level == logging.CRITICAL for name in QUIET)
+    ends_with(CliError("x"))
+    assert all(logging.getLogger(name).level == logging.CRITICAL for name in QUIET_LOGGERS)

@@ -2,20 +2,20 @@ import os
 
 import pytest
 
-from loomlog.services.cli.failures import Unreachable, WrongUse
-from loomlog.services.cli.settings import cli_settings
+from loomlog.services.cli.errors import Unreachable, UsageError
+from loomlog.services.cli.settings import load_cli_settings
 from loomlog.services.cli.stack.processes import identify
-from loomlog.services.cli.stack.record import save_record, stack_record, supervisor_lock
-from loomlog.services.cli.stack.services_record import save_wiring
+from loomlog.services.cli.stack.record import build_stack_record, save_record, supervisor_lock
+from loomlog.services.cli.stack.services_record import save_services_record
 from tests.services.cli.places import child, settings_in, wiring, with_stack
 
 
 def test_without_anything_the_defaults_hold(tmp_path):
-    cli = cli_settings({}, working_directory=tmp_path)
+    cli = load_cli_settings({}, working_directory=tmp_path)
     assert cli.home.root == tmp_path / ".loomlog"
     assert cli.api_url == "http://127.0.0.1:8787"
-    assert (cli.token, cli.insights_url, cli.wiring) == ("", "", None)
-    assert not cli.stack.supervised
+    assert (cli.token, cli.insights_url, cli.services_record) == ("", "", None)
+    assert not cli.stack.is_supervised
 
 
 def test_reading_settings_makes_no_folder(tmp_path):
@@ -69,18 +69,18 @@ def test_secrets_do_not_show(tmp_path):
 
 
 def test_a_setting_that_cannot_be_used_is_a_wrong_use(tmp_path):
-    with pytest.raises(WrongUse, match="LOOMLOG_LISTEN_ADDR: 'x' is not usable"):
+    with pytest.raises(UsageError, match="LOOMLOG_LISTEN_ADDR: 'x' is not usable"):
         settings_in(tmp_path, LOOMLOG_LISTEN_ADDR="x")
 
 
 def test_the_wiring_counts_only_while_its_own_supervisor_lives(tmp_path):
     home = settings_in(tmp_path).home
     home.root.mkdir()
-    save_wiring(home.root, wiring(tmp_path))
-    assert settings_in(tmp_path).wiring is None, "nobody holds the folder"
+    save_services_record(home.root, wiring(tmp_path))
+    assert settings_in(tmp_path).services_record is None, "nobody holds the folder"
     with supervisor_lock(home.lock):
-        save_record(home.record, stack_record("127.0.0.1:19", "postgresql://x", ()))
-        assert settings_in(tmp_path).wiring == wiring(tmp_path)
-        save_wiring(home.root, wiring(tmp_path, supervisor_pid=os.getppid()))
-        assert settings_in(tmp_path).wiring is None, "a killed supervisor left it"
+        save_record(home.record, build_stack_record("127.0.0.1:19", "postgresql://x", ()))
+        assert settings_in(tmp_path).services_record == wiring(tmp_path)
+        save_services_record(home.root, wiring(tmp_path, supervisor_pid=os.getppid()))
+        assert settings_in(tmp_path).services_record is None, "a killed supervisor left it"
     assert identify(os.getpid()) is not None

@@ -27,7 +27,7 @@ LIMIT = {
 @pytest.fixture
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(budget_limits, "api_of_here", fake.client)
+    monkeypatch.setattr(budget_limits, "open_api", fake.client)
     monkeypatch.setenv("COLUMNS", "160")
     return fake
 

@@ -13,8 +13,8 @@ from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import local_codec, read_envelope
 from loomlog.schemas.generated.budget_events import BudgetMonthBegan
 from loomlog.services.cli.admin import budget_repair
-from loomlog.services.cli.admin.budget_repair import limit_command, put_aside, read_books, told_limits
-from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.admin.budget_repair import archive_records, limit_command, limit_lines, read_budget_table
+from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.main import app
 from loomlog.services.families.budget.family import topics_of
 from loomlog.services.families.budget.state import Account, Books, Limit
@@ -43,16 +43,16 @@ def test_a_limit_is_told_as_the_command_that_sets_it(limit: Limit, command: str)
 def test_what_was_used_and_set_aside_is_told_with_each_limit() -> None:
     account = Account(used_tokens=2_000, reserved_tokens=30, used_micros=1_250_000, reserved_micros=5)
     found = Books(limits={"a": ADA}, accounts={"a": account})
-    assert [line.plain.partition("#")[2] for line in told_limits(found)] == [
+    assert [line.plain.partition("#")[2] for line in limit_lines(found)] == [
         " 2,000 and 30 tokens, 1.25 and 0.000005 USD"
     ]
-    assert [line.plain.strip() for line in told_limits(Books())] == ["none"]
+    assert [line.plain.strip() for line in limit_lines(Books())] == ["none"]
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(budget_repair, "api_of_here", fake.client)
+    monkeypatch.setattr(budget_repair, "open_api", fake.client)
     fake.answers["GET", "/v1/_state"] = Scripted(body={"state": "paused"})
     return fake
 
@@ -76,8 +76,8 @@ def stopped(monkeypatch: pytest.MonkeyPatch, broken: str = BROKEN) -> list[Path]
         put.append(file)
         return 12
 
-    monkeypatch.setattr(budget_repair, "read_books", read)
-    monkeypatch.setattr(budget_repair, "put_aside", aside)
+    monkeypatch.setattr(budget_repair, "read_budget_table", read)
+    monkeypatch.setattr(budget_repair, "archive_records", aside)
     return put
 
 
@@ -135,26 +135,26 @@ async def test_books_that_stopped_are_kept_in_a_file_and_begin_anew(
             # Terms are offsets, so they fit as long as every record lies where it lay.
             copied = [ProducerRecord(key=one.key, value=one.value) for one in world.log.records[theirs, 0]]
             assert await appender.append(ours, 0, copied) == 0
-        assert not (await read_books(options, local_codec(), topics)).broken
+        assert not (await read_budget_table(options, local_codec(), topics)).broken
 
         at = await appender.append(topics.events, 0, [ProducerRecord(key=b"k", value=forged)])
-        board = await read_books(options, local_codec(), topics)
+        board = await read_budget_table(options, local_codec(), topics)
         assert f"{topics.events} offset {at}" in board.broken
         assert [limit.hard_micros for limit in board.books.limits.values()] == [10_000]
 
         file = tmp_path / "kept.jsonl"
         file.write_text("an earlier one")
-        with pytest.raises(Failure, match="is there already"):
-            await put_aside(options, topics, file)
+        with pytest.raises(CliError, match="is there already"):
+            await archive_records(options, topics, file)
         assert await ranges.beginning_offset(topics.events, 0) == 0
         file.unlink()
-        kept = await put_aside(options, topics, file)
+        kept = await archive_records(options, topics, file)
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         assert (len(lines), stat.S_IMODE(file.stat().st_mode)) == (kept, 0o600)
         assert [line["offset"] for line in lines if line["topic"] == topics.events] == list(range(at + 1))
         for topic in (topics.events, topics.commands):
             assert await ranges.beginning_offset(topic, 0) == await ranges.end_offset(topic, 0) > 0
-        board = await read_books(options, local_codec(), topics)
+        board = await read_budget_table(options, local_codec(), topics)
         assert (board.broken, board.books) == ("", Books())
     finally:
         await appender.close()

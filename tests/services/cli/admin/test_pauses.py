@@ -14,7 +14,7 @@ PAUSED = {"state": "paused", "duration_ms": 5, "force_cancelled_count": 0, "paus
 @pytest.fixture
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(pauses, "api_of_here", fake.client)
+    monkeypatch.setattr(pauses, "open_api", fake.client)
     return fake
 
 

@@ -38,7 +38,7 @@ VIEW = {
 @pytest.fixture
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(routing, "api_of_here", fake.client)
+    monkeypatch.setattr(routing, "open_api", fake.client)
     fake.answers["GET", "/v1/_routing"] = Scripted(body=VIEW)
     return fake
 

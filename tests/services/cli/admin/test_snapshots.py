@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from loomlog.services.cli.admin import snapshots
-from loomlog.services.cli.failures import Failure
-from loomlog.services.cli.http.api import Api, Refusal
+from loomlog.services.cli.errors import CliError
+from loomlog.services.cli.http.api import ApiClient, ApiError
 from tests.services.api.serving import Served, served
 from tests.services.cli.admin.test_pauses import invoke
 from tests.services.cli.fake_api import FakeApi, Scripted, refused
@@ -47,7 +47,7 @@ RESTORED = {
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(snapshots, "api_of_here", fake.client)
+    monkeypatch.setattr(snapshots, "open_api", fake.client)
     return fake
 
 
@@ -57,16 +57,16 @@ async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     async with contextlib.AsyncExitStack() as stack:
         made = await stack.enter_async_context(served(tmp_path / "here"))
 
-        def api_of_here() -> Api:
-            return Api("http://test", "shared-token", transport=made.client()._transport)
+        def api_of_here() -> ApiClient:
+            return ApiClient("http://test", "shared-token", transport=made.client()._transport)
 
-        monkeypatch.setattr(snapshots, "api_of_here", api_of_here)
+        monkeypatch.setattr(snapshots, "open_api", api_of_here)
         yield made
 
 
 async def made_of(here: Served) -> str:
     await here.run()
-    return str((await snapshots._post(snapshots.SNAPSHOTS, {})).value["id"])
+    return str((await snapshots._post(snapshots.SNAPSHOTS_PATH, {})).value["id"])
 
 
 def test_creating_one_says_what_is_in_it_and_up_to_where(fake: FakeApi) -> None:
@@ -139,7 +139,7 @@ def test_one_is_removed(fake: FakeApi) -> None:
 async def test_an_export_is_checked_and_restores(here: Served, tmp_path: Path) -> None:
     snapshot_id = await made_of(here)
     path = tmp_path / "state.gz"
-    found = await snapshots._export(snapshot_id, path)
+    found = await snapshots._download_snapshot(snapshot_id, path)
     assert (found.runs, found.events, sorted(p.name for p in tmp_path.glob("state*"))) == (1, 4, ["state.gz"])
     answer = await snapshots._restore_file(path, {"dry_run": True})
     assert answer.value["runs_skipped"] == 1
@@ -148,9 +148,9 @@ async def test_an_export_is_checked_and_restores(here: Served, tmp_path: Path) -
 async def test_a_damaged_file_is_refused_with_a_sentence(here: Served, tmp_path: Path) -> None:
     snapshot_id = await made_of(here)
     path = tmp_path / "state.gz"
-    await snapshots._export(snapshot_id, path)
+    await snapshots._download_snapshot(snapshot_id, path)
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(Refusal, match="cut short"):
+    with pytest.raises(ApiError, match="cut short"):
         await snapshots._restore_file(path, {"dry_run": False})
 
 
@@ -160,10 +160,10 @@ async def test_an_export_that_breaks_off_leaves_no_file(
     snapshot_id = await made_of(here)
     content = (await here.client().get(f"/v1/_snapshots/{snapshot_id}/export?format=gzip")).content
 
-    async def half(self: Api, path: str, to: Path) -> Any:
+    async def half(self: ApiClient, path: str, to: Path) -> Any:
         to.write_bytes(gzip.compress(gzip.decompress(content)[:-20]))
 
-    monkeypatch.setattr(Api, "download", half)
-    with pytest.raises(Failure, match="did not arrive whole"):
-        await snapshots._export(snapshot_id, tmp_path / "state.gz")
+    monkeypatch.setattr(ApiClient, "download", half)
+    with pytest.raises(CliError, match="did not arrive whole"):
+        await snapshots._download_snapshot(snapshot_id, tmp_path / "state.gz")
     assert list(tmp_path.glob("state*")) == []

@@ -42,7 +42,7 @@ def report(*keys: dict[str, Any], in_clear: int = 0, truncated: bool = False, **
 @pytest.fixture
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(subjects, "api_of_here", fake.client)
+    monkeypatch.setattr(subjects, "open_api", fake.client)
     return fake
 
 

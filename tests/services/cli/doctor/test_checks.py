@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from loomlog.connectors.errors import Transient
 from loomlog.services.cli.doctor import checks, doctor
-from loomlog.services.cli.doctor.checks import FAIL, OK, WARN, Check, checks_of
-from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.doctor.checks import FAIL, OK, WARN, Check, run_checks
+from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.main import app
 from loomlog.services.cli.stack import home
 from loomlog.services.families.budget.state import Books
@@ -22,7 +22,7 @@ OUTSIDE = {"LOOMLOG_KAFKA": "k.test:1", "LOOMLOG_POSTGRES": "postgresql://p"}
 async def found_in(tmp_path, **environ: str) -> dict[str, Check]:
     free = {"LOOMLOG_LISTEN_ADDR": "127.0.0.1:0", "LOOMLOG_INSIGHTS_PORT": "0"}
     cli = settings_in(tmp_path, **{**free, **OUTSIDE, **environ})
-    return {check.name: check for check in await checks_of(cli, tmp_path)}
+    return {check.name: check for check in await run_checks(cli, tmp_path)}
 
 
 async def test_folders_of_volumes_are_looked_at(tmp_path):
@@ -54,7 +54,7 @@ async def test_a_machine_that_has_everything_is_well(tmp_path):
 async def test_what_is_brought_along_is_looked_for_only_when_it_is_needed(tmp_path):
     configured(tmp_path)
     cli = settings_in(tmp_path, LOOMLOG_LISTEN_ADDR="127.0.0.1:0", LOOMLOG_INSIGHTS_PORT="0", LOOMLOG_KAFKA_PORT="0")
-    names = {check.name for check in await checks_of(cli, tmp_path)}
+    names = {check.name for check in await run_checks(cli, tmp_path)}
     assert {"java", "broker's jars", "postgres"} <= names
     assert not {"java", "broker's jars", "postgres"} & set(await found_in(tmp_path))
 
@@ -137,7 +137,7 @@ async def test_what_an_earlier_stack_left_is_told(tmp_path):
     cli = with_stack(
         settings_in(tmp_path, LOOMLOG_LISTEN_ADDR="127.0.0.1:0", **OUTSIDE), child("kafka"), supervised=False
     )
-    found = {check.name: check for check in await checks_of(cli, tmp_path)}
+    found = {check.name: check for check in await run_checks(cli, tmp_path)}
     assert found["earlier stack"].state == WARN
     assert "kafka" in found["earlier stack"].found
 
@@ -174,17 +174,17 @@ async def checked_while_running(tmp_path, monkeypatch, found, topics=(), books=W
             raise topics
         return list(topics)
 
-    monkeypatch.setattr(checks, "status_of", given)
+    monkeypatch.setattr(checks, "collect_status", given)
 
     async def read(*_):
         if isinstance(books, Exception):
             raise books
         return books
 
-    monkeypatch.setattr(checks, "make_topics", made)
-    monkeypatch.setattr(checks, "read_books", read)
+    monkeypatch.setattr(checks, "apply_topics", made)
+    monkeypatch.setattr(checks, "read_budget_table", read)
     cli = with_stack(settings_in(tmp_path, LOOMLOG_LISTEN_ADDR="127.0.0.1:0", **OUTSIDE), child("api"))
-    return {check.name: check for check in await checks_of(cli, tmp_path)}
+    return {check.name: check for check in await run_checks(cli, tmp_path)}
 
 
 async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch):
@@ -219,7 +219,7 @@ async def test_each_part_can_be_unwell(tmp_path, monkeypatch, changes, part, sta
 
 @pytest.mark.parametrize(
     ("waits_s", "state", "said"),
-    [(0.0, OK, "is signed"), (30.0, OK, "is signed"), (75.0, FAIL, "1 min 15 s"), (Failure("away"), FAIL, "nobody")],
+    [(0.0, OK, "is signed"), (30.0, OK, "is signed"), (75.0, FAIL, "1 min 15 s"), (CliError("away"), FAIL, "nobody")],
 )
 async def test_an_auditor_that_signs_nothing_is_noticed(tmp_path, monkeypatch, waits_s, state, said):
     async def given(cli):
@@ -227,7 +227,7 @@ async def test_an_auditor_that_signs_nothing_is_noticed(tmp_path, monkeypatch, w
             raise waits_s
         return waits_s
 
-    monkeypatch.setattr(checks, "unsigned_for_s", given)
+    monkeypatch.setattr(checks, "oldest_unsigned_age_s", given)
     assert "audit" not in await checked_while_running(tmp_path, monkeypatch, status())
     children = [child_json(), child_json(name="auditor")]
     check = (await checked_while_running(tmp_path, monkeypatch, status(children=children)))["audit"]
@@ -248,7 +248,7 @@ async def test_books_that_stopped_are_noticed(tmp_path, monkeypatch, books, said
 
 
 async def test_topics_that_cannot_be_compared_fail(tmp_path, monkeypatch):
-    found = await checked_while_running(tmp_path, monkeypatch, status(), topics=Failure("the broker is away."))
+    found = await checked_while_running(tmp_path, monkeypatch, status(), topics=CliError("the broker is away."))
     assert (found["topics"].state, found["topics"].remedy) == (FAIL, "the broker is away.")
 
 
@@ -256,7 +256,7 @@ def diagnosed(monkeypatch, tmp_path, *found: Check, as_json: bool = False):
     async def given(cli, working_directory):
         return list(found)
 
-    monkeypatch.setattr(doctor, "checks_of", given)
+    monkeypatch.setattr(doctor, "run_checks", given)
     arguments = ["doctor", "--json"] if as_json else ["doctor"]
     return CliRunner().invoke(app, arguments, env={"LOOMLOG_HOME": str(tmp_path)})
 

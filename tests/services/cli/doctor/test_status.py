@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.services.cli.doctor import status
-from loomlog.services.cli.doctor.status import status_of
-from loomlog.services.cli.failures import Unreachable
+from loomlog.services.cli.doctor.status import collect_status
+from loomlog.services.cli.errors import Unreachable
 from loomlog.services.cli.main import app
 from loomlog.services.cli.terminal.output import console
 from tests.services.cli.fake_api import FakeApi, Scripted, refused
@@ -34,12 +34,12 @@ def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
     fake.answers["GET", "/readyz"] = Scripted(body={"ready": True, "missing": []})
     fake.answers["GET", "/insights"] = Scripted(body=INSIGHTS)
-    monkeypatch.setattr(status, "Api", lambda url: fake.client())
+    monkeypatch.setattr(status, "ApiClient", lambda url: fake.client())
 
     async def given(cli):
         return lag()
 
-    monkeypatch.setattr(status, "lag_of", given)
+    monkeypatch.setattr(status, "read_lag", given)
     return fake
 
 
@@ -49,11 +49,11 @@ def running(tmp_path, *children):
 
 
 async def test_a_stack_that_runs_is_told_with_all_its_parts(fake, tmp_path, capsys):
-    found = await status_of(running(tmp_path))
+    found = await collect_status(running(tmp_path))
     assert (found["supervised"], found["complete"], found["api"]["ready"]) == (True, True, True)
     assert found["volumes"] == {"source": str(tmp_path / "src"), "out": str(tmp_path / "results")}
     assert json.loads(json.dumps(found)) == found
-    status._print(console(), found)
+    status._print_status(console(), found)
     shown = capsys.readouterr().out
     assert "The stack runs in" in shown
     assert "open: no token is set" in shown
@@ -65,8 +65,8 @@ async def test_what_could_not_be_projected_is_told_with_where_to_look(fake, tmp_
     async def given(cli):
         return lag(problems=1)
 
-    monkeypatch.setattr(status, "lag_of", given)
-    status._print(console(), await status_of(running(tmp_path)))
+    monkeypatch.setattr(status, "read_lag", given)
+    status._print_status(console(), await collect_status(running(tmp_path)))
     assert "1 record could not be projected: `loomlog projections problems` lists them" in capsys.readouterr().out
 
 
@@ -74,11 +74,11 @@ async def test_a_part_that_does_not_answer_is_a_line_and_the_rest_is_shown(fake,
     async def away(cli):
         raise Unreachable("Postgres is away.")
 
-    monkeypatch.setattr(status, "lag_of", away)
+    monkeypatch.setattr(status, "read_lag", away)
     fake.answers["GET", "/readyz"] = refused(503, "", "", missing=["broker"])
     del fake.answers["GET", "/insights"]
-    found = await status_of(running(tmp_path))
-    status._print(console(), found)
+    found = await collect_status(running(tmp_path))
+    status._print_status(console(), found)
     shown = capsys.readouterr().out
     assert "it waits for broker" in shown
     assert "Postgres is away." in shown
@@ -87,11 +87,11 @@ async def test_a_part_that_does_not_answer_is_a_line_and_the_rest_is_shown(fake,
 
 async def test_a_child_that_died_with_its_supervisor_is_dead_and_has_no_numbers(fake, tmp_path, capsys):
     cli = running(tmp_path, child("kafka"), child("api"))
-    half = replace(cli.stack, supervised=False, alive=cli.stack.alive[:1])
-    found = await status_of(replace(cli, stack=half, wiring=None))
+    half = replace(cli.stack, supervised=False, alive=cli.stack.running_children[:1])
+    found = await collect_status(replace(cli, stack=half, wiring=None))
     assert [one["state"] for one in found["children"]] == ["ready", "dead"]
     assert found["children"][1]["pid"] is None
-    status._print(console(), found)
+    status._print_status(console(), found)
     shown = capsys.readouterr().out
     assert "What an earlier stack left behind still runs" in shown
     assert "loomlog down" in shown
@@ -99,8 +99,8 @@ async def test_a_child_that_died_with_its_supervisor_is_dead_and_has_no_numbers(
 
 def test_nothing_running_is_3_and_one_document(tmp_path, monkeypatch):
     transport = httpx.MockTransport(_nobody)
-    real = status.Api
-    monkeypatch.setattr(status, "Api", lambda url: real(url, transport=transport))
+    real = status.ApiClient
+    monkeypatch.setattr(status, "ApiClient", lambda url: real(url, transport=transport))
     environ = {"LOOMLOG_HOME": str(tmp_path / "home")}
     result = CliRunner().invoke(app, ["status"], env=environ)
     assert result.exit_code == 3

@@ -3,8 +3,8 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from loomlog.services.cli.failures import UNREACHABLE, Failure, Unreachable, WrongUse
-from loomlog.services.cli.http.api import Api, NotNow, Refusal, segment
+from loomlog.services.cli.errors import UNREACHABLE, CliError, Unreachable, UsageError
+from loomlog.services.cli.http.api import ApiClient, ApiError, ApiUnavailable, quote_segment
 from tests.services.cli.fake_api import FakeApi, Scripted, refused
 
 
@@ -38,8 +38,8 @@ async def test_a_write_gives_the_position_of_its_event():
 async def test_what_somebody_types_for_an_id_stays_one_segment_of_the_path(typed):
     fake = FakeApi()
     async with fake.client() as api:
-        with pytest.raises(Refusal):
-            await api.get(f"/v1/runs/{segment(typed)}/state")
+        with pytest.raises(ApiError):
+            await api.get(f"/v1/runs/{quote_segment(typed)}/state")
     path = fake.asked[0].url.raw_path.decode()
     assert path.count("/") == 4
     assert unquote(path) == f"/v1/runs/{typed}/state"
@@ -49,7 +49,7 @@ async def test_a_refusal_is_a_sentence_with_its_code_and_details():
     fake = FakeApi()
     fake.answers["POST", "/x"] = refused(409, "agent_id_in_use", "the handle a_1 is in use", run_id="r_9")
     async with fake.client() as api:
-        with pytest.raises(Refusal, match=r"^The handle a_1 is in use\.$") as refusal:
+        with pytest.raises(ApiError, match=r"^The handle a_1 is in use\.$") as refusal:
             await api.post("/x", {})
     assert (refusal.value.code, refusal.value.details["run_id"], refusal.value.exit_code) == (
         "agent_id_in_use",
@@ -63,7 +63,7 @@ async def test_a_sentence_that_begins_with_a_name_keeps_it_as_it_is(said):
     fake = FakeApi()
     fake.answers["POST", "/x"] = refused(400, "bad_request", said)
     async with fake.client() as api:
-        with pytest.raises(Refusal) as refusal:
+        with pytest.raises(ApiError) as refusal:
             await api.post("/x", {})
     assert str(refusal.value).rstrip(".") == said.rstrip(".")
 
@@ -72,7 +72,7 @@ async def test_something_that_is_away_behind_the_api_counts_as_not_reachable():
     fake = FakeApi()
     fake.answers["GET", "/x"] = refused(503, "log_unavailable", "the log cannot be reached")
     async with fake.client() as api:
-        with pytest.raises(NotNow) as refusal:
+        with pytest.raises(ApiUnavailable) as refusal:
             await api.get("/x")
     assert isinstance(refusal.value, Unreachable)
     assert refusal.value.exit_code == UNREACHABLE
@@ -83,7 +83,7 @@ async def test_a_missing_or_wrong_token_says_where_to_put_one(token, said):
     fake = FakeApi()
     fake.answers["GET", "/x"] = refused(401, "unauthorized", "no token")
     async with fake.client(token) as api:
-        with pytest.raises(WrongUse, match=f"{said}.*LOOMLOG_TOKEN"):
+        with pytest.raises(UsageError, match=f"{said}.*LOOMLOG_TOKEN"):
             await api.get("/x")
 
 
@@ -96,8 +96,8 @@ async def test_an_api_that_does_not_answer_says_what_to_do():
 @pytest.mark.parametrize("status", [200, 404, 501])
 async def test_another_server_at_the_address_is_recognised(status):
     transport = httpx.MockTransport(lambda request: httpx.Response(status, text="<html>hello</html>"))
-    async with Api("http://api.test", transport=transport) as api:
-        with pytest.raises(Failure, match="LOOMLOG_BASE_URL") as failure:
+    async with ApiClient("http://api.test", transport=transport) as api:
+        with pytest.raises(CliError, match="LOOMLOG_BASE_URL") as failure:
             await api.get("/v1/runs")
     assert "<html>" not in str(failure.value)
 
@@ -106,7 +106,7 @@ async def test_a_refused_stream_is_a_refusal_too():
     fake = FakeApi()
     fake.streams.append(refused(400, "unknown_agent", "there is no agent nobody"))
     async with fake.client() as api:
-        with pytest.raises(Refusal, match="There is no agent nobody"):
+        with pytest.raises(ApiError, match="There is no agent nobody"):
             async with api.stream("POST", "/v1/runs", body={}):
                 raise AssertionError("it was refused")
 
@@ -115,5 +115,5 @@ async def test_a_refused_stream_is_a_refusal_too():
 def test_this_machine_is_not_asked_through_a_proxy(url, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.test:3128")
     monkeypatch.setenv("ALL_PROXY", "http://proxy.test:3128")
-    assert Api(url)._client._mounts == {}
-    assert Api("http://loomlog.test")._client._mounts != {}
+    assert ApiClient(url)._client._mounts == {}
+    assert ApiClient("http://loomlog.test")._client._mounts != {}

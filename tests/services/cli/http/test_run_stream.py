@@ -4,9 +4,16 @@ from functools import partial
 import httpx
 import pytest
 
-from loomlog.services.cli.failures import UNREACHABLE, Failure, Unreachable
-from loomlog.services.cli.http.api import LASTING, Api, Refusal
-from loomlog.services.cli.http.run_stream import FIRST_PAUSE_S, LONGEST_PAUSE_S, RECONNECTED, WAITING, Followed, Frame
+from loomlog.services.cli.errors import UNREACHABLE, CliError, Unreachable
+from loomlog.services.cli.http.api import LASTING_CODES, ApiClient, ApiError
+from loomlog.services.cli.http.run_stream import (
+    INITIAL_BACKOFF_S,
+    MAX_BACKOFF_S,
+    RECONNECTED,
+    WAITING,
+    RunFollower,
+    SseFrame,
+)
 from loomlog.services.cli.http.sse import EventParser
 from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, broken, frame, frames, refused, row
 from tests.sleeps import noted_sleeps
@@ -24,15 +31,15 @@ def no_pauses(monkeypatch):
     return pauses
 
 
-async def seen(followed: Followed) -> list[str]:
+async def seen(followed: RunFollower) -> list[str]:
     return [frame.name async for frame in followed.frames()]
 
 
-def new_run(api, **more) -> Followed:
-    return Followed(api, body={"agent": "assistant", "prompt": "hi"}, idempotency_key="k1", **more)
+def new_run(api, **more) -> RunFollower:
+    return RunFollower(api, body={"agent": "assistant", "prompt": "hi"}, idempotency_key="k1", **more)
 
 
-def held_up(release: asyncio.Event, waiting: list[str]) -> Api:
+def held_up(release: asyncio.Event, waiting: list[str]) -> ApiClient:
     """An API that answers a start when it is let go, and never before. `waiting` are the requests it holds."""
     fake = FakeApi()
     fake.streams.append(frames(DONE))
@@ -45,7 +52,7 @@ def held_up(release: asyncio.Event, waiting: list[str]) -> Api:
             waiting.remove(request.url.path)
         return fake._answer(request)
 
-    return Api("http://api.test", transport=httpx.MockTransport(answer))
+    return ApiClient("http://api.test", transport=httpx.MockTransport(answer))
 
 
 async def test_a_new_run_is_started_with_a_key_and_followed_to_its_end():
@@ -55,7 +62,7 @@ async def test_a_new_run_is_started_with_a_key_and_followed_to_its_end():
         followed = new_run(api)
         assert await seen(followed) == ["session", "agent", "text", "done"]
     assert (followed.ids.run_id, followed.ids.session_id, followed.ids.position) == ("r_1", "s_1", POSITION)
-    assert followed.ended_by == Frame(name="done", data={"type": "done", "stop_reason": "end_turn"}, seq=1024)
+    assert followed.final_frame == SseFrame(name="done", data={"type": "done", "stop_reason": "end_turn"}, seq=1024)
     assert fake.asked[0].headers["idempotency-key"] == "k1"
     assert fake.bodies("/v1/runs") == [{"agent": "assistant", "prompt": "hi"}]
 
@@ -106,17 +113,17 @@ async def test_a_refused_start_is_not_repeated():
     fake = FakeApi()
     fake.streams += [refused(400, "unknown_agent", "there is no agent nobody"), frames(DONE)]
     async with fake.client() as api:
-        with pytest.raises(Refusal, match="no agent nobody"):
+        with pytest.raises(ApiError, match="no agent nobody"):
             await seen(new_run(api))
     assert len(fake.asked) == 1
 
 
-@pytest.mark.parametrize("code", sorted(LASTING))
+@pytest.mark.parametrize("code", sorted(LASTING_CODES))
 async def test_what_waiting_does_not_cure_is_said_at_once(code, no_pauses):
     fake = FakeApi()
     fake.streams += [refused(503, code, "all is paused: deploy"), frames(DONE)]
     async with fake.client() as api:
-        with pytest.raises(Refusal, match=r"^All is paused: deploy\.$") as refusal:
+        with pytest.raises(ApiError, match=r"^All is paused: deploy\.$") as refusal:
             await seen(new_run(api))
     assert (refusal.value.exit_code, no_pauses) == (1, [])
 
@@ -148,7 +155,7 @@ async def test_a_lost_stream_is_waited_for_however_long_it_was_silent_before():
 
 
 async def test_an_api_that_takes_its_time_is_said_to(monkeypatch):
-    monkeypatch.setattr("loomlog.services.cli.http.run_stream.SAY_AFTER_S", 0.0)
+    monkeypatch.setattr("loomlog.services.cli.http.run_stream.REPORT_WAIT_AFTER_S", 0.0)
     release = asyncio.Event()
     names = []
     async with held_up(release, []) as api:
@@ -159,7 +166,7 @@ async def test_an_api_that_takes_its_time_is_said_to(monkeypatch):
 
 
 async def test_one_that_is_left_before_anything_has_come_is_left_clean(monkeypatch):
-    monkeypatch.setattr("loomlog.services.cli.http.run_stream.SAY_AFTER_S", 0.0)
+    monkeypatch.setattr("loomlog.services.cli.http.run_stream.REPORT_WAIT_AFTER_S", 0.0)
     waiting: list[str] = []
     async with held_up(asyncio.Event(), waiting) as api:
         left = new_run(api).frames()
@@ -173,8 +180,8 @@ async def test_following_a_run_that_does_not_exist_ends_at_once():
     fake = FakeApi()
     fake.streams.append(refused(404, "not_found", "there is no run r_x"))
     async with fake.client() as api:
-        with pytest.raises(Refusal, match="no run r_x"):
-            await seen(Followed(api, run_id="r_x"))
+        with pytest.raises(ApiError, match="no run r_x"):
+            await seen(RunFollower(api, run_id="r_x"))
 
 
 async def test_an_api_that_stays_away_is_given_up_with_what_to_do(no_pauses):
@@ -185,9 +192,9 @@ async def test_an_api_that_stays_away_is_given_up_with_what_to_do(no_pauses):
         with pytest.raises(Unreachable, match=r"does not answer.*loomlog runs follow r_1.*Tried for 60 s") as failure:
             await seen(new_run(api, clock=lambda: float(next(times))))
     assert failure.value.exit_code == UNREACHABLE
-    assert no_pauses[0] == FIRST_PAUSE_S
+    assert no_pauses[0] == INITIAL_BACKOFF_S
     assert no_pauses == sorted(no_pauses), "pauses grow"
-    assert no_pauses[-1] == LONGEST_PAUSE_S
+    assert no_pauses[-1] == MAX_BACKOFF_S
 
 
 async def test_every_frame_begins_the_patience_anew(no_pauses):
@@ -197,7 +204,7 @@ async def test_every_frame_begins_the_patience_anew(no_pauses):
     times = iter(range(0, 10_000, 10))
     async with fake.client() as api:
         assert (await seen(new_run(api, clock=lambda: float(next(times)))))[-1] == "done"
-    assert set(no_pauses) == {FIRST_PAUSE_S}
+    assert set(no_pauses) == {INITIAL_BACKOFF_S}
 
 
 async def test_a_quarantined_run_is_not_waited_for():
@@ -227,7 +234,7 @@ async def test_data_that_is_no_json_is_shown_and_not_fatal():
     fake.streams.append(frames(b"event: odd\ndata: not json\n\n", DONE))
     async with fake.client() as api:
         found = [frame async for frame in new_run(api).frames()]
-    assert found[2] == Frame(name="odd", data={"text": "not json"})
+    assert found[2] == SseFrame(name="odd", data={"text": "not json"})
 
 
 async def test_an_endless_frame_is_a_failure_with_the_run_in_it(monkeypatch):
@@ -235,5 +242,5 @@ async def test_an_endless_frame_is_a_failure_with_the_run_in_it(monkeypatch):
     fake = FakeApi()
     fake.streams.append(frames(b"data: " + b"x" * 500))
     async with fake.client() as api:
-        with pytest.raises(Failure, match="stream of r_1 cannot be read"):
+        with pytest.raises(CliError, match="stream of r_1 cannot be read"):
             await seen(new_run(api))

@@ -1,29 +1,29 @@
 import pytest
 
-from loomlog.services.cli.http.sse import EventParser, FrameTooLarge, SentEvent
+from loomlog.services.cli.http.sse import EventParser, FrameTooLarge, ServerSentEvent
 
 
-def parsed(*chunks: bytes, last_id: str = "") -> list[SentEvent]:
+def parsed(*chunks: bytes, last_id: str = "") -> list[ServerSentEvent]:
     parser = EventParser(last_id=last_id)
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
 
 def test_an_event_has_its_name_its_data_and_its_id():
     assert parsed(b'event: text\nid: 258\ndata: {"a":1}\n\n') == [
-        SentEvent(name="text", data=b'{"a":1}', last_id="258", own_id=True)
+        ServerSentEvent(name="text", data=b'{"a":1}', last_id="258", has_own_id=True)
     ]
 
 
 def test_the_order_of_the_lines_does_not_matter():
     assert parsed(b"data: x\nid: 258\nevent: text\n\n") == [
-        SentEvent(name="text", data=b"x", last_id="258", own_id=True)
+        ServerSentEvent(name="text", data=b"x", last_id="258", has_own_id=True)
     ]
 
 
 def test_an_event_without_an_id_keeps_the_last_one_but_not_as_its_own():
     first, second = parsed(b"id: 7\ndata: a\n\ndata: b\n\n")
-    assert (first.last_id, first.own_id) == ("7", True)
-    assert (second.last_id, second.own_id) == ("7", False)
+    assert (first.last_id, first.has_own_id) == ("7", True)
+    assert (second.last_id, second.has_own_id) == ("7", False)
 
 
 def test_bytes_may_be_cut_anywhere():

@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.connectors.crypto.signatures import generate_key, write_new_key
-from loomlog.services.cli.failures import WrongUse
+from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.log import audit as command
-from loomlog.services.cli.log.audit import since_ms
+from loomlog.services.cli.log.audit import parse_since
 from loomlog.services.cli.main import app
 from tests.services.cli.places import settings_in
 from tests.services.core.audit.test_verify import altered, story
@@ -24,7 +24,7 @@ def invoke(monkeypatch, folder, report, *arguments: str):
         asked.append((wanted, keys))
         return [report]
 
-    monkeypatch.setattr(command, "_verified", given)
+    monkeypatch.setattr(command, "_verify_request", given)
     (folder / "public").write_text(KEY.public.text)
     environ = {"LOOMLOG_HOME": str(folder), "LOOMLOG_AUDIT_PUBLIC_KEYS": str(folder / "public")}
     return CliRunner().invoke(app, ["audit", "verify", *arguments], env=environ), asked
@@ -128,20 +128,20 @@ def test_another_topic_of_ours_is_no_copy(monkeypatch, tmp_path, more, said):
     [(3, ""), (2, "copy has 2 partitions, {} has 3: 1 that were signed are missing"), (4, "nobody signed 1")],
 )
 def test_a_log_without_some_of_its_partitions_is_not_the_one_that_was_signed(count, said):
-    task = replace(command.task_of_the_books(command.Wanted(topic="copy"), {}), checkpoints_topic="signed")
-    found = command.other_partitions(task, count, 3)
+    task = replace(command.budget_task(command.VerificationRequest(topic="copy"), {}), checkpoints_topic="signed")
+    found = command.partition_mismatch(task, count, 3)
     assert said.format("signed") in found
     assert bool(found) == bool(said)
 
 
 def test_since_is_a_time_or_how_long_ago():
-    assert since_ms("24h", 10 * DAY_MS) == 9 * DAY_MS
-    assert since_ms("90m", DAY_MS) == DAY_MS - 5_400_000
-    assert since_ms("1970-01-02", 0) == DAY_MS
-    assert since_ms("1970-01-02T00:00:00Z", 0) == DAY_MS
-    assert since_ms("1970-01-02T01:00:00+01:00", 0) == DAY_MS
-    with pytest.raises(WrongUse, match="yesterday"):
-        since_ms("yesterday", 0)
+    assert parse_since("24h", 10 * DAY_MS) == 9 * DAY_MS
+    assert parse_since("90m", DAY_MS) == DAY_MS - 5_400_000
+    assert parse_since("1970-01-02", 0) == DAY_MS
+    assert parse_since("1970-01-02T00:00:00Z", 0) == DAY_MS
+    assert parse_since("1970-01-02T01:00:00+01:00", 0) == DAY_MS
+    with pytest.raises(UsageError, match="yesterday"):
+        parse_since("yesterday", 0)
 
 
 def test_a_key_is_made_and_its_secret_half_not_shown(tmp_path):
@@ -164,7 +164,7 @@ def test_keys_come_from_the_option_or_from_the_settings_with_our_own(tmp_path):
         LOOMLOG_AUDIT_KEY_FILE=str(tmp_path / "k"),
         LOOMLOG_AUDIT_PUBLIC_KEYS=str(tmp_path / "others"),
     )
-    assert set(command.keys_of(cli, None)) == {key.key_id, other.key_id}
-    assert set(command.keys_of(cli, public_file)) == {key.key_id}
+    assert set(command.load_trusted_keys(cli, None)) == {key.key_id, other.key_id}
+    assert set(command.load_trusted_keys(cli, public_file)) == {key.key_id}
     raw = base64.b64encode(key.key.private_bytes_raw()).decode()
     assert raw not in repr(settings_in(tmp_path, LOOMLOG_AUDIT_KEY=raw))

@@ -11,9 +11,15 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.stream_records import DeadLetter, Header
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log import dead_letters
-from loomlog.services.cli.log.dead_letters import TOPIC, letter_at, put_back, read_letters, to_put_back
+from loomlog.services.cli.log.dead_letters import (
+    TOPIC,
+    original_record,
+    read_dead_letter,
+    read_dead_letters,
+    replay_record,
+)
 from loomlog.services.cli.main import app
 
 COMMANDS = "loom.run.commands"
@@ -48,8 +54,8 @@ def log_of(*letters: DeadLetter) -> MemoryLog:
 
 
 async def replayed(log: MemoryLog, offset: int, *, again: bool = False) -> str:
-    found = await letter_at(log, CODEC, offset)
-    return await put_back(log, CODEC, found, to_put_back(found, again=again), 3, at_ms=9)
+    found = await read_dead_letter(log, CODEC, offset)
+    return await replay_record(log, CODEC, found, original_record(found, allow_repeat=again), 3, at_ms=9)
 
 
 async def test_the_original_goes_back_as_it_was_and_that_is_noted():
@@ -57,45 +63,45 @@ async def test_the_original_goes_back_as_it_was_and_that_is_noted():
     assert await replayed(log, 0) == "run.commands/3:0"
     back = log.records[COMMANDS, 3][0]
     assert (back.key, back.value, back.headers) == (b"k", CANCEL, (("traceparent", b"00-1"),))
-    assert (await letter_at(log, CODEC, 0)).replayed == ("run.commands/3:0",)
+    assert (await read_dead_letter(log, CODEC, 0)).replay_positions == ("run.commands/3:0",)
 
 
 async def test_nothing_is_put_back_twice_by_mistake():
     log = log_of(letter())
     await replayed(log, 0)
-    with pytest.raises(Failure, match=r"put back already, at run\.commands/3:0\. --again"):
+    with pytest.raises(CliError, match=r"put back already, at run\.commands/3:0\. --again"):
         await replayed(log, 0)
     assert await replayed(log, 0, again=True) == "run.commands/3:1"
-    assert (await read_letters(log, CODEC))[0].replayed == ("run.commands/3:0", "run.commands/3:1")
+    assert (await read_dead_letters(log, CODEC))[0].replay_positions == ("run.commands/3:0", "run.commands/3:1")
 
 
 async def test_an_event_is_never_put_back():
     log = log_of(letter(topic="loom.run.events", kind="undecodable"))
-    with pytest.raises(Failure, match="only its owner writes there"):
+    with pytest.raises(CliError, match="only its owner writes there"):
         await replayed(log, 0)
 
 
 async def test_a_letter_without_the_bytes_says_where_they_are():
     log = log_of(letter(value=None))
-    with pytest.raises(Failure, match=r"is at run\.commands/2:17 as long as"):
+    with pytest.raises(CliError, match=r"is at run\.commands/2:17 as long as"):
         await replayed(log, 0)
 
 
 async def test_an_unknown_outcome_is_told_and_not_noted():
     log = log_of(letter())
     log.lose_acks = 1
-    with pytest.raises(Failure, match="is not known"):
+    with pytest.raises(CliError, match="is not known"):
         await replayed(log, 0)
-    assert (await letter_at(log, CODEC, 0)).replayed == ()
+    assert (await read_dead_letter(log, CODEC, 0)).replay_positions == ()
 
 
 async def test_what_is_no_letter_is_said():
     log = log_of(letter())
     await replayed(log, 0)
-    with pytest.raises(Failure, match="There is no dead letter 7"):
-        await letter_at(log, CODEC, 7)
-    with pytest.raises(Failure, match=r"dead-letter/0:1 is no dead letter"):
-        await letter_at(log, CODEC, 1)
+    with pytest.raises(CliError, match="There is no dead letter 7"):
+        await read_dead_letter(log, CODEC, 7)
+    with pytest.raises(CliError, match=r"dead-letter/0:1 is no dead letter"):
+        await read_dead_letter(log, CODEC, 1)
 
 
 @pytest.fixture
@@ -115,8 +121,8 @@ def dlq(monkeypatch, tmp_path):
             return 4
 
         monkeypatch.setattr(dead_letters, "open_ranges", ranges)
-        monkeypatch.setattr(dead_letters, "_log", both)
-        monkeypatch.setattr(dead_letters, "topic_partitions", four)
+        monkeypatch.setattr(dead_letters, "_open_log", both)
+        monkeypatch.setattr(dead_letters, "count_partitions", four)
         environ = {"LOOMLOG_HOME": str(tmp_path), "LOOMLOG_KAFKA": "k.test:1"}
         return CliRunner().invoke(app, ["dlq", *arguments], env=environ)
 

@@ -5,17 +5,17 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.services.cli.failures import WrongUse
+from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.log import events
-from loomlog.services.cli.log.events import Wanted, _partitions, _start
+from loomlog.services.cli.log.events import TailRequest, _select_partitions, _start_offset
 from loomlog.services.cli.log.reader import EVENTS_TOPIC, RecordView
 from loomlog.services.cli.main import app
-from loomlog.services.cli.settings import cli_settings
+from loomlog.services.cli.settings import load_cli_settings
 from tests.services.cli.fake_api import FakeApi, Scripted
 
 
 def start(text: str, *, run_id: str = "", known: int | None = None, partitions: int = 1) -> int:
-    return _start(Wanted(topic=EVENTS_TOPIC, start=text, run_id=run_id), 5, 100, known, partitions)
+    return _start_offset(TailRequest(topic=EVENTS_TOPIC, start=text, run_id=run_id), 5, 100, known, partitions)
 
 
 @pytest.mark.parametrize(
@@ -33,24 +33,24 @@ def test_a_run_is_shown_from_its_beginning_as_far_as_that_is_known():
 
 
 def test_an_offset_needs_its_partition():
-    with pytest.raises(WrongUse, match="--partition"):
+    with pytest.raises(UsageError, match="--partition"):
         start("42", partitions=4)
     assert start("-3", partitions=4) == 97
 
 
 def test_anything_else_is_a_wrong_use():
-    with pytest.raises(WrongUse, match="'yesterday'; expected beginning"):
+    with pytest.raises(UsageError, match="'yesterday'; expected beginning"):
         start("yesterday")
 
 
 def test_the_partition_of_a_run_follows_from_its_id():
     token = "64ydjbq3pbdze5xsv0cx28kh93"
-    wanted = Wanted(topic=EVENTS_TOPIC, run_id=f"r_{token}-suffix")
-    assert _partitions(wanted, 4) == [partition_of(token.encode(), 4)]
-    assert _partitions(Wanted(topic=EVENTS_TOPIC), 3) == [0, 1, 2]
-    assert _partitions(Wanted(topic="loom.dead-letter", run_id="r_1"), 1) == [0]
-    with pytest.raises(WrongUse, match="partitions 0 to 3; there is no 4"):
-        _partitions(Wanted(topic=EVENTS_TOPIC, partition=4), 4)
+    wanted = TailRequest(topic=EVENTS_TOPIC, run_id=f"r_{token}-suffix")
+    assert _select_partitions(wanted, 4) == [partition_of(token.encode(), 4)]
+    assert _select_partitions(TailRequest(topic=EVENTS_TOPIC), 3) == [0, 1, 2]
+    assert _select_partitions(TailRequest(topic="loom.dead-letter", run_id="r_1"), 1) == [0]
+    with pytest.raises(UsageError, match="partitions 0 to 3; there is no 4"):
+        _select_partitions(TailRequest(topic=EVENTS_TOPIC, partition=4), 4)
 
 
 def view(
@@ -70,7 +70,7 @@ def tail(monkeypatch, tmp_path):
             for record in records:
                 yield record
 
-        monkeypatch.setattr(events, "_records", given)
+        monkeypatch.setattr(events, "_tail_records", given)
         return CliRunner().invoke(app, ["events", "tail", "--json", *arguments], env={"LOOMLOG_HOME": str(tmp_path)})
 
     return run
@@ -117,9 +117,9 @@ async def test_a_run_nobody_knows_is_told_of_before_it_is_waited_for(monkeypatch
 
     monkeypatch.setattr(events, "open_reader", opened)
     monkeypatch.setattr(events, "find_run", found)
-    cli = cli_settings({"LOOMLOG_POSTGRES": "postgresql://nowhere/x"}, working_directory=tmp_path)
-    wanted = Wanted(topic=EVENTS_TOPIC, run_id="r_typo")
-    assert await events._first_offset(cli, wanted) == (7 if known else None)
+    cli = load_cli_settings({"LOOMLOG_POSTGRES": "postgresql://nowhere/x"}, working_directory=tmp_path)
+    wanted = TailRequest(topic=EVENTS_TOPIC, run_id="r_typo")
+    assert await events._find_first_offset(cli, wanted) == (7 if known else None)
     shown = capsys.readouterr().err
     assert (said in shown) if said else not shown
 
@@ -135,7 +135,7 @@ def served(monkeypatch, tmp_path, place: str, answer: Scripted | None = None):
     fake = FakeApi()
     if answer is not None:
         fake.answers["GET", "/v1/events/loom.run.events/2/17"] = answer
-    monkeypatch.setattr(events, "Api", lambda url, token: fake.client(token))
+    monkeypatch.setattr(events, "ApiClient", lambda url, token: fake.client(token))
     result = CliRunner().invoke(app, ["events", "get", place, "--json"], env={"LOOMLOG_HOME": str(tmp_path)})
     return result, fake
 

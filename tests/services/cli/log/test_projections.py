@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 from loomlog.projections.engine.builds import TableHash
 from loomlog.projections.engine.rebuild import RebuildReport
 from loomlog.services.cli.log import projections
-from loomlog.services.cli.log.projections import SILENT_S, print_lag, projector_line
+from loomlog.services.cli.log.projections import SILENT_AFTER_S, print_lag, projector_line
 from loomlog.services.cli.main import app
 from loomlog.services.cli.terminal.output import console
 from tests.projections.stories import Partition
@@ -58,7 +58,7 @@ def test_a_topic_that_is_not_there_is_said(capsys):
 
 def test_a_projector_that_says_nothing_any_more_is_silent_whatever_it_said_last():
     assert "silent, 1 min ago" in projector_line(PROJECTOR | {"said_s_ago": 61.0}).plain
-    assert "projecting" in projector_line(PROJECTOR | {"said_s_ago": SILENT_S}).plain
+    assert "projecting" in projector_line(PROJECTOR | {"said_s_ago": SILENT_AFTER_S}).plain
 
 
 PROBLEM = {
@@ -79,7 +79,7 @@ def problems(monkeypatch, tmp_path, found, *arguments: str):
         assert limit == 50
         return found
 
-    monkeypatch.setattr(projections, "problems_of", asked)
+    monkeypatch.setattr(projections, "read_problems", asked)
     return CliRunner().invoke(app, ["projections", "problems", *arguments], env={"LOOMLOG_HOME": str(tmp_path)})
 
 
@@ -110,8 +110,8 @@ async def test_problems_are_those_of_the_table(project, reader, monkeypatch, tmp
     async def opened(cli):
         return reader
 
-    monkeypatch.setattr(projections, "_open", opened)
-    found = await projections.problems_of(settings_in(tmp_path), 50)
+    monkeypatch.setattr(projections, "_open_reader", opened)
+    found = await projections.read_problems(settings_in(tmp_path), 50)
     assert found["count"] == 1
     assert {name: found["problems"][0][name] for name in ("offset", "kind", "value_hex")} == {
         "offset": 1,
@@ -142,8 +142,8 @@ def rebuild(monkeypatch, tmp_path, found: RebuildReport, *arguments: str):
     async def positions(cli):
         return {0: 166, 1: 0, 2: 5}
 
-    monkeypatch.setattr(projections, "_rebuild", rebuilt)
-    monkeypatch.setattr(projections, "_positions", positions)
+    monkeypatch.setattr(projections, "_run_rebuild", rebuilt)
+    monkeypatch.setattr(projections, "_read_positions", positions)
     return CliRunner().invoke(app, ["projections", "rebuild", *arguments], env={"LOOMLOG_HOME": str(tmp_path)})
 
 

@@ -8,20 +8,20 @@ from loomlog.schemas.codec import HERE, Codec, local_codec
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log.reader import (
-    CHUNK,
+    CHUNK_RECORDS,
     CLAIM,
     EVENTS_TOPIC,
     LEGAL,
     PLAIN,
     STALE,
     UNREADABLE,
-    Judge,
-    plain,
-    read_one,
+    RecordClassifier,
+    find_term_before,
+    read_record,
     record_json,
-    term_before,
+    to_json_value,
 )
 from tests.projections.stories import Partition, completed, replied, requested, started
 
@@ -54,9 +54,9 @@ def two_owners(codec: Codec | None = None) -> Partition:
 
 
 def kinds(partition: Partition, *, start: int = 0, term: int = -1) -> list[str]:
-    judge = Judge(EVENTS_TOPIC, term=term, next_offset=start)
+    judge = RecordClassifier(EVENTS_TOPIC, term=term, next_offset=start)
     records = log_of(partition).records[EVENTS_TOPIC, 0]
-    return [judge.view(record).kind for record in records[start:]]
+    return [judge.classify(record).kind for record in records[start:]]
 
 
 def test_every_record_is_legal_a_claim_or_stale():
@@ -66,11 +66,11 @@ def test_every_record_is_legal_a_claim_or_stale():
 async def test_a_log_written_with_the_ids_of_a_registry_is_read_with_them():
     codec = registry_codec()
     log = log_of(two_owners(codec))
-    assert await term_before(log, EVENTS_TOPIC, 0, 5, codec) == 3
-    assert await term_before(log, EVENTS_TOPIC, 0, 5) == -1
-    shown = await read_one(log, EVENTS_TOPIC, 0, 4, codec)
+    assert await find_term_before(log, EVENTS_TOPIC, 0, 5, codec) == 3
+    assert await find_term_before(log, EVENTS_TOPIC, 0, 5) == -1
+    shown = await read_record(log, EVENTS_TOPIC, 0, 4, codec)
     assert (shown.kind, shown.type, shown.term, shown.term_in_force) == (STALE, "ModelCallRequested", 0, 3)
-    assert (await read_one(log, EVENTS_TOPIC, 0, 4)).kind == UNREADABLE
+    assert (await read_record(log, EVENTS_TOPIC, 0, 4)).kind == UNREADABLE
 
 
 def test_bytes_nobody_can_read_are_told_and_do_not_change_the_term():
@@ -79,40 +79,40 @@ def test_bytes_nobody_can_read_are_told_and_do_not_change_the_term():
     found = kinds(partition)
     assert found[5] == UNREADABLE
     assert found[6] == LEGAL
-    judge = Judge(EVENTS_TOPIC, term=3, next_offset=5)
-    view = judge.view(log_of(partition).records[EVENTS_TOPIC, 0][5])
+    judge = RecordClassifier(EVENTS_TOPIC, term=3, next_offset=5)
+    view = judge.classify(log_of(partition).records[EVENTS_TOPIC, 0][5])
     assert view.error
     assert view.position == "run.events/0:5"
 
 
 @pytest.mark.parametrize(("offset", "term"), [(0, -1), (1, 0), (3, 0), (4, 3), (7, 3)])
 async def test_the_term_in_force_is_the_nearest_claim_before(offset, term):
-    assert await term_before(log_of(two_owners()), EVENTS_TOPIC, 0, offset) == term
+    assert await find_term_before(log_of(two_owners()), EVENTS_TOPIC, 0, offset) == term
 
 
 async def test_a_claim_is_found_however_far_back():
     partition = Partition()
     partition.claim()
     partition.add("r_1", started("r_1"))
-    for _ in range(CHUNK * 2 + 7):
+    for _ in range(CHUNK_RECORDS * 2 + 7):
         partition.records.append(partition.records[-1])
-    assert await term_before(log_of(partition), EVENTS_TOPIC, 0, len(partition.records)) == 0
+    assert await find_term_before(log_of(partition), EVENTS_TOPIC, 0, len(partition.records)) == 0
 
 
 async def test_a_record_in_the_middle_is_judged_by_the_term_in_force_there():
     log = log_of(two_owners())
-    stale = await read_one(log, EVENTS_TOPIC, 0, 4)
+    stale = await read_record(log, EVENTS_TOPIC, 0, 4)
     assert (stale.kind, stale.term, stale.term_in_force) == (STALE, 0, 3)
-    legal = await read_one(log, EVENTS_TOPIC, 0, 5)
+    legal = await read_record(log, EVENTS_TOPIC, 0, 5)
     assert (legal.kind, legal.term, legal.seq, legal.run_id, legal.type) == (LEGAL, 3, 3, "r_1", "ModelReplied")
-    claim = await read_one(log, EVENTS_TOPIC, 0, 3)
+    claim = await read_record(log, EVENTS_TOPIC, 0, 3)
     assert (claim.kind, claim.payload["owner"], claim.term_in_force) == (CLAIM, "second", 3)
 
 
 @pytest.mark.parametrize("offset", [7, 99])
 async def test_an_offset_that_does_not_exist_says_what_does(offset):
-    with pytest.raises(Failure, match="it holds 0 to 6"):
-        await read_one(log_of(two_owners()), EVENTS_TOPIC, 0, offset)
+    with pytest.raises(CliError, match="it holds 0 to 6"):
+        await read_record(log_of(two_owners()), EVENTS_TOPIC, 0, offset)
 
 
 async def test_topics_without_terms_are_plain():
@@ -122,7 +122,7 @@ async def test_topics_without_terms_are_plain():
     delta = local_codec().encode(ModelDelta(term=0, run_id="r_1", turn=1, attempt=1, start=0, text="Hi"))
     log.put(COMMANDS, 0, [ProducerRecord(key=b"1", value=cancel), ProducerRecord(key=b"1", value=delta)])
     log.put(COMMANDS, 0, [ProducerRecord(key=b"1", value=None)])
-    command = await read_one(log, COMMANDS, 0, 0)
+    command = await read_record(log, COMMANDS, 0, 0)
     assert (command.kind, command.type, command.run_id, command.cause_id, command.tenant) == (
         PLAIN,
         "CancelRun",
@@ -131,12 +131,12 @@ async def test_topics_without_terms_are_plain():
         "acme",
     )
     assert command.payload == {"run_id": "r_1", "reason": "enough"}
-    assert (await read_one(log, COMMANDS, 0, 1)).type == "ModelDelta"
-    assert (await read_one(log, COMMANDS, 0, 2)).type == "(tombstone)"
+    assert (await read_record(log, COMMANDS, 0, 1)).type == "ModelDelta"
+    assert (await read_record(log, COMMANDS, 0, 2)).type == "(tombstone)"
 
 
 async def test_as_json_a_record_has_the_names_of_the_api_and_says_when_it_is_stale():
-    shown = record_json(await read_one(log_of(two_owners()), EVENTS_TOPIC, 0, 4))
+    shown = record_json(await read_record(log_of(two_owners()), EVENTS_TOPIC, 0, 4))
     assert shown["position"] == "run.events/0:4"
     assert (shown["stale"], shown["kind"], shown["term"], shown["term_in_force"]) == (True, STALE, 0, 3)
     assert shown["payload"]["attempt"] == 2
@@ -144,7 +144,7 @@ async def test_as_json_a_record_has_the_names_of_the_api_and_says_when_it_is_sta
 
 
 def test_bytes_become_the_text_they_are_or_hex():
-    assert plain({"a": (b"text", b"\xff\x00"), "b": [{"c": b"two\nlines"}]}) == {
+    assert to_json_value({"a": (b"text", b"\xff\x00"), "b": [{"c": b"two\nlines"}]}) == {
         "a": ["text", "ff00"],
         "b": [{"c": "two\nlines"}],
     }

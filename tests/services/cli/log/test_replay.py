@@ -9,11 +9,11 @@ from loomlog.connectors.configuration import Settings
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.schemas.generated.values import RunPosition
-from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log import replay as command
 from loomlog.services.cli.log.reader import EVENTS_TOPIC
 from loomlog.services.cli.main import app
-from loomlog.services.cli.settings import cli_settings
+from loomlog.services.cli.settings import load_cli_settings
 from loomlog.services.core.run.history.replay import replay
 from tests.connectors.kafka.test_schema_registry import FakeRegistry, registry
 from tests.projections.stories import Partition, a3x2, completed, replied, requested, started
@@ -42,22 +42,22 @@ def with_zombie() -> Partition:
 
 
 async def test_the_records_of_a_run_are_picked_out_and_stale_ones_counted():
-    replayed, chain, stale = await command._replayed(log_of(with_zombie()), 0, "r_1", None)
+    replayed, chain, stale = await command._fold_run(log_of(with_zombie()), 0, "r_1", None)
     assert [entry.seq for entry in replayed.entries] == [1, 2, 3, 4]
     assert (replayed.drift, chain, stale) == ((), 0, 1)
 
 
 async def test_up_to_a_seq_only_what_was_by_then_is_folded():
-    replayed, _, _ = await command._replayed(log_of(with_zombie()), 0, "r_1", None, 2)
+    replayed, _, _ = await command._fold_run(log_of(with_zombie()), 0, "r_1", None, 2)
     assert (replayed.seq, replayed.status, replayed.drift) == (2, "running", ())
-    with pytest.raises(Failure, match="has 4 events; there is no seq 5 yet"):
-        await command._replayed(log_of(with_zombie()), 0, "r_1", None, 5)
+    with pytest.raises(CliError, match="has 4 events; there is no seq 5 yet"):
+        await command._fold_run(log_of(with_zombie()), 0, "r_1", None, 5)
 
 
 async def test_records_nobody_can_read_are_no_ones():
     partition = with_zombie()
     partition.records.append(b"garbage")
-    replayed, _, _ = await command._replayed(log_of(partition), 0, "r_1", None)
+    replayed, _, _ = await command._fold_run(log_of(partition), 0, "r_1", None)
     assert len(replayed.entries) == 4
 
 
@@ -71,7 +71,7 @@ async def test_the_conversation_of_earlier_runs_comes_first_in_their_order():
     )
     second = RunPosition(run_id="r_1-b", first_offset=5, last_offset=8)
     partition.add("r_1-c", started("r_1-c", prompt="three", continues=second), requested(1))
-    replayed, chain, _ = await command._replayed(log_of(partition), 0, "r_1-c", None)
+    replayed, chain, _ = await command._fold_run(log_of(partition), 0, "r_1-c", None)
     assert (chain, replayed.drift) == (2, ())
     texts = [block.text for message in replayed.history for block in message.blocks]
     assert texts == ["one", "eins", "two", "zwei", "three"]
@@ -83,8 +83,8 @@ async def test_an_earlier_run_that_is_not_there_is_a_failure_and_no_guess():
     lost = RunPosition(run_id="r_0", first_offset=0, last_offset=1)
     partition.add("r_2", started("r_2"), requested(1))
     partition.add("r_1", started("r_1", continues=lost))
-    with pytest.raises(Failure, match="r_0, which another goes on with, is not at offset 0"):
-        await command._replayed(log_of(partition), 0, "r_1", None)
+    with pytest.raises(CliError, match="r_0, which another goes on with, is not at offset 0"):
+        await command._fold_run(log_of(partition), 0, "r_1", None)
 
 
 async def test_a_log_written_with_the_ids_of_a_registry_is_replayed_with_them(
@@ -103,27 +103,29 @@ async def test_a_log_written_with_the_ids_of_a_registry_is_replayed_with_them(
     async def ranges(options):
         yield log_of(partition)
 
-    monkeypatch.setattr(command, "topic_partitions", one)
+    monkeypatch.setattr(command, "count_partitions", one)
     monkeypatch.setattr(command, "open_ranges", ranges)
     told = {"LOOMLOG_HOME": "home", "LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_SCHEMA_REGISTRY": registry.url}
-    found = await command._report(cli_settings(told, working_directory=tmp_path), "r_1-b")
-    assert (found.replayed.seq, found.replayed.status, found.chain, found.drift) == (4, "completed", 1, ())
+    found = await command._build_report(load_cli_settings(told, working_directory=tmp_path), "r_1-b")
+    assert (found.replayed.seq, found.replayed.status, found.earlier_runs, found.drift) == (4, "completed", 1, ())
 
 
-def report(*, drift: tuple[str, ...] = (), not_compared: str = "") -> command.Report:
+def report(*, drift: tuple[str, ...] = (), not_compared: str = "") -> command.ReplayReport:
     partition = Partition()
     partition.claim()
     partition.add("r_1", *a3x2("r_1"))
     replayed = replay("r_1", accepted(partition, "r_1"))
-    return command.Report(replayed=replayed, partition=3, stale=2, chain=1, drift=drift, not_compared=not_compared)
+    return command.ReplayReport(
+        replayed=replayed, partition=3, stale_records=2, earlier_runs=1, drift=drift, comparison_skipped=not_compared
+    )
 
 
-def invoke(monkeypatch, tmp_path, found: command.Report, *arguments: str):
+def invoke(monkeypatch, tmp_path, found: command.ReplayReport, *arguments: str):
     async def given(cli, run_id, to_seq):
         assert (run_id, to_seq) == ("r_1", 0)
         return found
 
-    monkeypatch.setattr(command, "_report", given)
+    monkeypatch.setattr(command, "_build_report", given)
     return CliRunner().invoke(app, ["replay", "r_1", *arguments], env={"LOOMLOG_HOME": str(tmp_path)})
 
 

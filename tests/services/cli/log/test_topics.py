@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.redpanda.topics import TopicChange
-from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log import topics
 from loomlog.services.cli.main import app
 
@@ -21,7 +21,7 @@ def apply(monkeypatch, tmp_path):
                 raise changes
             return changes
 
-        monkeypatch.setattr(topics, "make_topics", made)
+        monkeypatch.setattr(topics, "apply_topics", made)
         environ = {"LOOMLOG_HOME": str(tmp_path), "LOOMLOG_KAFKA": "k.test:9092"}
         return CliRunner().invoke(app, ["topics", "apply", *arguments], env=environ)
 
@@ -46,7 +46,7 @@ def test_what_would_be_changed_is_1(apply):
 
 
 def test_what_must_not_be_repaired_here_is_a_sentence(apply):
-    result = apply(Failure("Nothing was changed at k.test:9092. x."))
+    result = apply(CliError("Nothing was changed at k.test:9092. x."))
     assert (result.exit_code, result.stderr) == (1, "Nothing was changed at k.test:9092. x.\n")
 
 

@@ -8,7 +8,13 @@ from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.connectors.storage.blobs import FileBlobs, MemoryBlobs
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.services.cli.log.verification import Log, Place, Task, unsigned_since_ms, verify_partition
+from loomlog.services.cli.log.verification import (
+    LogReaders,
+    RunRange,
+    VerificationTask,
+    unsigned_since_ms,
+    verify_partition,
+)
 from loomlog.services.core.audit.findings import Kind
 from tests.projections.stories import a3x2, completed, replied, requested, started
 from tests.services.core.audit.test_verify import story
@@ -25,8 +31,8 @@ def stored(written: Written) -> MemoryLog:
     return log
 
 
-def task(**changes: object) -> Task:
-    made = Task(
+def task(**changes: object) -> VerificationTask:
+    made = VerificationTask(
         topic=TOPIC,
         records_topic=TOPIC,
         checkpoints_topic=CHECKPOINTS,
@@ -36,9 +42,9 @@ def task(**changes: object) -> Task:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-async def verified(log: MemoryLog, *, place: Place | None = None, **changes: object):
-    reading = Log(log, log, local_codec())
-    return await verify_partition(reading, task(**changes), PARTITION, now_ms=START_MS, place=place)
+async def verified(log: MemoryLog, *, place: RunRange | None = None, **changes: object):
+    reading = LogReaders(log, log, local_codec())
+    return await verify_partition(reading, task(**changes), PARTITION, now_ms=START_MS, run_range=place)
 
 
 def change(log: MemoryLog, offset: int) -> None:
@@ -56,7 +62,7 @@ async def test_a_partition_and_its_checkpoints_are_read_side_by_side():
 async def test_the_oldest_record_behind_the_newest_checkpoint_is_known():
     log = stored(story())
     records = log.records[TOPIC, PARTITION]
-    reading = Log(log, log, local_codec())
+    reading = LogReaders(log, log, local_codec())
     assert await unsigned_since_ms(reading, task(), PARTITION) == records[30].timestamp
     log.records[CHECKPOINTS, PARTITION] = []
     assert await unsigned_since_ms(reading, task(), PARTITION) == records[0].timestamp
@@ -85,22 +91,22 @@ async def test_since_after_the_last_checkpoint_still_verifies_the_tail_nobody_si
 
 async def test_a_run_is_verified_with_the_checkpoints_that_cover_it():
     log = stored(story())
-    report = await verified(log, run_id="r_c", place=Place(12, 23))
+    report = await verified(log, run_id="r_c", place=RunRange(12, 23))
     assert report.is_clean
     assert (report.first_offset, report.records) == (12, 12)
     assert report.watched is not None
     assert (report.watched.first_seq, report.watched.seq, report.watched.ended) == (1, 12, True)
     change(log, 3)
-    assert (await verified(log, run_id="r_c", place=Place(12, 23))).is_clean
+    assert (await verified(log, run_id="r_c", place=RunRange(12, 23))).is_clean
     assert (await verified(log, run_id="r_c")).is_clean, "another run's damage does not concern it"
     change(log, 13)
-    for place in (Place(12, 23), None):
+    for place in (RunRange(12, 23), None):
         assert violations(await verified(log, run_id="r_c", place=place)) == [(Kind.EDITED, 13, "r_c", 2)]
 
 
 async def test_an_open_run_is_verified_to_the_end_of_the_log():
     log = stored(story())
-    report = await verified(log, run_id="r_d", place=Place(29, -1))
+    report = await verified(log, run_id="r_d", place=RunRange(29, -1))
     assert report.is_clean
     assert (report.first_offset, report.next_offset) == (28, 34)
     del log.records[TOPIC, PARTITION][29:]
@@ -108,8 +114,8 @@ async def test_an_open_run_is_verified_to_the_end_of_the_log():
     assert [kind for kind, *_ in violations(cut)] == [Kind.TRUNCATED]
 
 
-@pytest.mark.parametrize("place", [Place(24, 27), Place(12, 15), Place(29, -1), Place(0, 3)])
-async def test_an_index_that_is_wrong_costs_time_and_no_truth(place: Place):
+@pytest.mark.parametrize("place", [RunRange(24, 27), RunRange(12, 15), RunRange(29, -1), RunRange(0, 3)])
+async def test_an_index_that_is_wrong_costs_time_and_no_truth(place: RunRange):
     report = await verified(stored(story()), run_id="r_c", place=place)
     assert report.watched is not None
     assert (report.watched.first_offset, report.watched.last_offset, report.watched.seq) == (12, 23, 12)

@@ -12,8 +12,8 @@ from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.budget_events import LimitSet
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.services.auditor.settings import BUDGET_CHECKPOINTS_TOPIC, BUDGET_TOPIC, budget_settings
-from loomlog.services.cli.log.audit import Wanted, task_of_the_books
-from loomlog.services.cli.log.verification import Log, verify_partition
+from loomlog.services.cli.log.audit import VerificationRequest, budget_task
+from loomlog.services.cli.log.verification import LogReaders, verify_partition
 from loomlog.services.core.audit.findings import Kind
 from loomlog.services.core.audit.verify import Report
 from tests.services.auditor.test_loop import running, settings, written
@@ -63,8 +63,8 @@ def covered(log: MemoryLog) -> int:
 
 async def verified(records: Sequence[ConsumerRecord], checkpoints: Sequence[ConsumerRecord]) -> Report:
     log = copied(records, checkpoints)
-    task = task_of_the_books(Wanted(), {KEY.key_id: KEY.public})
-    return await verify_partition(Log(log, log, local_codec()), task, 0, now_ms=START_MS)
+    task = budget_task(VerificationRequest(), {KEY.key_id: KEY.public})
+    return await verify_partition(LogReaders(log, log, local_codec()), task, 0, now_ms=START_MS)
 
 
 def forged(records: Sequence[ConsumerRecord], change: Callable[[LimitSet], LimitSet]) -> Records:

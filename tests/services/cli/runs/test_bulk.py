@@ -95,7 +95,7 @@ def test_without_a_terminal_nothing_is_done_unless_yes_is_said(made: Any) -> Non
 @pytest.mark.parametrize(("said", "done"), [("y\n", 1), ("n\n", 0)])
 def test_on_a_terminal_it_asks_first(made: Any, monkeypatch: pytest.MonkeyPatch, said: str, done: int) -> None:
     fake = made([result("r_1")])
-    monkeypatch.setattr(bulk, "is_terminal", lambda: True)
+    monkeypatch.setattr(bulk, "is_interactive", lambda: True)
     found = invoke("cancel", "--where", WHERE, "--reason", "enough", stdin=said)
     assert "Cancel 1 run?" in found.stdout
     assert sum(not body["dry_run"] for body in fake.bodies(bulk.PATH)) == done

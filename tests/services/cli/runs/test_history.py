@@ -11,12 +11,12 @@ import pytest
 import pytest_asyncio
 from rich.console import Console
 
-from loomlog.services.cli.failures import Failure, WrongUse
-from loomlog.services.cli.http.api import Api
+from loomlog.services.cli.errors import CliError, UsageError
+from loomlog.services.cli.http.api import ApiClient
 from loomlog.services.cli.log import replay as replay_command
 from loomlog.services.cli.runs import history, runs
 from loomlog.services.cli.terminal.output import Terminal
-from loomlog.services.cli.terminal.state_text import print_moment
+from loomlog.services.cli.terminal.state_text import print_state
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
 from tests.services.api.serving import Served, served
 
@@ -25,11 +25,11 @@ from tests.services.api.serving import Served, served
 async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     async with served(tmp_path) as made:
 
-        def client() -> Api:
-            return Api("http://test", "shared-token", transport=httpx.ASGITransport(app=made.app))
+        def client() -> ApiClient:
+            return ApiClient("http://test", "shared-token", transport=httpx.ASGITransport(app=made.app))
 
-        monkeypatch.setattr(runs, "api_of_here", client)
-        monkeypatch.setattr(history, "api_of_here", client)
+        monkeypatch.setattr(runs, "open_api", client)
+        monkeypatch.setattr(history, "open_api", client)
         yield made
 
 
@@ -43,7 +43,7 @@ def out() -> tuple[Console, io.StringIO]:
 
 
 async def forked(run: str, capsys: pytest.CaptureFixture[str], at: int, **body: Any) -> dict[str, Any]:
-    await history._fork(run, {"at": at, **body}, "key-1", follow_it=False, as_json=True)
+    await history._start_fork(run, {"at": at, **body}, "key-1", should_follow=False, as_json=True)
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -51,7 +51,7 @@ async def forked(run: str, capsys: pytest.CaptureFixture[str], at: int, **body: 
 async def test_a_run_is_shown_as_it_was(here: Served) -> None:
     run = await run_id(here)
     console, text = out()
-    print_moment(console, await runs._moment(run, 2))
+    print_state(console, await runs._get_state(run, 2))
     shown = text.getvalue()
     assert f"{run}  at 2 of 4  ModelCallRequested" in shown
     assert "status      running, awaiting model, turn 1" in shown
@@ -59,7 +59,7 @@ async def test_a_run_is_shown_as_it_was(here: Served) -> None:
     assert "ok" not in shown.split("> go")[1]
     assert f"loomlog runs fork {run} --at 2`" in shown
     console, text = out()
-    print_moment(console, await runs._moment(run, 4))
+    print_state(console, await runs._get_state(run, 4))
     assert "completed, ended (end_turn)" in text.getvalue()
     assert "--at 4 --prompt ...`" in text.getvalue()
 
@@ -70,7 +70,7 @@ async def test_a_fork_tells_its_ids_and_the_position_it_wrote(here: Served, caps
     assert found["forked_from"] == {"run_id": run, "seq": 4}
     assert found["position"].startswith("run.events/")
     console, text = out()
-    print_moment(console, await runs._moment(found["run_id"], 1))
+    print_state(console, await runs._get_state(found["run_id"], 1))
     assert "-- from here on its own" in text.getvalue()
     assert f"forked      from {run} at 4" in text.getvalue()
     assert (await forked(run, capsys, 4, prompt="again"))["run_id"] == found["run_id"]
@@ -78,32 +78,32 @@ async def test_a_fork_tells_its_ids_and_the_position_it_wrote(here: Served, caps
 
 async def test_two_runs_are_compared(here: Served, capsys: pytest.CaptureFixture[str]) -> None:
     run = await run_id(here)
-    fork = await forked(run, capsys, 4, prompt="again", overrides=history.overrides(["model=tiny"]))
-    found = await history._diff(run, fork["run_id"], None, None)
+    fork = await forked(run, capsys, 4, prompt="again", overrides=history.parse_overrides(["model=tiny"]))
+    found = await history._get_diff(run, fork["run_id"], None, None)
     console, text = out()
-    history._print_diff(console, found, everything=False)
+    history._print_diff(console, found, include_equal=False)
     shown = text.getvalue()
     assert "model   mock-generic" in shown
     assert "The first 2 steps are the same; they differ from step 2 on: only in one." in shown
     assert "user: again" in shown
     assert "user: go" not in shown
     console, text = out()
-    history._print_diff(console, found, everything=True)
+    history._print_diff(console, found, include_equal=True)
     assert "user: go" in text.getvalue()
     console, text = out()
-    history._print_diff(console, await history._diff(run, run, None, None), everything=False)
+    history._print_diff(console, await history._get_diff(run, run, None, None), include_equal=False)
     assert "They are the same" in text.getvalue()
 
 
 async def test_an_export_is_replayed_before_it_gets_its_name(here: Served, tmp_path: Path) -> None:
     run = await run_id(here)
-    path, found = await history._export(run, tmp_path / "one.gz", force=False)
+    path, found = await history._download_export(run, tmp_path / "one.gz", force=False)
     assert (found.drift, found.replayed.seq) == ((), 4)
     assert replay_bundle(io.BytesIO(path.read_bytes())).drift == ()
     assert list(tmp_path.glob("*.part")) == []
-    with pytest.raises(WrongUse, match="--force"):
-        await history._export(run, path, force=False)
-    await history._export(run, path, force=True)
+    with pytest.raises(UsageError, match="--force"):
+        await history._download_export(run, path, force=False)
+    await history._download_export(run, path, force=True)
 
 
 async def test_an_export_that_breaks_off_leaves_no_file(
@@ -111,12 +111,12 @@ async def test_an_export_that_breaks_off_leaves_no_file(
 ) -> None:
     run = await run_id(here)
 
-    async def half(api: Api, path: str, to: Path) -> None:
+    async def half(api: ApiClient, path: str, to: Path) -> None:
         to.write_bytes((await api._client.get(path)).content[:-20])
 
-    monkeypatch.setattr(Api, "download", half)
-    with pytest.raises(Failure, match="did not arrive whole"):
-        await history._export(run, tmp_path / "one.gz", force=False)
+    monkeypatch.setattr(ApiClient, "download", half)
+    with pytest.raises(CliError, match="did not arrive whole"):
+        await history._download_export(run, tmp_path / "one.gz", force=False)
     assert list(tmp_path.glob("one.gz*")) == []
 
 
@@ -124,49 +124,49 @@ async def test_a_file_is_replayed_without_anything_else(
     here: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = await run_id(here)
-    path, found = await history._export(run, tmp_path / "one.gz", force=False)
-    report = replay_command._from_file(path, 0)
+    path, found = await history._download_export(run, tmp_path / "one.gz", force=False)
+    report = replay_command._replay_file(path, 0)
     assert (report.drift, report.source, report.compared_with) == ((), str(path), "the bundle")
     assert report.replayed.state_sha256 == found.replayed.state_sha256
     replay_command.replay_run(str(path), to_seq=2, as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert (shown["seq"], shown["source"], shown["drift"]) == (2, str(path), [])
-    with pytest.raises(Failure, match="there is no seq 9 yet"):
-        replay_command._from_file(path, 9)
+    with pytest.raises(CliError, match="there is no seq 9 yet"):
+        replay_command._replay_file(path, 9)
     path.write_bytes(b"something else")
-    with pytest.raises(Failure, match="cannot be replayed"):
-        replay_command._from_file(path, 0)
+    with pytest.raises(CliError, match="cannot be replayed"):
+        replay_command._replay_file(path, 0)
 
 
 async def test_an_exported_file_is_taken_in_elsewhere_and_twice_is_once(
     here: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await run_id(here)
-    path, _ = await history._export(run, tmp_path / "one.gz", force=False)
+    path, _ = await history._download_export(run, tmp_path / "one.gz", force=False)
     (tmp_path / "other").mkdir()
     async with served(tmp_path / "other") as other:
         transport = httpx.ASGITransport(app=other.app)
-        monkeypatch.setattr(history, "api_of_here", lambda: Api("http://test", "shared-token", transport=transport))
-        first, position = await history._import(path, in_clear=False)
-        again, same = await history._import(path, in_clear=False)
+        monkeypatch.setattr(history, "open_api", lambda: ApiClient("http://test", "shared-token", transport=transport))
+        first, position = await history._upload_import(path, in_clear=False)
+        again, same = await history._upload_import(path, in_clear=False)
     assert (first["runs"], again["imported"]) == ([{"run_id": run, "imported": True}], False)
     assert position == same
     assert position.startswith("run.events/")
 
 
 def test_settings_are_told_as_pairs() -> None:
-    assert history.overrides(["model=gpt=4", "temperature=0.5", "tools=Read, Grep", "max_tokens=100"]) == {
+    assert history.parse_overrides(["model=gpt=4", "temperature=0.5", "tools=Read, Grep", "max_tokens=100"]) == {
         "model": "gpt=4",
         "temperature": 0.5,
         "tools": ["Read", "Grep"],
         "max_tokens": 100,
     }
-    assert history.overrides(["system_prompt=1"]) == {"system_prompt": "1"}
-    assert history.overrides(['stop=["a,b"]', "tools="]) == {"stop": ["a,b"], "tools": []}
-    assert history.overrides([]) is None
+    assert history.parse_overrides(["system_prompt=1"]) == {"system_prompt": "1"}
+    assert history.parse_overrides(['stop=["a,b"]', "tools="]) == {"stop": ["a,b"], "tools": []}
+    assert history.parse_overrides([]) is None
 
 
 @pytest.mark.parametrize("setting", ["model", "=x", ""])
 def test_what_is_no_pair_is_refused(setting: str) -> None:
-    with pytest.raises(WrongUse, match="NAME=VALUE"):
-        history.overrides([setting])
+    with pytest.raises(UsageError, match="NAME=VALUE"):
+        history.parse_overrides([setting])

@@ -34,7 +34,7 @@ def fake(monkeypatch) -> FakeApi:
     fake.pages["/v1/interrupts"] = lambda request: {"interrupts": [ASKED], "total": 3, "next": None}
     done = {"interrupt_id": "intr_1", "status": "resolved", "resolved_at": "2026-01-31T12:00:01.000Z"}
     fake.answers["POST", PATH] = Scripted(body=done, headers={"X-Loomlog-Position": POSITION})
-    monkeypatch.setattr(interrupts, "api_of_here", fake.client)
+    monkeypatch.setattr(interrupts, "open_api", fake.client)
     return fake
 
 
@@ -43,7 +43,7 @@ def invoke(*arguments: str):
 
 
 def words(changes=None, now="2026-01-31T12:08:00+00:00") -> list[str]:
-    return [line.plain for line in interrupts.lines_of(ASKED | (changes or {}), datetime.fromisoformat(now))]
+    return [line.plain for line in interrupts.question_lines(ASKED | (changes or {}), datetime.fromisoformat(now))]
 
 
 def test_ids_are_one_segment_of_a_path(fake):

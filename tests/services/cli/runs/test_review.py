@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.services.cli.failures import Failure, WrongUse
+from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import review
-from loomlog.services.cli.stack.foreground import Steps
-from loomlog.services.cli.stack.plan import Folders, plan
+from loomlog.services.cli.stack.foreground import StepLog
+from loomlog.services.cli.stack.plan import ReviewFolders, create_plan
 from loomlog.services.cli.terminal.output import Terminal
 from tests.services.cli.fake_api import FakeApi, frame, frames, row
 from tests.services.cli.places import CONFIGURATION, child, configured, settings_in, wiring, with_stack
@@ -24,25 +24,25 @@ REPORT = (
 def planned(folder: Path, text: str = CONFIGURATION, **environ: str):
     configured(folder, text)
     free = {"LOOMLOG_LISTEN_ADDR": "127.0.0.1:0", "LOOMLOG_INSIGHTS_PORT": "0"}
-    return plan(settings_in(folder, **{**free, **environ}), working_directory=folder)
+    return create_plan(settings_in(folder, **{**free, **environ}), working_directory=folder)
 
 
 class Job:
     """One review against a fake API, in a folder of its own."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folders = Folders(source=folder / "project", out=folder / "reports")
+        self.folders = ReviewFolders(source=folder / "project", out=folder / "reports")
         self.folders.out.mkdir()
         self.fake = FakeApi()
         self.fake.streams.append(frames(DONE))
         self.fake.rows["r_1"] = row()
         self.file = io.StringIO()
         self._cli = settings_in(folder)
-        monkeypatch.setattr(review, "Api", lambda url, token: self.fake.client(token))
+        monkeypatch.setattr(review, "ApiClient", lambda url, token: self.fake.client(token))
 
     async def run(self) -> int:
         out = Terminal(file=self.file, force_terminal=False)
-        return await review._job(self._cli, "http://api.test", self.folders, Steps(out, lambda: 0.0), out)
+        return await review._run_review(self._cli, "http://api.test", self.folders, StepLog(out, lambda: 0.0), out)
 
     @property
     def shown(self) -> str:
@@ -105,64 +105,66 @@ async def test_a_report_with_escapes_does_not_control_the_terminal(job):
 
 
 def test_which_model_will_do_it_is_told(tmp_path):
-    assert review._model_of(planned(tmp_path)).startswith("model: mock/mock-reviewer, a script; with ANTHROPIC_API_KEY")
+    assert review._describe_model(planned(tmp_path)).startswith(
+        "model: mock/mock-reviewer, a script; with ANTHROPIC_API_KEY"
+    )
     real = CONFIGURATION.replace("provider: mock, model: mock-reviewer", "provider: anthropic, model: claude-x")
-    assert review._model_of(planned(tmp_path, real, ANTHROPIC_API_KEY="k" * 20)) == "model: anthropic/claude-x"
+    assert review._describe_model(planned(tmp_path, real, ANTHROPIC_API_KEY="k" * 20)) == "model: anthropic/claude-x"
 
 
 def test_a_review_nobody_could_do_does_not_begin(tmp_path):
     real = CONFIGURATION.replace("provider: mock, model: mock-reviewer", "provider: anthropic, model: claude-x")
-    with pytest.raises(WrongUse, match="cannot begin: agent reviewer: no model is available"):
-        review._model_of(planned(tmp_path, real))
+    with pytest.raises(UsageError, match="cannot begin: agent reviewer: no model is available"):
+        review._describe_model(planned(tmp_path, real))
     without = CONFIGURATION.replace("reviewer:", "writer:")
-    with pytest.raises(WrongUse, match="no agent `reviewer`"):
-        review._model_of(planned(tmp_path, without))
+    with pytest.raises(UsageError, match="no agent `reviewer`"):
+        review._describe_model(planned(tmp_path, without))
 
 
 @pytest.fixture
 def running(tmp_path, monkeypatch):
     """Settings over a stack that runs with the folders src and results."""
     cli = with_stack(settings_in(tmp_path), child("api"), known=wiring(tmp_path))
-    monkeypatch.setattr(review, "cli_settings", lambda environ, working_directory: cli)
+    monkeypatch.setattr(review, "load_cli_settings", lambda environ, working_directory: cli)
     return cli
 
 
-def steps() -> Steps:
-    return Steps(Terminal(file=io.StringIO()), lambda: 0.0)
+def steps() -> StepLog:
+    return StepLog(Terminal(file=io.StringIO()), lambda: 0.0)
 
 
 async def test_a_running_stack_with_the_same_folder_is_used(running, tmp_path):
-    found, folders = await review._standing_elsewhere(running, tmp_path / "src", None, steps())
+    found, folders = await review._join_running_stack(running, tmp_path / "src", None, steps())
     assert found is running
-    assert folders == Folders(source=tmp_path / "src", out=tmp_path / "results")
-    same = await review._standing_elsewhere(running, tmp_path / "src", tmp_path / "results", steps())
+    assert folders == ReviewFolders(source=tmp_path / "src", out=tmp_path / "results")
+    same = await review._join_running_stack(running, tmp_path / "src", tmp_path / "results", steps())
     assert same[1] == folders
 
 
 @pytest.mark.parametrize(("source", "into"), [("other", None), ("src", "other")])
 async def test_a_running_stack_with_other_folders_is_not_changed(running, tmp_path, source, into):
-    with pytest.raises(Failure, match=r"agents see .*src as `source`.*loomlog down.*LOOMLOG_HOME"):
-        await review._standing_elsewhere(running, tmp_path / source, tmp_path / into if into else None, steps())
+    with pytest.raises(CliError, match=r"agents see .*src as `source`.*loomlog down.*LOOMLOG_HOME"):
+        await review._join_running_stack(running, tmp_path / source, tmp_path / into if into else None, steps())
 
 
 async def test_a_running_stack_without_a_folder_for_the_report_cannot_be_used(running, tmp_path):
     without = replace(running, wiring=wiring(tmp_path, out=""))
-    with pytest.raises(Failure, match="write to no folder"):
-        await review._standing_elsewhere(without, tmp_path / "src", None, steps())
+    with pytest.raises(CliError, match="write to no folder"):
+        await review._join_running_stack(without, tmp_path / "src", None, steps())
 
 
 async def test_a_stack_that_is_starting_is_waited_for(running, tmp_path):
     starting = replace(running, wiring=None)
-    found, _ = await review._standing_elsewhere(starting, tmp_path / "src", None, steps())
+    found, _ = await review._join_running_stack(starting, tmp_path / "src", None, steps())
     assert found is running
 
 
 async def test_a_stack_that_stays_incomplete_is_said(tmp_path, monkeypatch):
     starting = with_stack(settings_in(tmp_path), child("api"))
-    monkeypatch.setattr(review, "cli_settings", lambda environ, working_directory: starting)
+    monkeypatch.setattr(review, "load_cli_settings", lambda environ, working_directory: starting)
     monkeypatch.setattr(review, "STARTING_TIMEOUT_S", 0.01)
-    with pytest.raises(Failure, match=r"was not complete within 0\.01 s"):
-        await review._standing_elsewhere(starting, tmp_path, None, steps())
+    with pytest.raises(CliError, match=r"was not complete within 0\.01 s"):
+        await review._join_running_stack(starting, tmp_path, None, steps())
 
 
 def test_what_is_no_folder_is_a_wrong_use(tmp_path):
@@ -177,4 +179,4 @@ def test_what_is_no_folder_is_a_wrong_use(tmp_path):
 def test_a_link_to_a_folder_is_the_folder(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert review._existing(tmp_path / "link") == tmp_path / "real"
+    assert review._require_folder(tmp_path / "link") == tmp_path / "real"

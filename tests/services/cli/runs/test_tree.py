@@ -23,7 +23,7 @@ def fake(monkeypatch) -> FakeApi:
     rows = [row(**{"root_run_id": "r_1", "resident": False, "error": None, **member}) for member in FAMILY]
     fake.rows |= {member["run_id"]: member for member in rows}
     fake.pages["/v1/runs"] = lambda request: {"runs": rows[::-1], "next": None}
-    monkeypatch.setattr(runs, "api_of_here", fake.client)
+    monkeypatch.setattr(runs, "open_api", fake.client)
     return fake
 
 

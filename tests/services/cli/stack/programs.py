@@ -3,7 +3,7 @@
 import os
 import sys
 
-from loomlog.services.cli.stack.child import Child
+from loomlog.services.cli.stack.child import ChildSpec
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}
 RUNS_ON = "import time\nwhile True: time.sleep(60)"
@@ -17,5 +17,5 @@ def python(code: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", "-c", code, *arguments)
 
 
-def child(name: str, code: str = RUNS_ON, *arguments: str, **more: object) -> Child:
-    return Child(name=name, argv=python(code, *arguments), environment=ENVIRONMENT, **more)  # type: ignore[arg-type] # any field
+def child(name: str, code: str = RUNS_ON, *arguments: str, **more: object) -> ChildSpec:
+    return ChildSpec(name=name, argv=python(code, *arguments), environment=ENVIRONMENT, **more)  # type: ignore[arg-type] # any field

@@ -10,17 +10,17 @@ from loomlog.services.cli.stack.broker import (
     Broker,
     archive_path,
     class_path,
-    cluster_id,
+    escape_property_value,
     is_broker_of,
     new_cluster_id,
-    property_value,
+    read_cluster_id,
     server_environment,
     server_properties,
 )
-from loomlog.services.cli.stack.child import Exit
+from loomlog.services.cli.stack.child import ChildExit
+from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.home import open_home
 from loomlog.services.cli.stack.java import Java
-from loomlog.services.cli.stack.problems import StackProblem
 
 PORTS = {"kafka_port": "19092", "controller_port": "19093"}
 
@@ -55,8 +55,8 @@ def test_a_batch_of_one_mebibyte_fits() -> None:
 
 
 def test_a_path_with_odd_characters_survives_the_properties_format() -> None:
-    assert property_value("/a b/é\\x") == "/a b/\\u00e9\\\\x"
-    assert property_value("\U0001f980") == "\\ud83e\\udd80"
+    assert escape_property_value("/a b/é\\x") == "/a b/\\u00e9\\\\x"
+    assert escape_property_value("\U0001f980") == "\\ud83e\\udd80"
 
 
 def test_cluster_ids_are_random_and_look_like_kafkas() -> None:
@@ -68,15 +68,15 @@ def test_cluster_ids_are_random_and_look_like_kafkas() -> None:
 
 def test_the_cluster_id_is_read_from_the_storage(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("#\nnode.id=1\ncluster.id=abc\n")
-    assert cluster_id(tmp_path) == "abc"
+    assert read_cluster_id(tmp_path) == "abc"
 
 
 @pytest.mark.parametrize("content", [None, "", "node.id=1\n"])
 def test_a_storage_without_its_id_is_never_formatted_over(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "meta.properties").write_text(content)
-    with pytest.raises(StackProblem, match="not formatted anew, because it may hold your log"):
-        cluster_id(tmp_path)
+    with pytest.raises(StackError, match="not formatted anew, because it may hold your log"):
+        read_cluster_id(tmp_path)
 
 
 def jars(folder: Path) -> tuple[Path, ...]:
@@ -128,13 +128,13 @@ async def argv_of(broker: Broker) -> tuple[str, ...]:
 
 
 def broker_in(folder: Path, environ: dict[str, str], said: list[str]) -> Broker:
-    return Broker(home=open_home(folder), port=19092, controller_port=19093, environ=environ, say=said.append)
+    return Broker(home=open_home(folder), port=19092, controller_port=19093, environ=environ, report=said.append)
 
 
 async def ends(broker: Broker, *, code: int, was_ready: bool, asked: bool) -> bool:
     after_exit = broker.child().after_exit
     assert after_exit is not None
-    return await after_exit(Exit(code=code, was_ready=was_ready, asked=asked))
+    return await after_exit(ChildExit(code=code, was_ready=was_ready, stop_requested=asked))
 
 
 async def test_the_first_clean_stop_keeps_the_archive_and_later_starts_use_it(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.services.cli.failures import Failure, Unreachable, WrongUse
+from loomlog.services.cli.errors import CliError, Unreachable, UsageError
 from loomlog.services.cli.stack import detached
-from loomlog.services.cli.stack.services_record import save_wiring
+from loomlog.services.cli.stack.services_record import save_services_record
 from loomlog.services.cli.terminal.output import Terminal
 from tests.services.cli.places import settings_in, wiring
 
@@ -54,24 +54,24 @@ def test_it_returns_when_exactly_that_process_is_ready(tmp_path, monkeypatch):
 
 def test_what_another_stack_wrote_does_not_count(tmp_path, monkeypatch):
     (tmp_path / "home").mkdir()
-    save_wiring(tmp_path / "home", wiring(tmp_path, supervisor_pid=1, ready_after_s=99.0))
+    save_services_record(tmp_path / "home", wiring(tmp_path, supervisor_pid=1, ready_after_s=99.0))
     assert "Ready after 1.2 s" in start(tmp_path, monkeypatch, READY)
 
 
-@pytest.mark.parametrize(("code", "kind"), [(1, Failure), (2, WrongUse), (3, Unreachable)])
+@pytest.mark.parametrize(("code", "kind"), [(1, CliError), (2, UsageError), (3, Unreachable)])
 def test_a_start_that_fails_says_why_in_full_and_ends_in_the_same_way(tmp_path, monkeypatch, code, kind):
-    with pytest.raises(Failure) as failure:
+    with pytest.raises(CliError) as failure:
         start(tmp_path, monkeypatch, FAILS.replace("CODE", str(code)))
     assert str(failure.value) == "insights ended with exit code 1. Its log ends with:\nlast words"
     assert type(failure.value) is kind
 
 
 def test_a_start_that_dies_without_a_word_is_said_too(tmp_path, monkeypatch):
-    with pytest.raises(Failure, match="ended with 7 and without a word"):
+    with pytest.raises(CliError, match="ended with 7 and without a word"):
         start(tmp_path, monkeypatch, "import sys; sys.exit(7)")
 
 
 def test_a_start_that_takes_for_ever_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(detached, "TIMEOUT_S", 0.05)
-    with pytest.raises(Failure, match="was told to stop"):
+    with pytest.raises(CliError, match="was told to stop"):
         start(tmp_path, monkeypatch, "import time; time.sleep(20)")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from loomlog.services.cli.stack.errors import DiskFull, StackError
 from loomlog.services.cli.stack.home import (
     FORMAT,
     MINIMUM_FREE_BYTES,
@@ -13,7 +14,6 @@ from loomlog.services.cli.stack.home import (
     require_space,
     write_atomically,
 )
-from loomlog.services.cli.stack.problems import NoSpace, StackProblem
 
 
 def test_a_folder_is_made_with_all_its_parts(tmp_path: Path) -> None:
@@ -37,30 +37,30 @@ def test_a_cache_can_be_shared(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StackProblem, match=r"file/state cannot be written: .*Not a directory.*set LOOMLOG_HOME"):
+    with pytest.raises(StackError, match=r"file/state cannot be written: .*Not a directory.*set LOOMLOG_HOME"):
         open_home(tmp_path / "file" / "state")
 
 
 @pytest.mark.parametrize("name", ["a:b", "a,b", "a\nb"])
 def test_a_path_that_java_or_kafka_would_split_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(StackProblem, match="in its path, which Java and Kafka cannot take"):
+    with pytest.raises(StackError, match="in its path, which Java and Kafka cannot take"):
         open_home(tmp_path / name)
     assert not (tmp_path / name).exists()
 
 
 def test_too_little_room_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(StackProblem, match=r"MiB free; at least [\d,]+ MiB are needed, [\d,]+ MiB more"):
+    with pytest.raises(StackError, match=r"MiB free; at least [\d,]+ MiB are needed, [\d,]+ MiB more"):
         require_space(tmp_path, minimum_bytes=2**62)
     require_space(tmp_path, minimum_bytes=1)
 
 
 def test_a_folder_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "kafka" / "data").mkdir(parents=True)
-    with pytest.raises(StackProblem, match=r"written by another version of loomlog.*Move it away"):
+    with pytest.raises(StackError, match=r"written by another version of loomlog.*Move it away"):
         open_home(tmp_path)
     assert not (tmp_path / "format").exists()
     (tmp_path / "format").write_text("1\n")
-    with pytest.raises(StackProblem, match="written by another version"):
+    with pytest.raises(StackError, match="written by another version"):
         open_home(tmp_path)
     (tmp_path / "format").write_text(f"{FORMAT}\n")
     assert open_home(tmp_path).kafka_data.exists()
@@ -79,7 +79,7 @@ def test_a_full_disk_is_told_from_other_failures(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "fsync", fsync)
     number = errno.ENOSPC
-    with pytest.raises(NoSpace, match=r"stack\.json cannot be written: .*No space left.*Free some space"):
+    with pytest.raises(DiskFull, match=r"stack\.json cannot be written: .*No space left.*Free some space"):
         write_atomically(tmp_path / "stack.json", "new")
     number = errno.EROFS
     with pytest.raises(OSError, match="Read-only"):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from loomlog.services.cli.stack import java
-from loomlog.services.cli.stack.java import LOCAL_BROKER, find_java, java_major, resolve_jars
-from loomlog.services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.errors import StackError
+from loomlog.services.cli.stack.java import LOCAL_BROKER, find_java, parse_java_major, resolve_jars
 
 SYSTEM_PATH = "/usr/bin:/bin"
 
@@ -34,7 +34,7 @@ def fake_java(folder: Path, version: str) -> Path:
     ],
 )
 def test_the_major_version_is_read_from_every_form(text: str, major: int | None) -> None:
-    assert java_major(text) == major
+    assert parse_java_major(text) == major
 
 
 async def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
@@ -53,25 +53,25 @@ async def test_an_old_java_home_is_passed_over_for_a_new_one_on_the_path(tmp_pat
 
 async def test_too_old_a_java_is_named_with_its_version_and_how_to_get_a_new_one(tmp_path: Path) -> None:
     old = fake_java(tmp_path, "1.8.0_401")
-    with pytest.raises(StackProblem, match=rf"Java 17 or later, but {old} is Java 8\. Get one with `apt-get install"):
+    with pytest.raises(StackError, match=rf"Java 17 or later, but {old} is Java 8\. Get one with `apt-get install"):
         await find_java({"PATH": str(tmp_path)})
 
 
 async def test_no_java_at_all_is_said(tmp_path: Path) -> None:
-    with pytest.raises(StackProblem, match=r"there is no `java` in JAVA_HOME or on the PATH.*LOOMLOG_KAFKA"):
+    with pytest.raises(StackError, match=r"there is no `java` in JAVA_HOME or on the PATH.*LOOMLOG_KAFKA"):
         await find_java({"PATH": str(tmp_path)})
 
 
 async def test_a_java_that_fails_is_quoted(tmp_path: Path) -> None:
     program(tmp_path, "java", "echo 'no license'; exit 1")
-    with pytest.raises(StackProblem, match="answered 'no license'"):
+    with pytest.raises(StackError, match="answered 'no license'"):
         await find_java({"PATH": str(tmp_path)})
 
 
 async def test_a_java_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "JAVA_ANSWER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(java, "JAVA_VERSION_TIMEOUT_S", 0.3)
     program(tmp_path, "java", "exec /bin/sleep 60")
-    with pytest.raises(StackProblem, match=r"gave no version within 0\.3 s"):
+    with pytest.raises(StackError, match=r"gave no version within 0\.3 s"):
         await find_java({"PATH": str(tmp_path)})
 
 
@@ -98,13 +98,13 @@ async def test_jars_are_resolved_once_and_come_in_a_fixed_order(tmp_path: Path) 
 
 
 async def test_no_maven_is_said_with_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(StackProblem, match=r"Maven \(`mvn`\) is not on the PATH.*apt-get install maven"):
+    with pytest.raises(StackError, match=r"Maven \(`mvn`\) is not on the PATH.*apt-get install maven"):
         await resolve_jars(tmp_path, {"PATH": str(tmp_path)}, lambda _: None)
 
 
 async def test_a_failing_maven_is_quoted_and_leaves_nothing_half_done(tmp_path: Path) -> None:
     program(tmp_path, "mvn", "echo 'cannot reach the repository'; exit 1")
-    with pytest.raises(StackProblem, match=r"(?s)exit 1.*Maven said:\ncannot reach the repository"):
+    with pytest.raises(StackError, match=r"(?s)exit 1.*Maven said:\ncannot reach the repository"):
         await resolve_jars(tmp_path, {"PATH": f"{tmp_path}:{SYSTEM_PATH}"}, lambda _: None)
     assert list(tmp_path.glob("jars-*")) == []
 
@@ -112,5 +112,5 @@ async def test_a_failing_maven_is_quoted_and_leaves_nothing_half_done(tmp_path: 
 async def test_an_emptied_jar_folder_is_said(tmp_path: Path) -> None:
     digest = hashlib.sha256((LOCAL_BROKER / "pom.xml").read_bytes()).hexdigest()[:16]
     (tmp_path / f"jars-{digest}").mkdir()
-    with pytest.raises(StackProblem, match=r"should hold the broker's jars and has none\. Delete it"):
+    with pytest.raises(StackError, match=r"should hold the broker's jars and has none\. Delete it"):
         await resolve_jars(tmp_path, os.environ, lambda _: None)

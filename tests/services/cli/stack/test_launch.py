@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from loomlog.services.cli.stack.launch import CANNOT_LAUNCH, LAUNCHER
-from loomlog.services.cli.stack.oneshot import launched
+from loomlog.services.cli.stack.oneshot import launcher_argv
 from tests.services.cli.stack.programs import RUNS_ON, python
 
 ON_LINUX = pytest.mark.xfail(
@@ -38,7 +38,7 @@ def test_a_child_gets_its_signal_when_its_parent_is_killed(number: signal.Signal
 
 @ON_LINUX
 def test_a_child_whose_parent_is_gone_already_does_not_begin() -> None:
-    argv = list(launched(python("print('began')"), parent_dies=signal.SIGKILL))
+    argv = list(launcher_argv(python("print('began')"), parent_death_signal=signal.SIGKILL))
     argv[argv.index("--parent") + 1] = f"1:{int(signal.SIGKILL)}"
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
     assert ended.returncode == 1
@@ -47,8 +47,9 @@ def test_a_child_whose_parent_is_gone_already_does_not_begin() -> None:
 
 
 def test_a_child_keeps_its_arguments_and_pid() -> None:
-    argv = launched(
-        python("import os, sys\nprint(os.getpid(), sys.argv[1:])", "--parent", "--", "x y"), parent_dies=signal.SIGTERM
+    argv = launcher_argv(
+        python("import os, sys\nprint(os.getpid(), sys.argv[1:])", "--parent", "--", "x y"),
+        parent_death_signal=signal.SIGTERM,
     )
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         output, _ = process.communicate(timeout=10)
@@ -56,7 +57,7 @@ def test_a_child_keeps_its_arguments_and_pid() -> None:
 
 
 def test_a_program_that_cannot_be_started_has_its_own_exit_code() -> None:
-    argv = launched(("/absent",), parent_dies=signal.SIGTERM)
+    argv = launcher_argv(("/absent",), parent_death_signal=signal.SIGTERM)
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
     assert ended.returncode == CANNOT_LAUNCH
     assert "cannot start /absent" in ended.stderr

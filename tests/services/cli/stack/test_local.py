@@ -14,12 +14,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from loomlog.redpanda.apply import apply
 from loomlog.redpanda.cluster import ask
 from loomlog.services.cli.stack import local
+from loomlog.services.cli.stack.errors import StackAlreadyRunning, StackError
 from loomlog.services.cli.stack.home import Home, open_home
-from loomlog.services.cli.stack.local import LocalStack, ended_by_signals, local_stack
+from loomlog.services.cli.stack.local import LocalStack, cancel_on_signals, local_stack
 from loomlog.services.cli.stack.ports import pick_port
-from loomlog.services.cli.stack.problems import StackProblem, StackRunning
 from loomlog.services.cli.stack.shutdown import stop_stack
-from loomlog.services.cli.stack.status import stack_status
+from loomlog.services.cli.stack.status import read_stack_status
 from tests.conftest import CACHE
 from tests.services.cli.stack.programs import child
 
@@ -37,7 +37,9 @@ def home(tmp_path: Path) -> Home:
 def stack_in(
     home: Home, *, kafka: str | None = None, postgres: str | None = None, say: Callable[[str], None] = print
 ) -> AbstractAsyncContextManager[LocalStack]:
-    return local_stack(home, say=say, environ=os.environ, kafka=kafka, postgres=postgres, kafka_port=0, postgres_port=0)
+    return local_stack(
+        home, report=say, environ=os.environ, kafka=kafka, postgres=postgres, kafka_port=0, postgres_port=0
+    )
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
@@ -48,7 +50,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 def pid_of(home: Home, name: str) -> int:
-    record = stack_status(home).record
+    record = read_stack_status(home).record
     assert record is not None
     pid = next(one.pid for one in record.children if one.name == name)
     assert pid is not None
@@ -83,11 +85,11 @@ async def everything(bootstrap: str) -> list[bytes]:
 
 async def restarted(stack: LocalStack, home: Home, name: str) -> None:
     """Kill -9 a server and wait until its supervisor has it back."""
-    before = next(one for one in stack.supervisor.children() if one.name == name)
+    before = next(one for one in stack.supervisor.child_records() if one.name == name)
     os.kill(pid_of(home, name), signal.SIGKILL)
 
     async def back() -> bool:
-        now = next(one for one in stack.supervisor.children() if one.name == name)
+        now = next(one for one in stack.supervisor.child_records() if one.name == name)
         return now.restarts > before.restarts and now.state == "ready"
 
     await until(back)
@@ -105,7 +107,7 @@ async def test_what_was_accepted_survives_kill_9_and_a_stop(home: Home) -> None:
         assert await append(stack.kafka, b"after the kill") == 1
         first_cluster = (await ask(stack.kafka, timeout_s=5)).cluster_id
         addresses = (stack.kafka, stack.postgres)
-    assert not stack_status(home).alive
+    assert not read_stack_status(home).running_children
     assert not home.record.exists()
 
     async with stack_in(home) as stack:
@@ -120,11 +122,11 @@ async def test_what_was_accepted_survives_kill_9_and_a_stop(home: Home) -> None:
 async def test_services_start_after_the_servers_and_stop_before_them(home: Home) -> None:
     async with stack_in(home) as stack:
         await stack.start(child("runtime"), child("api"))
-        status = stack_status(home)
-        assert status.supervised
-        assert [one.name for one in status.alive] == ["kafka", "postgres", "runtime", "api"]
-        assert [one.group for one in status.alive] == [1, 1, 2, 2]
-        with pytest.raises(StackRunning, match=f"supervised by process {os.getpid()}"):
+        status = read_stack_status(home)
+        assert status.is_supervised
+        assert [one.name for one in status.running_children] == ["kafka", "postgres", "runtime", "api"]
+        assert [one.group for one in status.running_children] == [1, 1, 2, 2]
+        with pytest.raises(StackAlreadyRunning, match=f"supervised by process {os.getpid()}"):
             async with stack_in(home):
                 pytest.fail("a second stack in one folder")
 
@@ -132,7 +134,7 @@ async def test_services_start_after_the_servers_and_stop_before_them(home: Home)
 async def test_servers_from_outside_are_asked_and_not_started(kafka: str, postgres: str, home: Home) -> None:
     async with stack_in(home, kafka=kafka, postgres=postgres) as stack:
         assert (stack.kafka, stack.postgres) == (kafka, postgres)
-        assert stack.supervisor.children() == ()
+        assert stack.supervisor.child_records() == ()
     assert not home.kafka_data.exists()
     assert not home.postgres_data.exists()
 
@@ -140,16 +142,16 @@ async def test_servers_from_outside_are_asked_and_not_started(kafka: str, postgr
 async def test_a_server_from_outside_that_is_not_there_is_said_with_its_setting(
     monkeypatch: pytest.MonkeyPatch, home: Home
 ) -> None:
-    monkeypatch.setattr(local, "OUTSIDE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(local, "EXTERNAL_TIMEOUT_S", 0.5)
     nowhere = f"127.0.0.1:{pick_port()}"
-    with pytest.raises(StackProblem, match=f"LOOMLOG_KAFKA says that .* is at {nowhere}.*no broker listens.*unset"):
+    with pytest.raises(StackError, match=f"LOOMLOG_KAFKA says that .* is at {nowhere}.*no broker listens.*unset"):
         async with stack_in(home, kafka=nowhere):
             pytest.fail("there is no broker")
-    with pytest.raises(StackProblem, match="LOOMLOG_POSTGRES says that a Postgres is at") as problem:
+    with pytest.raises(StackError, match="LOOMLOG_POSTGRES says that a Postgres is at") as problem:
         async with stack_in(home, kafka=None, postgres=f"postgresql://me:hush@{nowhere}/x"):
             pytest.fail("there is no Postgres")
     assert "hush" not in str(problem.value)
-    assert not stack_status(home).alive
+    assert not read_stack_status(home).running_children
 
 
 UP = """
@@ -214,7 +216,7 @@ async def test_a_signal_ends_the_block_and_is_no_error() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     async def supervised() -> str:
-        with ended_by_signals():
+        with cancel_on_signals():
             os.kill(os.getpid(), signal.SIGTERM)
             async with asyncio.timeout(10):
                 await asyncio.Event().wait()
@@ -228,7 +230,7 @@ async def test_another_cancellation_is_not_taken_for_a_signal() -> None:
     inside = asyncio.Event()
 
     async def supervised() -> None:
-        with ended_by_signals():
+        with cancel_on_signals():
             inside.set()
             await asyncio.Event().wait()
 

@@ -7,21 +7,21 @@ import yaml
 
 from loomlog.connectors.configuration import load
 from loomlog.connectors.configuration.kinds import OCCASION
-from loomlog.services.cli.failures import Failure, WrongUse
-from loomlog.services.cli.stack.plan import LOCAL_DRAIN_MS, OVERLAY, Folders, overlay_text, plan
+from loomlog.services.cli.errors import CliError, UsageError
+from loomlog.services.cli.stack.plan import LOCAL_DRAIN_MS, OVERLAY, ReviewFolders, create_plan, overlay_text
 from tests.services.cli.places import CONFIGURATION, configured, settings_in
 
 FREE = {"LOOMLOG_LISTEN_ADDR": "127.0.0.1:0", "LOOMLOG_INSIGHTS_PORT": "0"}
 
 
-def planned(folder: Path, *, folders: Folders | None = None, runtimes: int = 1, **environ: str):
+def planned(folder: Path, *, folders: ReviewFolders | None = None, runtimes: int = 1, **environ: str):
     cli = settings_in(folder, **{**FREE, **environ})
     cli.home.root.mkdir(exist_ok=True)
-    return plan(cli, working_directory=folder, folders=folders, runtimes=runtimes)
+    return create_plan(cli, working_directory=folder, folders=folders, runtimes=runtimes)
 
 
-def folders_in(folder: Path) -> Folders:
-    return Folders(source=folder / "elsewhere", out=folder / "reports")
+def folders_in(folder: Path) -> ReviewFolders:
+    return ReviewFolders(source=folder / "elsewhere", out=folder / "reports")
 
 
 def test_a_plan_has_addresses_with_real_ports(tmp_path):
@@ -51,21 +51,21 @@ def test_with_a_token_nothing_is_open(tmp_path):
 
 def test_without_a_token_nothing_listens_to_the_network(tmp_path):
     configured(tmp_path)
-    with pytest.raises(WrongUse, match=r"there is no token.*LOOMLOG_AUTH_TOKEN"):
+    with pytest.raises(UsageError, match=r"there is no token.*LOOMLOG_AUTH_TOKEN"):
         planned(tmp_path, LOOMLOG_LISTEN_ADDR="0.0.0.0:0")
-    with pytest.raises(WrongUse, match="no loopback address"):
+    with pytest.raises(UsageError, match="no loopback address"):
         planned(tmp_path, LOOMLOG_LISTEN_ADDR="0.0.0.0:0", LOOMLOG_OPEN_MODE="1")
 
 
 def test_a_mistake_in_the_configuration_is_said_before_anything_starts(tmp_path):
     configured(tmp_path, CONFIGURATION.replace("mock-reviewer,", "mock-reviewer, colour: red,"))
-    with pytest.raises(WrongUse, match=r"loomlog\.yaml:7: agents\.reviewer\.colour is not a known key"):
+    with pytest.raises(UsageError, match=r"loomlog\.yaml:7: agents\.reviewer\.colour is not a known key"):
         planned(tmp_path)
 
 
 def test_an_unknown_setting_is_said_too(tmp_path):
     configured(tmp_path)
-    with pytest.raises(WrongUse, match="LOOMLOG_LISTEN is not a setting"):
+    with pytest.raises(UsageError, match="LOOMLOG_LISTEN is not a setting"):
         planned(tmp_path, LOOMLOG_LISTEN="x")
 
 
@@ -75,14 +75,14 @@ def test_a_port_in_use_names_the_port_who_has_it_and_the_setting(tmp_path, setti
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         value = f"127.0.0.1:{port}" if setting == "LOOMLOG_LISTEN_ADDR" else str(port)
-        with pytest.raises(Failure, match=rf"wants port {port}, but process \d+ .*{setting}="):
+        with pytest.raises(CliError, match=rf"wants port {port}, but process \d+ .*{setting}="):
             planned(tmp_path, **{setting: value})
 
 
 def test_both_cannot_have_the_same_port(tmp_path):
     configured(tmp_path)
     free = planned(tmp_path).insights_port
-    with pytest.raises(Failure, match="the API is to have it"):
+    with pytest.raises(CliError, match="the API is to have it"):
         planned(tmp_path, LOOMLOG_LISTEN_ADDR=f"127.0.0.1:{free}", LOOMLOG_INSIGHTS_PORT=str(free))
 
 
@@ -110,7 +110,7 @@ def test_each_start_that_is_to_be_paused_is_an_occasion_of_its_own(tmp_path):
 @pytest.mark.parametrize("runtimes", [0, 17])
 def test_the_number_of_runtimes_has_bounds(tmp_path, runtimes):
     configured(tmp_path)
-    with pytest.raises(WrongUse, match=f"--runtimes is {runtimes}"):
+    with pytest.raises(UsageError, match=f"--runtimes is {runtimes}"):
         planned(tmp_path, runtimes=runtimes)
 
 
@@ -127,7 +127,7 @@ def test_folders_reach_the_services_as_a_file_on_top_of_the_others(tmp_path):
     assert (str(volumes["source"].path), volumes["source"].mode) == (str(tmp_path / "elsewhere"), "ro")
     assert volumes["source"].default is True, "what the file said besides the path stays"
     assert (str(volumes["out"].path), volumes["out"].mode) == (str(tmp_path / "reports"), "rw")
-    assert (made.folder("source"), made.folder("out"), made.folder("none")) == (
+    assert (made.volume_path("source"), made.volume_path("out"), made.volume_path("none")) == (
         str(tmp_path / "elsewhere"),
         str(tmp_path / "reports"),
         "",
@@ -142,7 +142,7 @@ def test_that_the_overlay_replaces_paths_is_no_warning(tmp_path):
 
 def test_folders_that_are_configured_already_need_no_overlay(tmp_path):
     configured(tmp_path)
-    made = planned(tmp_path, folders=Folders(source=tmp_path / "src", out=tmp_path / "results"))
+    made = planned(tmp_path, folders=ReviewFolders(source=tmp_path / "src", out=tmp_path / "results"))
     assert "LOOMLOG_CONFIG_FILES" not in made.environ
     assert not (tmp_path / "home" / OVERLAY).exists()
 
@@ -150,16 +150,16 @@ def test_folders_that_are_configured_already_need_no_overlay(tmp_path):
 def test_the_folders_of_the_last_review_stay_for_the_runs_it_left(tmp_path):
     configured(tmp_path)
     planned(tmp_path, folders=folders_in(tmp_path))
-    assert planned(tmp_path).folder("source") == str(tmp_path / "elsewhere")
-    other = Folders(source=tmp_path / "third", out=tmp_path / "reports")
-    assert planned(tmp_path, folders=other).folder("source") == str(tmp_path / "third")
+    assert planned(tmp_path).volume_path("source") == str(tmp_path / "elsewhere")
+    other = ReviewFolders(source=tmp_path / "third", out=tmp_path / "reports")
+    assert planned(tmp_path, folders=other).volume_path("source") == str(tmp_path / "third")
 
 
 def test_a_review_of_the_configured_folders_takes_the_overlay_away(tmp_path):
     configured(tmp_path)
     planned(tmp_path, folders=folders_in(tmp_path))
-    own = Folders(source=tmp_path / "src", out=tmp_path / "results")
-    assert planned(tmp_path, folders=own).folder("source") == str(tmp_path / "src")
+    own = ReviewFolders(source=tmp_path / "src", out=tmp_path / "results")
+    assert planned(tmp_path, folders=own).volume_path("source") == str(tmp_path / "src")
     assert not (tmp_path / "home" / OVERLAY).exists()
 
 
@@ -177,13 +177,13 @@ def test_a_folder_of_files_is_not_named_a_second_time(tmp_path):
     (tmp_path / "conf.d" / "a.yaml").write_text(CONFIGURATION)
     made = planned(tmp_path, folders=folders_in(tmp_path), LOOMLOG_CONFIG_DIR=str(tmp_path / "conf.d"))
     assert made.environ["LOOMLOG_CONFIG_FILES"] == str(tmp_path / "home" / OVERLAY)
-    assert made.folder("source") == str(tmp_path / "elsewhere")
+    assert made.volume_path("source") == str(tmp_path / "elsewhere")
 
 
 def test_a_volume_that_cannot_be_made_is_said_before_anything_starts(tmp_path):
     (tmp_path / "results").write_text("in the way")
     configured(tmp_path)
-    with pytest.raises(WrongUse, match=r"(?s)folders of volumes.*volumes\.out: cannot make the folder .*results"):
+    with pytest.raises(UsageError, match=r"(?s)folders of volumes.*volumes\.out: cannot make the folder .*results"):
         planned(tmp_path)
 
 
@@ -204,21 +204,21 @@ def test_volumes_the_configuration_does_not_have_are_made(tmp_path):
 @pytest.mark.parametrize("name", ["with space", 'quo"te', "umläut", "a#b", "x: y", "back\\slash", "{braces}", "~tilde"])
 def test_odd_names_of_folders_survive_the_file(tmp_path, name):
     configured(tmp_path)
-    odd = Folders(source=tmp_path / name, out=tmp_path / "reports")
-    assert planned(tmp_path, folders=odd).folder("source") == str(tmp_path / name)
+    odd = ReviewFolders(source=tmp_path / name, out=tmp_path / "reports")
+    assert planned(tmp_path, folders=odd).volume_path("source") == str(tmp_path / name)
 
 
 def test_a_name_that_a_file_would_expand_is_refused(tmp_path):
     configured(tmp_path)
-    with pytest.raises(WrongUse, match="expand"):
-        planned(tmp_path, folders=Folders(source=tmp_path / "${LOOMLOG_HOME}", out=tmp_path))
+    with pytest.raises(UsageError, match="expand"):
+        planned(tmp_path, folders=ReviewFolders(source=tmp_path / "${LOOMLOG_HOME}", out=tmp_path))
 
 
 def test_a_file_that_cannot_be_listed_is_refused(tmp_path):
     folder = tmp_path / "a:b"
     folder.mkdir()
     configured(folder)
-    with pytest.raises(WrongUse, match="colon"):
+    with pytest.raises(UsageError, match="colon"):
         planned(folder, folders=folders_in(folder), LOOMLOG_HOME=str(tmp_path / "home"))
 
 

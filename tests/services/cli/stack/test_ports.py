@@ -4,20 +4,20 @@ from pathlib import Path
 
 import pytest
 
+from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.ports import (
     CONTROLLER_PORT,
     KAFKA_PORT,
-    PICKED,
+    PICK_RANGE,
     POSTGRES_PORT,
     Ports,
     choose_ports,
+    describe_port_holder,
+    is_port_free,
     load_ports,
     pick_port,
-    port_holder,
-    port_is_free,
     save_ports,
 )
-from loomlog.services.cli.stack.problems import StackProblem
 
 BOTH = frozenset({"kafka", "postgres"})
 
@@ -37,10 +37,10 @@ def choose(
         remembered=remembered or {},
         kafka=kafka,
         postgres=postgres,
-        wanted=wanted,
+        local_servers=wanted,
         is_free=lambda port: port not in set(held),
         pick=pick,
-        holder=lambda port: f"process 7 (the holder of {port}) has it",
+        describe_holder=lambda port: f"process 7 (the holder of {port}) has it",
     )
 
 
@@ -64,11 +64,11 @@ def test_zero_picks_a_free_port_and_keeps_the_remembered_one_while_it_is_free() 
 
 
 def test_a_held_port_names_the_port_its_holder_and_the_setting() -> None:
-    with pytest.raises(StackProblem) as problem:
+    with pytest.raises(StackError) as problem:
         choose(held=[KAFKA_PORT])
     for part in (f"port {KAFKA_PORT}", "process 7", "LOOMLOG_KAFKA_PORT=0", "Stop that"):
         assert part in str(problem.value)
-    with pytest.raises(StackProblem, match=r"Postgres wants port 15432 .*LOOMLOG_POSTGRES_PORT"):
+    with pytest.raises(StackError, match=r"Postgres wants port 15432 .*LOOMLOG_POSTGRES_PORT"):
         choose(held=[POSTGRES_PORT])
 
 
@@ -78,7 +78,7 @@ def test_a_held_controller_port_is_replaced_without_a_word_because_only_the_brok
 
 def test_two_parts_never_get_the_same_port() -> None:
     assert choose(kafka=CONTROLLER_PORT).controller == 40000
-    with pytest.raises(StackProblem, match="Postgres wants port 5555"):
+    with pytest.raises(StackError, match="Postgres wants port 5555"):
         choose(kafka=5555, postgres=5555)
     three = choose(kafka=0, postgres=0, picks=[40000, 40000, 40001, 40001, 40002])
     assert (three.kafka, three.postgres, three.controller) == (40000, 40001, 40002)
@@ -96,18 +96,18 @@ def test_a_part_that_runs_elsewhere_needs_no_port() -> None:
 
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_a_number_that_is_no_port_is_refused(port: int) -> None:
-    with pytest.raises(StackProblem, match=rf"LOOMLOG_KAFKA_PORT is {port}"):
+    with pytest.raises(StackError, match=rf"LOOMLOG_KAFKA_PORT is {port}"):
         choose(kafka=port)
 
 
 def test_picking_gives_up_after_a_bounded_number_of_attempts() -> None:
-    with pytest.raises(StackProblem, match="No free port"):
+    with pytest.raises(StackError, match="No free port"):
         choose(kafka=0, picks=[KAFKA_PORT] * 100, held=[KAFKA_PORT])
 
 
 def test_a_picked_port_is_free_and_none_that_connections_get() -> None:
     found = {pick_port() for _ in range(50)}
-    assert found <= set(PICKED)
+    assert found <= set(PICK_RANGE)
     assert len(found) > 25, "two who pick at the same time should seldom pick the same"
 
 
@@ -116,13 +116,13 @@ def test_a_listener_holds_its_port_and_is_named() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
         port = listener.getsockname()[1]
-        assert not port_is_free(port)
-        assert "has it" in port_holder(port)
-    assert port_is_free(port)
+        assert not is_port_free(port)
+        assert "has it" in describe_port_holder(port)
+    assert is_port_free(port)
 
 
 def test_a_picked_port_is_free() -> None:
-    assert port_is_free(pick_port())
+    assert is_port_free(pick_port())
 
 
 def test_ports_come_back_as_they_were_saved(tmp_path: Path) -> None:

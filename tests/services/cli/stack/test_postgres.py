@@ -7,22 +7,22 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from loomlog.services.cli.stack.children import Supervisor
+from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.home import open_home
 from loomlog.services.cli.stack.ports import pick_port
 from loomlog.services.cli.stack.postgres import (
-    ACCESS,
+    HBA_RULES,
     SETTINGS,
     Postgres,
-    ask_postgres,
     check_data,
     find_programs,
     is_postgres_of,
+    ping_postgres,
+    redact_password,
     remove_stale_pid_file,
-    without_password,
 )
-from loomlog.services.cli.stack.problems import StackProblem
 from loomlog.services.cli.stack.record import ChildRecord
+from loomlog.services.cli.stack.supervisor import Supervisor
 
 
 def test_the_wheel_has_the_programs() -> None:
@@ -31,7 +31,7 @@ def test_the_wheel_has_the_programs() -> None:
 
 def test_a_missing_wheel_is_said_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(StackProblem, match=r"pip install 'loomlog\[local\]'.*LOOMLOG_POSTGRES"):
+    with pytest.raises(StackError, match=r"pip install 'loomlog\[local\]'.*LOOMLOG_POSTGRES"):
         find_programs()
 
 
@@ -39,12 +39,12 @@ def test_data_of_another_major_version_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "PG_VERSION").write_text("18\n")
     check_data(tmp_path)
     (tmp_path / "PG_VERSION").write_text("17\n")
-    with pytest.raises(StackProblem, match=r"its PG_VERSION is 17\. .*rebuilt from the log: move the folder away"):
+    with pytest.raises(StackError, match=r"its PG_VERSION is 17\. .*rebuilt from the log: move the folder away"):
         check_data(tmp_path)
 
 
 def test_a_folder_that_is_no_database_is_said(tmp_path: Path) -> None:
-    with pytest.raises(StackProblem, match="its PG_VERSION is none"):
+    with pytest.raises(StackError, match="its PG_VERSION is none"):
         check_data(tmp_path)
 
 
@@ -74,14 +74,14 @@ def test_only_the_postgres_of_this_folder_is_ours(tmp_path: Path) -> None:
 
 
 def test_a_password_is_not_shown() -> None:
-    shown = without_password("postgresql://me:hush@db.example:5432/loomlog?sslmode=require")
+    shown = redact_password("postgresql://me:hush@db.example:5432/loomlog?sslmode=require")
     assert "hush" not in shown
     assert "db.example" in shown
     assert "me" in shown
 
 
 def test_it_is_reachable_by_one_role_from_this_machine_only() -> None:
-    rules = [line for line in ACCESS.splitlines() if not line.startswith("#")]
+    rules = [line for line in HBA_RULES.splitlines() if not line.startswith("#")]
     assert [rule.split() for rule in rules] == [["host", "all", "loomlog", "127.0.0.1/32", "trust"]]
     assert SETTINGS["listen_addresses"] == "127.0.0.1"
     assert SETTINGS["unix_socket_directories"] == ""
@@ -89,7 +89,7 @@ def test_it_is_reachable_by_one_role_from_this_machine_only() -> None:
 
 
 async def test_nobody_answering_is_a_reason_and_no_exception() -> None:
-    reason = await ask_postgres(f"postgresql://loomlog@127.0.0.1:{pick_port()}/loomlog")
+    reason = await ping_postgres(f"postgresql://loomlog@127.0.0.1:{pick_port()}/loomlog")
     assert reason is not None
     assert "refused" in reason
 
@@ -102,8 +102,8 @@ async def local_dsn(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[s
         return None
 
     home = open_home(tmp_path_factory.mktemp("postgres"))
-    database = Postgres(home=home, port=pick_port(), environ=os.environ, say=print)
-    async with Supervisor(logs=home.logs, record=record, say=print) as supervisor:
+    database = Postgres(home=home, port=pick_port(), environ=os.environ, report=print)
+    async with Supervisor(logs=home.logs, record=record, report=print) as supervisor:
         await supervisor.start(await database.child())
         yield database.dsn
 

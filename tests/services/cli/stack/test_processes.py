@@ -8,7 +8,13 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from loomlog.services.cli.stack.processes import ProcessIdentity, find, find_by_arguments, identify, stop_process
+from loomlog.services.cli.stack.processes import (
+    ProcessIdentity,
+    find_process,
+    find_processes_by_arguments,
+    identify,
+    stop_process,
+)
 from tests.services.cli.stack.programs import IGNORES_SIGTERM, RUNS_ON, python
 
 
@@ -30,27 +36,27 @@ def identity_of(process: "subprocess.Popen[str]") -> ProcessIdentity:
 
 
 def test_a_process_is_found_by_its_identity(runner: "subprocess.Popen[str]") -> None:
-    found = find(identity_of(runner))
+    found = find_process(identity_of(runner))
     assert found is not None
     assert found.pid == runner.pid
 
 
 def test_a_reused_pid_is_a_stranger(runner: "subprocess.Popen[str]") -> None:
     identity = identity_of(runner)
-    assert find(replace(identity, started_s=identity.started_s - 100)) is None
-    assert find(replace(identity, command=("other", "command"))) is None
+    assert find_process(replace(identity, started_s=identity.started_s - 100)) is None
+    assert find_process(replace(identity, command=("other", "command"))) is None
 
 
 def test_a_command_behind_its_launcher_is_the_same_command(runner: "subprocess.Popen[str]") -> None:
     identity = identity_of(runner)
-    assert find(replace(identity, command=identity.command[2:])) is not None
+    assert find_process(replace(identity, command=identity.command[2:])) is not None
 
 
 def test_a_dead_process_is_not_found(runner: "subprocess.Popen[str]") -> None:
     identity = identity_of(runner)
     runner.kill()
     runner.wait(timeout=10)
-    assert find(identity) is None
+    assert find_process(identity) is None
     assert identify(runner.pid) is None
 
 
@@ -58,23 +64,23 @@ def test_a_zombie_is_not_found(runner: "subprocess.Popen[str]") -> None:
     identity = identity_of(runner)
     runner.kill()
     os.waitid(os.P_PID, runner.pid, os.WEXITED | os.WNOWAIT)  # it has ended and nobody has asked how
-    assert find(identity) is None
+    assert find_process(identity) is None
 
 
 def test_a_process_is_found_by_its_arguments(runner: "subprocess.Popen[str]") -> None:
-    (found,) = find_by_arguments(lambda arguments: "a marked argument" in arguments)
+    (found,) = find_processes_by_arguments(lambda arguments: "a marked argument" in arguments)
     assert found.pid == runner.pid
-    assert find_by_arguments(lambda arguments: list(arguments) == [sys.executable, "no such argument"]) == []
+    assert find_processes_by_arguments(lambda arguments: list(arguments) == [sys.executable, "no such argument"]) == []
 
 
 async def test_a_process_is_stopped_with_its_own_signal(runner: "subprocess.Popen[str]") -> None:
-    assert await stop_process(identity_of(runner), first=signal.SIGTERM, timeout_s=5) == "SIGTERM"
+    assert await stop_process(identity_of(runner), stop_signal=signal.SIGTERM, timeout_s=5) == "SIGTERM"
     assert runner.wait(timeout=5) == -signal.SIGTERM
 
 
 async def test_a_stopped_process_is_woken_so_that_it_can_end(runner: "subprocess.Popen[str]") -> None:
     os.kill(runner.pid, signal.SIGSTOP)
-    assert await stop_process(identity_of(runner), first=signal.SIGTERM, timeout_s=5) == "SIGTERM"
+    assert await stop_process(identity_of(runner), stop_signal=signal.SIGTERM, timeout_s=5) == "SIGTERM"
 
 
 async def test_a_deaf_process_is_killed_after_its_time() -> None:
@@ -83,14 +89,14 @@ async def test_a_deaf_process_is_killed_after_its_time() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "deaf\n"
-        result = await stop_process(identity_of(process), first=signal.SIGTERM, timeout_s=0.2)
+        result = await stop_process(identity_of(process), stop_signal=signal.SIGTERM, timeout_s=0.2)
         assert result == "SIGKILL, SIGTERM had no effect for 0.2 s"
         assert process.wait(timeout=5) == -signal.SIGKILL
 
 
 async def test_a_stranger_is_never_signalled(runner: "subprocess.Popen[str]") -> None:
     stranger = replace(identity_of(runner), started_s=1.0)
-    assert await stop_process(stranger, first=signal.SIGKILL, timeout_s=1) is None
+    assert await stop_process(stranger, stop_signal=signal.SIGKILL, timeout_s=1) is None
     assert runner.poll() is None
 
 
@@ -100,7 +106,7 @@ def test_a_process_that_is_just_becoming_its_program_is_found(monkeypatch: pytes
     real = psutil.Process.cmdline
     answers: list[list[str]] = [[], []]
     monkeypatch.setattr(psutil.Process, "cmdline", lambda self: answers.pop() if answers else real(self))
-    assert find(me) is not None
+    assert find_process(me) is not None
     assert answers == []
 
 
@@ -111,4 +117,4 @@ def test_whoever_is_identified_while_it_becomes_its_program_is_found_later(monke
     me = identify(os.getpid())
     assert me is not None
     assert me.command == tuple(real(psutil.Process()))
-    assert find(me) is not None
+    assert find_process(me) is not None

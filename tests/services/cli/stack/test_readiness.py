@@ -8,13 +8,13 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.services.cli.stack import readiness
-from loomlog.services.cli.stack.readiness import Claimed, Projecting, answers
+from loomlog.services.cli.stack.readiness import ClaimProbe, ProjectionProbe, http_probe
 
 
 async def test_a_service_is_ready_when_it_says_so():
     replies = iter([httpx.Response(503, json={"missing": ["broker"]}), httpx.Response(200)])
     async with httpx.AsyncClient(transport=httpx.MockTransport(lambda request: next(replies))) as probes:
-        ready = answers(probes, "http://x.test/readyz")
+        ready = http_probe(probes, "http://x.test/readyz")
         assert await ready() == 'http://x.test/readyz answers 503: {"missing":["broker"]}'
         assert await ready() is None
 
@@ -24,7 +24,7 @@ async def test_a_service_that_does_not_listen_yet_says_so():
         raise httpx.ConnectError("refused", request=request)
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(refuse)) as probes:
-        assert await answers(probes, "http://x.test/")() == "http://x.test/ does not answer: ConnectError"
+        assert await http_probe(probes, "http://x.test/")() == "http://x.test/ does not answer: ConnectError"
 
 
 class Ranges:
@@ -50,9 +50,9 @@ class Ranges:
 @pytest.fixture
 async def claimed(monkeypatch):
     monkeypatch.setattr(readiness, "KafkaRanges", Ranges)
-    monkeypatch.setattr(readiness, "ASK_EVERY_S", 0.0)
-    found = Claimed(KafkaOptions(bootstrap="k.test:1"), 2)
-    await found.begin()
+    monkeypatch.setattr(readiness, "PROBE_INTERVAL_S", 0.0)
+    found = ClaimProbe(KafkaOptions(bootstrap="k.test:1"), 2)
+    await found.start()
     return found, found._ranges
 
 
@@ -117,9 +117,9 @@ def status(monkeypatch) -> list[Any]:
     return answers
 
 
-async def projecting(*, same_clock: bool) -> Projecting:
-    found = Projecting(PostgresOptions(dsn="postgresql://p"), same_clock=same_clock)
-    await found.begin()
+async def projecting(*, same_clock: bool) -> ProjectionProbe:
+    found = ProjectionProbe(PostgresOptions(dsn="postgresql://p"), same_clock=same_clock)
+    await found.start()
     return found
 
 
@@ -127,17 +127,17 @@ async def test_a_projector_is_ready_when_it_has_said_so_since_the_start(status):
     found = await projecting(same_clock=True)
     long_ago = datetime.now(UTC) - timedelta(minutes=5)
     status.append(Permanent("no table", kind="not_found"))
-    assert await found.ready() == "its tables cannot be read: no table"
+    assert await found.check() == "its tables cannot be read: no table"
     for rows in (None, [], [Row("projecting", long_ago)], [Row("standing by", datetime.now(UTC))]):
         status[0] = rows
-        assert await found.ready() == "it has not said yet that it projects"
+        assert await found.check() == "it has not said yet that it projects"
     status[0] = [Row("projecting", datetime.now(UTC))]
-    assert await found.ready() is None
+    assert await found.check() is None
     status[0] = AssertionError("asked again")
-    assert await found.ready() is None
+    assert await found.check() is None
 
 
 async def test_the_clock_of_another_machine_is_not_compared(status):
     found = await projecting(same_clock=False)
     status.append([Row("projecting", datetime.now(UTC) - timedelta(hours=3))])
-    assert await found.ready() is None
+    assert await found.check() is None

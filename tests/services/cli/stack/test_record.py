@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.services.cli.stack.problems import StackProblem, StackRunning
+from loomlog.services.cli.stack.errors import StackAlreadyRunning, StackError
 from loomlog.services.cli.stack.record import (
     ChildRecord,
+    InvalidStackRecord,
     LockState,
-    RecordDamaged,
+    build_stack_record,
     load_record,
-    lock_state,
+    read_lock_state,
     save_record,
-    stack_record,
     supervisor_lock,
 )
 from tests.services.cli.stack.programs import python
@@ -28,7 +28,7 @@ CHILD = ChildRecord(
 
 
 def test_a_record_comes_back_as_it_was_saved_and_only_its_owner_reads_it(tmp_path: Path) -> None:
-    record = stack_record("127.0.0.1:1", "postgresql://x", [CHILD])
+    record = build_stack_record("127.0.0.1:1", "postgresql://x", [CHILD])
     save_record(tmp_path / "stack.json", record)
     assert load_record(tmp_path / "stack.json") == record
     assert stat.S_IMODE((tmp_path / "stack.json").stat().st_mode) == 0o600
@@ -42,15 +42,15 @@ def test_no_record_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["", "{half", "[]", "null", "{}", '{"supervisor": 1}'])
 def test_a_damaged_record_says_where_and_how(tmp_path: Path, damage: str) -> None:
     (tmp_path / "stack.json").write_text(damage)
-    with pytest.raises(RecordDamaged, match=r"stack\.json: \w+Error"):
+    with pytest.raises(InvalidStackRecord, match=r"stack\.json: \w+Error"):
         load_record(tmp_path / "stack.json")
 
 
 def test_an_unknown_state_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "stack.json"
-    save_record(path, stack_record("", "", [CHILD]))
+    save_record(path, build_stack_record("", "", [CHILD]))
     path.write_text(path.read_text().replace('"ready"', '"raedy"'))
-    with pytest.raises(RecordDamaged, match="'raedy' of child 'api'"):
+    with pytest.raises(InvalidStackRecord, match="'raedy' of child 'api'"):
         load_record(path)
 
 
@@ -60,12 +60,12 @@ def test_a_full_disk_keeps_nobody_from_taking_the_lock(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(os, "pwrite", pwrite)
     with supervisor_lock(tmp_path / "lock"):
-        assert lock_state(tmp_path / "lock") == LockState(held=True)
+        assert read_lock_state(tmp_path / "lock") == LockState(is_held=True)
 
 
 def test_a_lock_that_cannot_be_opened_is_said(tmp_path: Path) -> None:
     with (
-        pytest.raises(StackProblem, match=r"absent/lock cannot be opened: .*No such file"),
+        pytest.raises(StackError, match=r"absent/lock cannot be opened: .*No such file"),
         supervisor_lock(tmp_path / "absent" / "lock"),
     ):
         pass
@@ -73,19 +73,19 @@ def test_a_lock_that_cannot_be_opened_is_said(tmp_path: Path) -> None:
 
 def test_the_lock_names_its_holder_and_keeps_others_out(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    assert lock_state(lock) == LockState(held=False)
+    assert read_lock_state(lock) == LockState(is_held=False)
     with supervisor_lock(lock):
-        state = lock_state(lock)
-        assert state.held
-        assert not state.stopping
+        state = read_lock_state(lock)
+        assert state.is_held
+        assert not state.is_stopping
         assert state.holder is not None
         assert state.holder.pid == os.getpid()
         with (
-            pytest.raises(StackRunning, match=rf"supervised by process {os.getpid()}\). `loomlog status`"),
+            pytest.raises(StackAlreadyRunning, match=rf"supervised by process {os.getpid()}\). `loomlog status`"),
             supervisor_lock(lock),
         ):
             pass
-    assert lock_state(lock) == LockState(held=False)
+    assert read_lock_state(lock) == LockState(is_held=False)
     with supervisor_lock(lock):
         pass
 
@@ -94,16 +94,19 @@ def test_a_damaged_lock_file_is_still_a_lock(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with supervisor_lock(lock):
         lock.write_text("x")
-        assert lock_state(lock) == LockState(held=True)
-        with pytest.raises(StackRunning, match="supervised by another process"), supervisor_lock(lock):
+        assert read_lock_state(lock) == LockState(is_held=True)
+        with pytest.raises(StackAlreadyRunning, match="supervised by another process"), supervisor_lock(lock):
             pass
 
 
 def test_who_only_stops_a_stack_says_so(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with supervisor_lock(lock, stopping=True):
-        assert lock_state(lock).stopping
-        with pytest.raises(StackRunning, match=rf"just being stopped, by process {os.getpid()}"), supervisor_lock(lock):
+    with supervisor_lock(lock, is_stopping=True):
+        assert read_lock_state(lock).is_stopping
+        with (
+            pytest.raises(StackAlreadyRunning, match=rf"just being stopped, by process {os.getpid()}"),
+            supervisor_lock(lock),
+        ):
             pass
 
 
@@ -114,7 +117,7 @@ def test_a_look_at_the_lock_keeps_nobody_out(tmp_path: Path) -> None:
         fcntl.flock(looked_at, fcntl.LOCK_SH)
         threading.Timer(0.015, fcntl.flock, (looked_at, fcntl.LOCK_UN)).start()
         with supervisor_lock(lock):
-            assert lock_state(lock).held
+            assert read_lock_state(lock).is_held
 
 
 def test_children_do_not_inherit_the_lock(tmp_path: Path) -> None:
@@ -122,7 +125,7 @@ def test_children_do_not_inherit_the_lock(tmp_path: Path) -> None:
     with supervisor_lock(lock):
         process = subprocess.Popen(python("import sys; sys.stdin.read()"), stdin=subprocess.PIPE)
     with process:
-        assert lock_state(lock) == LockState(held=False)
+        assert read_lock_state(lock) == LockState(is_held=False)
         assert process.stdin is not None
         process.stdin.close()
         process.wait(timeout=10)

@@ -5,52 +5,52 @@ from pathlib import Path
 import pytest
 
 from loomlog.redpanda.topics import load_topics
-from loomlog.services.cli.failures import Unreachable
-from loomlog.services.cli.stack.plan import Plan, plan
+from loomlog.services.cli.errors import Unreachable
+from loomlog.services.cli.stack.plan import StackPlan, create_plan
 from loomlog.services.cli.stack.ports import pick_port
 from loomlog.services.cli.stack.services import (
     PROGRAM_ROOT,
     RUN_TOPICS,
-    make_topics,
+    apply_topics,
+    build_services,
+    expected_topics,
     python_path,
-    services_of,
-    wanted_topics,
 )
 from tests.services.cli.places import configured, settings_in
 
 
-def planned(folder: Path, *, runtimes: int = 1, **environ: str) -> Plan:
+def planned(folder: Path, *, runtimes: int = 1, **environ: str) -> StackPlan:
     configured(folder)
     # Named from outside, so that nobody is asked about claims: there is no broker in these tests.
     free = {"LOOMLOG_LISTEN_ADDR": "127.0.0.1:0", "LOOMLOG_INSIGHTS_PORT": "0", "LOOMLOG_KAFKA": "k.test:1"}
-    return plan(settings_in(folder, **{**free, **environ}), working_directory=folder, runtimes=runtimes)
+    return create_plan(settings_in(folder, **{**free, **environ}), working_directory=folder, runtimes=runtimes)
 
 
-async def services(made: Plan):
+async def services(made: StackPlan):
     async with AsyncExitStack() as probes:
-        return await services_of(made, kafka="k.test:1", postgres="postgresql://p@127.0.0.1:1/p", probes=probes)
+        return await build_services(made, kafka="k.test:1", postgres="postgresql://p@127.0.0.1:1/p", exit_stack=probes)
 
 
 async def test_what_a_run_needs_starts_together_and_insights_beside_it(tmp_path):
     found = await services(planned(tmp_path))
-    assert [child.name for child in found.needed] == ["runtime", "projector", "api"]
-    assert [child.name for child in found.beside] == ["insights"]
+    assert [child.name for child in found.required] == ["runtime", "projector", "api"]
+    assert [child.name for child in found.secondary] == ["insights"]
 
 
 async def test_the_auditor_runs_when_there_is_a_key_which_no_other_service_gets(tmp_path):
     found = await services(planned(tmp_path, LOOMLOG_AUDIT_KEY="secret"))
-    assert [child.name for child in found.beside] == ["insights", "auditor"]
-    auditor = found.beside[-1]
+    assert [child.name for child in found.secondary] == ["insights", "auditor"]
+    auditor = found.secondary[-1]
     assert auditor.environment["LOOMLOG_AUDIT_KEY"] == "secret"
-    for child in (*found.needed, found.beside[0]):
+    for child in (*found.required, found.secondary[0]):
         assert "LOOMLOG_AUDIT_KEY" not in child.environment
     by_file = await services(planned(tmp_path, LOOMLOG_AUDIT_KEY_FILE="k", LOOMLOG_INSIGHTS_ENABLED="0"))
-    assert [child.name for child in by_file.beside] == ["auditor"]
+    assert [child.name for child in by_file.secondary] == ["auditor"]
 
 
 async def test_a_service_is_our_own_code_whatever_lies_in_the_folder(tmp_path):
     found = await services(planned(tmp_path, PYTHONPATH="/theirs"))
-    api = found.needed[-1]
+    api = found.required[-1]
     assert api.argv == (sys.executable, "-P", "-m", "loomlog.services.api.main")
     assert api.environment["PYTHONPATH"] == f"{PROGRAM_ROOT}:/theirs"
     assert (PROGRAM_ROOT / "loomlog" / "services" / "cli").is_dir()
@@ -58,7 +58,7 @@ async def test_a_service_is_our_own_code_whatever_lies_in_the_folder(tmp_path):
 
 async def test_every_service_is_told_where_broker_and_postgres_are(tmp_path):
     found = await services(planned(tmp_path))
-    for child in (*found.needed, *found.beside):
+    for child in (*found.required, *found.secondary):
         assert child.environment["LOOMLOG_KAFKA"] == "k.test:1"
         assert child.environment["LOOMLOG_POSTGRES"] == "postgresql://p@127.0.0.1:1/p"
         assert child.environment["LOOMLOG_OPEN_MODE"] == "1"
@@ -67,7 +67,7 @@ async def test_every_service_is_told_where_broker_and_postgres_are(tmp_path):
 
 async def test_several_runtimes_have_names_of_their_own(tmp_path):
     found = await services(planned(tmp_path, runtimes=2, LOOMLOG_REPLICA_ID="box"))
-    runtimes = [child for child in found.needed if child.name.startswith("runtime")]
+    runtimes = [child for child in found.required if child.name.startswith("runtime")]
     assert [child.name for child in runtimes] == ["runtime-1", "runtime-2"]
     assert [child.environment["LOOMLOG_REPLICA_ID"] for child in runtimes] == ["box-1", "box-2"]
 
@@ -75,17 +75,17 @@ async def test_several_runtimes_have_names_of_their_own(tmp_path):
 async def test_a_child_without_an_address_yet_says_why_it_is_not_ready(tmp_path):
     made = planned(tmp_path)
     async with AsyncExitStack() as probes:
-        found = await services_of(made, kafka="k.test:1", postgres="postgresql://p@127.0.0.1:1/p", probes=probes)
-        api, projector = found.needed[-1], found.needed[-2]
+        found = await build_services(made, kafka="k.test:1", postgres="postgresql://p@127.0.0.1:1/p", exit_stack=probes)
+        api, projector = found.required[-1], found.required[-2]
         assert api.ready is not None
         assert await api.ready() == f"{made.api_url}/readyz does not answer: ConnectError"
         assert projector.ready is not None
 
 
 def test_the_numbers_of_partitions_are_the_files_unless_they_are_set():
-    assert wanted_topics(1, {}) == load_topics("local", replicas=1)
-    assert wanted_topics(3, {}) == load_topics("cluster", replicas=3)
-    named = {topic.name: topic.partitions for topic in wanted_topics(1, {"LOOMLOG_PARTITIONS": "7"})}
+    assert expected_topics(1, {}) == load_topics("local", replicas=1)
+    assert expected_topics(3, {}) == load_topics("cluster", replicas=3)
+    named = {topic.name: topic.partitions for topic in expected_topics(1, {"LOOMLOG_PARTITIONS": "7"})}
     assert {named[name] for name in RUN_TOPICS} == {7}
     assert named["loom.dead-letter"] == 1
     assert named["loom.insights.runs"] == 4, "insights counts on it"
@@ -93,7 +93,7 @@ def test_the_numbers_of_partitions_are_the_files_unless_they_are_set():
 
 async def test_a_broker_that_is_not_there_is_said_as_such():
     with pytest.raises(Unreachable, match=r"Is the broker up"):
-        await make_topics(f"127.0.0.1:{pick_port()}", replicas=1, environ={})
+        await apply_topics(f"127.0.0.1:{pick_port()}", replicas=1, environ={})
 
 
 def test_another_process_of_ours_runs_this_code():
@@ -105,8 +105,10 @@ async def test_only_those_who_see_content_get_the_key_that_opens_it(tmp_path):
     found = await services(
         planned(tmp_path, LOOMLOG_ENCRYPTION_KEY="secret", LOOMLOG_AUDIT_KEY="other", LOOMLOG_SECRET_KEY="c")
     )
-    told = {child.name: child.environment.get("LOOMLOG_ENCRYPTION_KEY") for child in (*found.needed, *found.beside)}
+    told = {
+        child.name: child.environment.get("LOOMLOG_ENCRYPTION_KEY") for child in (*found.required, *found.secondary)
+    }
     assert {name for name, key in told.items() if key == "secret"} == {"runtime", "api"}
     assert {name for name, key in told.items() if key is None} == {"projector", "insights", "auditor"}
-    sealing = {child.name for child in (*found.needed, *found.beside) if "LOOMLOG_SECRET_KEY" in child.environment}
+    sealing = {child.name for child in (*found.required, *found.secondary) if "LOOMLOG_SECRET_KEY" in child.environment}
     assert sealing == {"runtime", "api"}

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from loomlog.services.cli.stack import shutdown
+from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.home import Home, open_home
-from loomlog.services.cli.stack.problems import StackProblem
 from loomlog.services.cli.stack.processes import identify
-from loomlog.services.cli.stack.record import ChildRecord, save_record, stack_record, supervisor_lock
-from loomlog.services.cli.stack.shutdown import clean_leftovers, find_leftovers, stop_stack
-from loomlog.services.cli.stack.status import stack_status
+from loomlog.services.cli.stack.record import ChildRecord, build_stack_record, save_record, supervisor_lock
+from loomlog.services.cli.stack.shutdown import find_leftovers, stop_leftovers, stop_stack
+from loomlog.services.cli.stack.status import read_stack_status
 from tests.services.cli.stack.programs import RUNS_ON, python
 
 ROOT = Path(__file__).parents[4]
@@ -49,8 +49,8 @@ async def test_stopping_nothing_is_fine_and_says_so(home: Home) -> None:
 
 
 async def test_orphans_in_the_record_are_stopped_and_forgotten(home: Home, orphan: "subprocess.Popen[str]") -> None:
-    save_record(home.record, stack_record("", "", [recorded(orphan)]))
-    assert stack_status(home).half_dead
+    save_record(home.record, build_stack_record("", "", [recorded(orphan)]))
+    assert read_stack_status(home).has_orphans
     said: list[str] = []
     assert await stop_stack(home, said.append)
     assert orphan.wait(timeout=5) == -signal.SIGTERM
@@ -61,8 +61,8 @@ async def test_orphans_in_the_record_are_stopped_and_forgotten(home: Home, orpha
 
 async def test_a_stranger_with_a_recorded_pid_lives(home: Home, orphan: "subprocess.Popen[str]") -> None:
     stranger = replace(recorded(orphan), started_s=1.0)
-    save_record(home.record, stack_record("", "", [stranger]))
-    assert not stack_status(home).half_dead
+    save_record(home.record, build_stack_record("", "", [stranger]))
+    assert not read_stack_status(home).has_orphans
     assert not await stop_stack(home, pytest.fail)
     assert orphan.poll() is None
 
@@ -75,10 +75,10 @@ async def test_broker_and_postgres_are_found_without_any_record(home: Home) -> N
     with kafka, postgres:
         try:
             said: list[str] = []
-            names = {leftover.name: leftover.first for leftover in find_leftovers(home, said.append)}
+            names = {leftover.name: leftover.stop_signal for leftover in find_leftovers(home, said.append)}
             assert names == {"kafka": signal.SIGTERM, "postgres": signal.SIGINT}
             assert "is damaged" in said[0]
-            assert await clean_leftovers(home, said.append) == 2
+            assert await stop_leftovers(home, said.append) == 2
             assert kafka.wait(timeout=5) == -signal.SIGTERM
             postgres.wait(timeout=5)
         finally:
@@ -107,10 +107,10 @@ def supervisor(home: Home) -> Iterator["subprocess.Popen[str]"]:
 
 
 async def test_a_living_supervisor_is_asked_to_stop(home: Home, supervisor: "subprocess.Popen[str]") -> None:
-    assert stack_status(home).supervised
+    assert read_stack_status(home).is_supervised
     assert await stop_stack(home, pytest.fail)
     assert supervisor.wait(timeout=5) == -signal.SIGTERM
-    assert not stack_status(home).supervised
+    assert not read_stack_status(home).is_supervised
 
 
 async def test_a_frozen_supervisor_is_stopped_too(home: Home, supervisor: "subprocess.Popen[str]") -> None:
@@ -125,14 +125,14 @@ async def test_a_supervisor_whose_lock_file_is_damaged_is_found_in_the_record(
     identity = identify(supervisor.pid)
     assert identity is not None
     home.lock.write_text("x")
-    save_record(home.record, replace(stack_record("", "", []), supervisor=identity))
+    save_record(home.record, replace(build_stack_record("", "", []), supervisor=identity))
     assert await stop_stack(home, pytest.fail)
 
 
 async def test_a_supervisor_that_nothing_names_is_said(home: Home, supervisor: "subprocess.Popen[str]") -> None:
     home.lock.write_text("x")
     home.record.write_text(json.dumps({}))
-    with pytest.raises(StackProblem, match=r"neither that file nor stack\.json says which\. `fuser "):
+    with pytest.raises(StackError, match=r"neither that file nor stack\.json says which\. `fuser "):
         await stop_stack(home, pytest.fail)
     assert supervisor.poll() is None
 
@@ -161,7 +161,7 @@ async def test_a_stack_can_be_stopped_from_two_terminals_at_once(home: Home) -> 
     with subprocess.Popen(argv, text=True, stdout=subprocess.PIPE, start_new_session=True) as orphan:
         assert orphan.stdout is not None
         assert orphan.stdout.readline() == "ready\n"
-        save_record(home.record, stack_record("", "", [recorded(orphan)]))
+        save_record(home.record, build_stack_record("", "", [recorded(orphan)]))
         terminals = [
             subprocess.Popen([sys.executable, "-c", STOPS, str(home.root)], text=True, stdout=subprocess.PIPE, cwd=ROOT)
             for _ in range(2)
@@ -180,22 +180,22 @@ async def test_a_stack_that_starts_again_at_once_is_not_stopped_twice(
         """As if another supervisor had taken the lock before we could."""
 
     monkeypatch.setattr(shutdown, "_stop_supervisor", in_vain)
-    with pytest.raises(StackProblem, match="Another stack was started in"):
+    with pytest.raises(StackError, match="Another stack was started in"):
         await stop_stack(home, pytest.fail)
     assert supervisor.poll() is None
 
 
 def test_a_status_of_nothing_is_nothing(home: Home) -> None:
-    status = stack_status(home)
-    assert (status.supervised, status.supervisor, status.record, status.damage, status.alive) == (
+    status = read_stack_status(home)
+    assert (status.is_supervised, status.supervisor, status.record, status.record_error, status.running_children) == (
         False, None, None, "", ()
     )  # fmt: skip
-    assert not status.half_dead
+    assert not status.has_orphans
 
 
 def test_a_damaged_record_is_part_of_the_status(home: Home) -> None:
     home.record.write_text("[]")
     with supervisor_lock(home.lock):
-        status = stack_status(home)
-    assert status.supervised
-    assert "TypeError" in status.damage
+        status = read_stack_status(home)
+    assert status.is_supervised
+    assert "TypeError" in status.record_error

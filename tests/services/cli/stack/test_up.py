@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
 from loomlog.services.cli.stack import home, up
-from loomlog.services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.errors import StackError
 from tests.services.cli.places import child, configured, settings_in, with_stack
 
 
@@ -33,7 +33,7 @@ def test_down_asks_for_no_space(tmp_path, monkeypatch):
 
 def test_up_while_a_stack_runs_is_refused(tmp_path, monkeypatch):
     running = with_stack(settings_in(tmp_path), child("api"))
-    monkeypatch.setattr(up, "cli_settings", lambda environ, working_directory: running)
+    monkeypatch.setattr(up, "load_cli_settings", lambda environ, working_directory: running)
     for arguments in (["up"], ["up", "--detach"]):
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 1
@@ -45,9 +45,9 @@ def test_a_problem_of_the_stack_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def full(cli, made, steps):
-        raise StackProblem("The disk is full.")
+        raise StackError("The disk is full.")
 
-    monkeypatch.setattr(up, "standing_stack", full)
+    monkeypatch.setattr(up, "foreground_stack", full)
     environ = {
         "LOOMLOG_HOME": str(tmp_path / "home"),
         "LOOMLOG_LISTEN_ADDR": "127.0.0.1:0",
@@ -69,9 +69,9 @@ async def test_what_an_earlier_stack_left_running_is_stopped_before_ports_are_lo
         order.append("planned")
 
     monkeypatch.setattr(up, "stop_stack", stop)
-    monkeypatch.setattr(up, "plan", planned)
+    monkeypatch.setattr(up, "create_plan", planned)
     half_dead = with_stack(settings_in(tmp_path), child("api"), supervised=False)
-    await up.prepared(half_dead, _Quiet())
+    await up.prepare_plan(half_dead, _Quiet())
     assert order == ["stopped", "planned"]
 
 

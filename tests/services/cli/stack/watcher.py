@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from loomlog.services.cli.stack.problems import NoSpace, StackProblem
+from loomlog.services.cli.stack.errors import DiskFull, StackError
 from loomlog.services.cli.stack.record import ChildRecord
 
 WAIT_TIMEOUT_S = 15.0
@@ -42,7 +42,7 @@ class Disk:
     """Where a supervisor's record is written: nothing can be while it is full, which `problem` says."""
 
     watcher: Watcher
-    problem: type[StackProblem] = NoSpace
+    problem: type[StackError] = DiskFull
     is_full: bool = False
 
     async def record(self, children: Sequence[ChildRecord]) -> None:

@@ -1,15 +1,15 @@
 import pytest
 
 from loomlog.services.cli.terminal.formatting import (
-    ago,
-    arguments,
-    counted,
+    describe_hook_act,
     duration,
     first_line,
-    hook_words,
+    format_age,
+    format_arguments,
     money,
     number,
     one_line,
+    pluralize,
     size,
 )
 
@@ -24,7 +24,7 @@ def test_a_duration_has_the_unit_that_fits(seconds, text):
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "now"), (12, "12 s ago"), (300, "5 min ago"), (90_000, "1 d ago")])
 def test_ago_is_coarse(seconds, text):
-    assert ago(seconds) == text
+    assert format_age(seconds) == text
 
 
 @pytest.mark.parametrize(("count", "text"), [(812, "812 B"), (3482, "3.4 KiB"), (1_258_291, "1.2 MiB")])
@@ -33,8 +33,8 @@ def test_a_size_has_the_unit_that_fits(count, text):
 
 
 def test_numbers_and_their_nouns_agree():
-    assert [counted(n, "file") for n in (0, 1, 2, 12_345)] == ["0 files", "1 file", "2 files", "12.3k files"]
-    assert counted(2, "search", "searches") == "2 searches"
+    assert [pluralize(n, "file") for n in (0, 1, 2, 12_345)] == ["0 files", "1 file", "2 files", "12.3k files"]
+    assert pluralize(2, "search", "searches") == "2 searches"
     assert number(3_100_000) == "3.1M"
 
 
@@ -57,18 +57,18 @@ def test_the_first_line_that_says_something_is_shown():
 
 
 def test_arguments_begin_with_what_the_call_is_about():
-    said = arguments({"output_mode": "content", "head_limit": 400, "pattern": "TODO", "path": "services"})
+    said = format_arguments({"output_mode": "content", "head_limit": 400, "pattern": "TODO", "path": "services"})
     assert said == "path=services pattern=TODO output_mode=content head_limit=400"
 
 
 def test_a_text_of_many_lines_is_told_by_its_size():
-    assert arguments({"path": "report.md", "content": "a\nb\nc\n"}) == "path=report.md content=(3 lines, 6 B)"
+    assert format_arguments({"path": "report.md", "content": "a\nb\nc\n"}) == "path=report.md content=(3 lines, 6 B)"
 
 
 def test_arguments_that_are_no_mapping_are_shown_all_the_same():
-    assert arguments("not json {") == "not json {"
-    assert arguments([1, 2]) == "[1, 2]"
-    assert arguments(None) == "null"
+    assert format_arguments("not json {") == "not json {"
+    assert format_arguments([1, 2]) == "[1, 2]"
+    assert format_arguments(None) == "null"
 
 
 HOOK = {"hook_owner": "ops", "hook_name": "guard", "tool_name": "HTTP"}
@@ -84,4 +84,4 @@ HOOK = {"hook_owner": "ops", "hook_name": "guard", "tool_name": "HTTP"}
     ],
 )
 def test_what_a_hook_did_is_said_in_words(told, words):
-    assert hook_words(HOOK | told) == words
+    assert describe_hook_act(HOOK | told) == words

@@ -2,10 +2,10 @@ import io
 
 import pytest
 
-from loomlog.services.cli.failures import Unreachable
-from loomlog.services.cli.http.run_stream import Followed
+from loomlog.services.cli.errors import Unreachable
+from loomlog.services.cli.http.run_stream import RunFollower
 from loomlog.services.cli.terminal import live_view
-from loomlog.services.cli.terminal.live_view import final_row, show_run
+from loomlog.services.cli.terminal.live_view import show_run, wait_for_final_row
 from loomlog.services.cli.terminal.output import Terminal
 from tests.services.cli.fake_api import POSITION, FakeApi, Scripted, frame, frames, refused, row
 from tests.sleeps import noted_sleeps
@@ -22,7 +22,7 @@ async def shown(fake: FakeApi, *, is_terminal: bool = False) -> str:
     file = io.StringIO()
     out = Terminal(file=file, force_terminal=is_terminal, width=100, color_system=None)
     async with fake.client() as api:
-        await show_run(api, Followed(api, body={"agent": "assistant"}, idempotency_key="k"), out)
+        await show_run(api, RunFollower(api, body={"agent": "assistant"}, idempotency_key="k"), out)
     return file.getvalue()
 
 
@@ -67,23 +67,23 @@ async def test_a_row_that_is_behind_is_waited_for(no_pauses):
     states = iter(["running", "running", "completed"])
     fake.rows = _Changing(lambda: row(status=next(states)))
     async with fake.client() as api:
-        assert (await final_row(api, "r_1"))["status"] == "completed"
+        assert (await wait_for_final_row(api, "r_1"))["status"] == "completed"
 
 
 async def test_a_quarantined_run_is_over_although_it_runs_for_ever(no_pauses):
     fake = FakeApi()
     fake.rows["r_1"] = row(status="running", quarantined=True)
     async with fake.client() as api:
-        assert (await final_row(api, "r_1"))["quarantined"] is True
+        assert (await wait_for_final_row(api, "r_1"))["quarantined"] is True
 
 
 async def test_an_api_that_is_away_at_the_end_is_waited_for_and_then_said(no_pauses, monkeypatch):
-    monkeypatch.setattr(live_view, "ROW_WAIT_S", 0.0)
+    monkeypatch.setattr(live_view, "ROW_TIMEOUT_S", 0.0)
     fake = FakeApi()
     fake.answers["GET", "/v1/runs/r_1"] = refused(503, "projection_unavailable", "the read models cannot be reached")
     async with fake.client() as api:
         with pytest.raises(Unreachable, match="read models cannot be reached"):
-            await final_row(api, "r_1")
+            await wait_for_final_row(api, "r_1")
 
 
 class _Changing(dict):

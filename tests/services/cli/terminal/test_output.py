@@ -47,7 +47,9 @@ def test_json_lines_are_a_line_each(capsys):
 
 
 def test_columns_are_as_wide_as_their_cells_and_nothing_trails(capsys):
-    print_table(console(), ("RUN", "TURNS", "AGENT"), [("r_1", "2", Text("writer")), ("r_long", "12", "b")], right=(1,))
+    print_table(
+        console(), ("RUN", "TURNS", "AGENT"), [("r_1", "2", Text("writer")), ("r_long", "12", "b")], right_aligned=(1,)
+    )
     assert capsys.readouterr().out.splitlines() == [
         "RUN     TURNS  AGENT",
         "r_1         2  writer",

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 from loomlog.services.cli.http.run_stream import RunIds
 from loomlog.services.cli.terminal.output import console
-from loomlog.services.cli.terminal.run_text import ended_line, print_facts, run_line, table_row
+from loomlog.services.cli.terminal.run_text import print_facts, result_line, run_line, table_row
 from tests.services.cli.fake_api import row
 
 NOW = datetime(2026, 1, 31, 12, 5, tzinfo=UTC)
@@ -26,16 +26,16 @@ def test_parked_and_quarantined_are_told_before_the_status():
 
 
 def test_how_a_run_ended_names_the_reason_once():
-    assert ended_line(row()).plain.startswith("completed (end_turn)  1 turn, 0 tool calls")
-    assert ended_line(row(status="failed", stop_reason=None, error_code="model_error")).plain.startswith(
+    assert result_line(row()).plain.startswith("completed (end_turn)  1 turn, 0 tool calls")
+    assert result_line(row(status="failed", stop_reason=None, error_code="model_error")).plain.startswith(
         "failed (model_error)"
     )
-    assert ended_line(row(status="cancelled", stop_reason="cancelled")).plain.startswith("cancelled  ")
+    assert result_line(row(status="cancelled", stop_reason="cancelled")).plain.startswith("cancelled  ")
 
 
 def test_cached_tokens_count_as_read():
     usage = row()["usage"] | {"cache_read_input_tokens": 800}
-    assert "2,000 tokens in" in ended_line(row(usage=usage)).plain
+    assert "2,000 tokens in" in result_line(row(usage=usage)).plain
 
 
 def test_a_run_is_named_with_the_position_of_its_event_when_that_is_known():

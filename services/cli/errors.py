@@ -11,25 +11,25 @@ Before: every command. After: commands.py.
 """
 
 FAILED = 1
-WRONG_USE = 2
+USAGE_ERROR = 2
 UNREACHABLE = 3
 INTERRUPTED = 130
 """What shells expect of a program that Ctrl-C ended: 128 and the number of SIGINT."""
 
 
-class Failure(Exception):
+class CliError(Exception):
     """Tried, and it failed. str() is the sentence for people."""
 
     exit_code = FAILED
 
 
-class WrongUse(Failure):
+class UsageError(CliError):
     """Asked in a way that cannot be done, or with settings that cannot be used."""
 
-    exit_code = WRONG_USE
+    exit_code = USAGE_ERROR
 
 
-class Unreachable(Failure):
+class Unreachable(CliError):
     """Whoever has to do it does not answer."""
 
     exit_code = UNREACHABLE

@@ -5,13 +5,13 @@ because it is the whole of what `loomlog up` prints before it exits.
 """
 
 
-class StackProblem(Exception):
+class StackError(Exception):
     """The local stack cannot do what was asked. str() is the sentence for people."""
 
 
-class NoSpace(StackProblem):
+class DiskFull(StackError):
     """The disk of the state folder is full. Everything else is well, so it passes when somebody frees some space."""
 
 
-class StackRunning(StackProblem):
+class StackAlreadyRunning(StackError):
     """Another supervisor holds this state folder."""

@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loomlog.services.cli.stack import children
-from loomlog.services.cli.stack.child import Exit
-from loomlog.services.cli.stack.children import Supervisor
-from loomlog.services.cli.stack.problems import NoSpace, StackProblem
-from loomlog.services.cli.stack.processes import find
+from loomlog.services.cli.stack import supervisor as children
+from loomlog.services.cli.stack.child import ChildExit
+from loomlog.services.cli.stack.errors import DiskFull, StackError
+from loomlog.services.cli.stack.processes import find_process
 from loomlog.services.cli.stack.record import ChildRecord
+from loomlog.services.cli.stack.supervisor import Supervisor
 from tests.services.cli.stack.programs import IGNORES_SIGTERM, RUNS_ON, child
 from tests.services.cli.stack.watcher import Disk, Watcher
 from tests.sleeps import noted_sleeps
@@ -30,7 +30,7 @@ def supervise(tmp_path: Path) -> Supervise:
         async with Supervisor(
             logs=tmp_path,
             record=watcher.record,
-            say=watcher.say,
+            report=watcher.say,
             **{"first_pause_s": 0.01, **more},  # type: ignore[arg-type] # any
         ) as supervisor:
             yield supervisor, watcher
@@ -45,7 +45,7 @@ def pid_of(watcher: Watcher, name: str) -> int:
 
 
 def alive(record: ChildRecord) -> bool:
-    return record.identity is not None and find(record.identity) is not None
+    return record.identity is not None and find_process(record.identity) is not None
 
 
 async def test_a_group_is_ready_when_all_of_it_is(supervise: Supervise) -> None:
@@ -56,7 +56,7 @@ async def test_a_group_is_ready_when_all_of_it_is(supervise: Supervise) -> None:
 
     async with supervise() as (supervisor, watcher):
         await supervisor.start(child("slow", ready=ready), child("quick"))
-        assert {record.state for record in supervisor.children()} == {"ready"}
+        assert {record.state for record in supervisor.child_records()} == {"ready"}
         assert all(alive(record) for record in watcher.children.values())
         assert next(answers, "all asked") == "all asked"
     assert {record.state for record in watcher.children.values()} == {"stopped"}
@@ -98,7 +98,7 @@ async def test_pauses_grow_and_restarts_end_with_the_last_lines_of_the_log(
         os.kill(pid_of(watcher, "api"), signal.SIGKILL)
         async with asyncio.timeout(15):
             with pytest.raises(
-                StackProblem, match=r"(?s)api ended with exit code 1, 4 times in a row.*the port is taken"
+                StackError, match=r"(?s)api ended with exit code 1, 4 times in a row.*the port is taken"
             ):
                 await supervisor.wait()
     assert [said.split(" in ")[1].split(" s ")[0] for said in watcher.said] == ["0.01", "0.02", "0.04"]
@@ -108,7 +108,7 @@ async def test_pauses_grow_and_restarts_end_with_the_last_lines_of_the_log(
 async def test_a_first_start_that_fails_is_a_message_and_no_loop(supervise: Supervise) -> None:
     async with supervise() as (supervisor, watcher):
         with pytest.raises(
-            StackProblem, match=r"(?s)api ended with exit code 1\. Its log .*api\.log ends with:\nbad setting"
+            StackError, match=r"(?s)api ended with exit code 1\. Its log .*api\.log ends with:\nbad setting"
         ):
             await supervisor.start(child("api", "import sys; sys.exit('bad setting')", ready=never), child("other"))
     assert watcher.said == []
@@ -118,8 +118,8 @@ async def test_a_first_start_that_fails_is_a_message_and_no_loop(supervise: Supe
 async def test_without_a_child_that_is_not_needed_the_rest_goes_on(
     supervise: Supervise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children, "WITHOUT_IT_PAUSE_S", 0.05)
-    broken = replace(child("insights", "import sys; sys.exit('no broker')", ready=never), needed="never")
+    monkeypatch.setattr(children, "OPTIONAL_RETRY_S", 0.05)
+    broken = replace(child("insights", "import sys; sys.exit('no broker')", ready=never), required="never")
     async with supervise() as (supervisor, watcher):
         assert await supervisor.start(child("api"), broken) == ("api",)
         await watcher.until(lambda children: children["insights"].restarts >= 3)
@@ -132,17 +132,17 @@ async def test_without_a_child_that_is_not_needed_the_rest_goes_on(
 async def test_what_is_needed_to_begin_ends_everything_only_then(
     supervise: Supervise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children, "WITHOUT_IT_PAUSE_S", 0.05)
+    monkeypatch.setattr(children, "OPTIONAL_RETRY_S", 0.05)
     marker = tmp_path / "ran before"
     code = "import pathlib, sys\nif pathlib.Path(sys.argv[1]).exists(): sys.exit('the key is gone')\n" + RUNS_ON
     async with supervise(max_restarts=1) as (supervisor, watcher):
-        await supervisor.start(replace(child("auditor", code, str(marker)), needed="to begin"))
+        await supervisor.start(replace(child("auditor", code, str(marker)), required="to begin"))
         marker.touch()
         os.kill(pid_of(watcher, "auditor"), signal.SIGKILL)
         await watcher.until(lambda children: children["auditor"].restarts >= 4)
     async with supervise() as (supervisor, watcher):
-        with pytest.raises(StackProblem, match="the key is gone"):
-            await supervisor.start(replace(child("auditor", code, str(marker), ready=never), needed="to begin"))
+        with pytest.raises(StackError, match="the key is gone"):
+            await supervisor.start(replace(child("auditor", code, str(marker), ready=never), required="to begin"))
 
 
 async def never() -> str | None:
@@ -151,14 +151,14 @@ async def never() -> str | None:
 
 async def test_a_child_that_is_not_ready_in_time_is_killed_and_the_last_reason_given(supervise: Supervise) -> None:
     async with supervise() as (supervisor, watcher):
-        with pytest.raises(StackProblem, match=r"api was not ready within 0\.2 s \(it says no\)\. Its log .* is empty"):
+        with pytest.raises(StackError, match=r"api was not ready within 0\.2 s \(it says no\)\. Its log .* is empty"):
             await supervisor.start(child("api", ready=never, ready_timeout_s=0.2))
         assert not alive(watcher.children["api"])
 
 
 async def test_a_program_that_does_not_exist_is_said(supervise: Supervise) -> None:
     async with supervise() as (supervisor, _):
-        with pytest.raises(StackProblem, match=r"(?s)exit code 127.*cannot start /absent"):
+        with pytest.raises(StackError, match=r"(?s)exit code 127.*cannot start /absent"):
             await supervisor.start(replace(child("api"), argv=("/absent",), ready=never))
 
 
@@ -205,14 +205,14 @@ async def test_what_a_child_started_in_its_group_ends_with_it(supervise: Supervi
 
 async def test_what_is_done_before_a_start_gives_its_arguments_each_time(supervise: Supervise) -> None:
     starts = 0
-    exits: list[Exit] = []
+    exits: list[ChildExit] = []
 
     async def before_start() -> tuple[str, ...]:
         nonlocal starts
         starts += 1
         return (*child("x").argv, f"start {starts}")
 
-    async def after_exit(exit_: Exit) -> bool:
+    async def after_exit(exit_: ChildExit) -> bool:
         exits.append(exit_)
         return False
 
@@ -226,8 +226,8 @@ async def test_what_is_done_before_a_start_gives_its_arguments_each_time(supervi
             while not alive(watcher.children["api"]):
                 await asyncio.sleep(0.01)
     assert exits == [
-        Exit(code=-signal.SIGKILL, was_ready=True, asked=False),
-        Exit(code=-signal.SIGTERM, was_ready=True, asked=True),
+        ChildExit(code=-signal.SIGKILL, was_ready=True, stop_requested=False),
+        ChildExit(code=-signal.SIGTERM, was_ready=True, stop_requested=True),
     ]
 
 
@@ -237,8 +237,8 @@ async def test_a_cause_that_was_removed_allows_a_second_first_start(supervise: S
     async def before_start() -> tuple[str, ...]:
         return child("x", next(codes)).argv
 
-    async def after_exit(exit_: Exit) -> bool:
-        return not exit_.asked
+    async def after_exit(exit_: ChildExit) -> bool:
+        return not exit_.stop_requested
 
     answers = 0
 
@@ -249,15 +249,15 @@ async def test_a_cause_that_was_removed_allows_a_second_first_start(supervise: S
 
     async with supervise() as (supervisor, watcher):
         await supervisor.start(child("api", before_start=before_start, after_exit=after_exit, ready=ready))
-        assert supervisor.children()[0].state == "ready"
+        assert supervisor.child_records()[0].state == "ready"
 
 
 async def test_a_problem_before_a_start_is_the_message(supervise: Supervise) -> None:
     async def before_start() -> tuple[str, ...]:
-        raise StackProblem("no Java")
+        raise StackError("no Java")
 
     async with supervise() as (supervisor, _):
-        with pytest.raises(StackProblem, match=r"^no Java$"):
+        with pytest.raises(StackError, match=r"^no Java$"):
             await supervisor.start(child("kafka", before_start=before_start))
 
 
@@ -277,7 +277,7 @@ async def test_a_failure_nobody_waited_for_is_raised_at_the_end(supervise: Super
             os.kill(pid_of(watcher, "api"), signal.SIGKILL)
             await watcher.until(lambda children: children["api"].state == "failed")
 
-    with pytest.raises(StackProblem, match="api ended"):
+    with pytest.raises(StackError, match="api ended"):
         await unheard()
 
 
@@ -295,15 +295,15 @@ async def test_a_cancelled_start_stops_what_had_begun(supervise: Supervise) -> N
 
 async def test_a_record_that_cannot_be_written_ends_the_stack_but_not_its_stopping(tmp_path: Path) -> None:
     watcher = Watcher()
-    disk = Disk(watcher, problem=StackProblem)
+    disk = Disk(watcher, problem=StackError)
 
-    async with Supervisor(logs=tmp_path, record=disk.record, say=watcher.say, first_pause_s=0.01) as supervisor:
+    async with Supervisor(logs=tmp_path, record=disk.record, report=watcher.say, initial_backoff_s=0.01) as supervisor:
         await supervisor.start(child("kafka"), child("postgres"))
         pid = pid_of(watcher, "postgres")
         disk.is_full = True
         os.kill(pid_of(watcher, "kafka"), signal.SIGKILL)
         async with asyncio.timeout(10):
-            with pytest.raises(StackProblem, match="the disk is full"):
+            with pytest.raises(StackError, match="the disk is full"):
                 await supervisor.wait()
     assert not psutil.pid_exists(pid)
     assert watcher.said.count("the disk is full") == 1
@@ -316,7 +316,7 @@ async def test_a_full_disk_is_waited_for_and_said_once(supervise: Supervise, mon
 
     async def before_start() -> tuple[str, ...]:
         for free in refusals:
-            raise NoSpace(f"The disk has {free} MiB free.")
+            raise DiskFull(f"The disk has {free} MiB free.")
         return child("kafka").argv
 
     async with supervise(first_pause_s=2.0) as (supervisor, watcher):
@@ -334,10 +334,10 @@ async def test_a_full_disk_is_waited_for_and_said_once(supervise: Supervise, mon
 
 async def test_a_first_start_does_not_wait_for_space(supervise: Supervise) -> None:
     async def before_start() -> tuple[str, ...]:
-        raise NoSpace("The disk is full.")
+        raise DiskFull("The disk is full.")
 
     async with supervise() as (supervisor, _):
-        with pytest.raises(NoSpace):
+        with pytest.raises(DiskFull):
             await supervisor.start(child("kafka", before_start=before_start))
 
 
@@ -348,12 +348,12 @@ async def test_states_that_found_no_space_are_recorded_when_there_is_some(
     watcher = Watcher()
     disk = Disk(watcher)
 
-    async with Supervisor(logs=tmp_path, record=disk.record, say=watcher.say, first_pause_s=0.01) as supervisor:
+    async with Supervisor(logs=tmp_path, record=disk.record, report=watcher.say, initial_backoff_s=0.01) as supervisor:
         await supervisor.start(child("kafka"))
         disk.is_full = True
         os.kill(pid_of(watcher, "kafka"), signal.SIGKILL)
         async with asyncio.timeout(10):
-            while not (supervisor.children()[0].restarts == 1 and supervisor.children()[0].state == "ready"):
+            while not (supervisor.child_records()[0].restarts == 1 and supervisor.child_records()[0].state == "ready"):
                 await asyncio.sleep(0.01)
         assert watcher.said.count("the disk is full") == 1
         disk.is_full = False
@@ -364,20 +364,20 @@ async def test_states_that_found_no_space_are_recorded_when_there_is_some(
 async def test_a_full_disk_ends_nothing_because_of_a_child_that_is_not_needed_and_never_came_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children, "WITHOUT_IT_PAUSE_S", 0.02)
+    monkeypatch.setattr(children, "OPTIONAL_RETRY_S", 0.02)
     watcher = Watcher()
     disk = Disk(watcher)
 
-    broken = replace(child("insights", "import sys; sys.exit('no broker')", ready=never), needed="never")
-    async with Supervisor(logs=tmp_path, record=disk.record, say=watcher.say, first_pause_s=0.01) as supervisor:
+    broken = replace(child("insights", "import sys; sys.exit('no broker')", ready=never), required="never")
+    async with Supervisor(logs=tmp_path, record=disk.record, report=watcher.say, initial_backoff_s=0.01) as supervisor:
         assert await supervisor.start(child("kafka"), broken) == ("kafka",)
         disk.is_full = True
-        before = supervisor.children()[1].restarts
+        before = supervisor.child_records()[1].restarts
         async with asyncio.timeout(10):
-            while supervisor.children()[1].restarts < before + 3:
+            while supervisor.child_records()[1].restarts < before + 3:
                 await asyncio.sleep(0.01)
         disk.is_full = False
-        assert supervisor.children()[0].state == "ready"
+        assert supervisor.child_records()[0].state == "ready"
 
 
 async def test_two_children_of_one_name_are_a_bug(supervise: Supervise) -> None:
