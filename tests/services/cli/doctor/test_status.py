@@ -87,8 +87,8 @@ async def test_a_part_that_does_not_answer_is_a_line_and_the_rest_is_shown(fake,
 
 async def test_a_child_that_died_with_its_supervisor_is_dead_and_has_no_numbers(fake, tmp_path, capsys):
     cli = running(tmp_path, child("kafka"), child("api"))
-    half = replace(cli.stack, supervised=False, alive=cli.stack.running_children[:1])
-    found = await collect_status(replace(cli, stack=half, wiring=None))
+    half = replace(cli.stack, is_supervised=False, running_children=cli.stack.running_children[:1])
+    found = await collect_status(replace(cli, stack=half, services_record=None))
     assert [one["state"] for one in found["children"]] == ["ready", "dead"]
     assert found["children"][1]["pid"] is None
     status._print_status(console(), found)

@@ -103,7 +103,7 @@ def test_the_books_are_verified_with_everything_or_alone(monkeypatch, tmp_path):
     ):
         _, asked = invoke(monkeypatch, tmp_path, report, *more)
         wanted = asked[0][0]
-        assert (not wanted.books_only, wanted.concerns_the_books) == (runs, books), more
+        assert (not wanted.budget_only, wanted.includes_budget) == (runs, books), more
     for more in (("--partition", "1"), ("--run", "r_c")):
         result, asked = invoke(monkeypatch, tmp_path, report, "--books", *more)
         assert (result.exit_code, asked) == (2, [])

@@ -40,7 +40,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(*pages: list[dict[str, Any]]) -> Installation:
         fake = Installation(*pages)
         for module in (bulk, control):
-            monkeypatch.setattr(module, "api_of_here", fake.client)
+            monkeypatch.setattr(module, "open_api", fake.client)
         return fake
 
     return make

@@ -148,13 +148,13 @@ async def test_a_running_stack_with_other_folders_is_not_changed(running, tmp_pa
 
 
 async def test_a_running_stack_without_a_folder_for_the_report_cannot_be_used(running, tmp_path):
-    without = replace(running, wiring=wiring(tmp_path, out=""))
+    without = replace(running, services_record=wiring(tmp_path, out=""))
     with pytest.raises(CliError, match="write to no folder"):
         await review._join_running_stack(without, tmp_path / "src", None, steps())
 
 
 async def test_a_stack_that_is_starting_is_waited_for(running, tmp_path):
-    starting = replace(running, wiring=None)
+    starting = replace(running, services_record=None)
     found, _ = await review._join_running_stack(starting, tmp_path / "src", None, steps())
     assert found is running
 

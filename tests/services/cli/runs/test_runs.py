@@ -15,7 +15,7 @@ def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
     fake.rows["r_1"] = row()
     for module in (runs, control, bulk):
-        monkeypatch.setattr(module, "api_of_here", fake.client)
+        monkeypatch.setattr(module, "open_api", fake.client)
     return fake
 
 

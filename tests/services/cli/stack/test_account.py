@@ -42,8 +42,8 @@ def test_the_owner_and_the_group_have_their_own_bits(tmp_path: Path) -> None:
 def as_root(monkeypatch: pytest.MonkeyPatch, answer: ProcessResult) -> list[tuple[str, ...]]:
     tried: list[tuple[str, ...]] = []
 
-    async def run(argv: object, *, launch: tuple[str, ...], timeout_s: float) -> ProcessResult:
-        tried.append(launch)
+    async def run(argv: object, *, launch_options: tuple[str, ...], timeout_s: float) -> ProcessResult:
+        tried.append(launch_options)
         return answer
 
     monkeypatch.setattr(account, "run_program", run)

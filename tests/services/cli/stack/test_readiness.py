@@ -58,26 +58,26 @@ async def claimed(monkeypatch):
 
 async def test_a_runtime_is_ready_when_every_partition_has_grown(claimed):
     found, ranges = claimed
-    assert await found.ready() == "nobody has claimed partition 0, 1 of loom.run.events"
+    assert await found.check() == "nobody has claimed partition 0, 1 of loom.run.events"
     ranges.ends[1] += 1
-    assert await found.ready() == "nobody has claimed partition 0 of loom.run.events"
+    assert await found.check() == "nobody has claimed partition 0 of loom.run.events"
     ranges.ends[0] += 1
-    assert await found.ready() is None
+    assert await found.check() is None
     assert ranges.closed == 1
 
 
 async def test_once_ready_nobody_is_asked_again(claimed):
     found, ranges = claimed
     ranges.ends = {0: 6, 1: 1}
-    assert await found.ready() is None
+    assert await found.check() is None
     ranges.error = AssertionError("asked again")
-    assert await found.ready() is None
+    assert await found.check() is None
 
 
 async def test_a_broker_that_is_away_is_the_reason(claimed):
     found, ranges = claimed
     ranges.error = Transient("the broker is away", kind="unavailable")
-    assert await found.ready() == "the broker is away"
+    assert await found.check() == "the broker is away"
 
 
 class Row:

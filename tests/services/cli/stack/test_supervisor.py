@@ -31,7 +31,7 @@ def supervise(tmp_path: Path) -> Supervise:
             logs=tmp_path,
             record=watcher.record,
             report=watcher.say,
-            **{"first_pause_s": 0.01, **more},  # type: ignore[arg-type] # any
+            **{"initial_backoff_s": 0.01, **more},  # type: ignore[arg-type] # any
         ) as supervisor:
             yield supervisor, watcher
 
@@ -319,7 +319,7 @@ async def test_a_full_disk_is_waited_for_and_said_once(supervise: Supervise, mon
             raise DiskFull(f"The disk has {free} MiB free.")
         return child("kafka").argv
 
-    async with supervise(first_pause_s=2.0) as (supervisor, watcher):
+    async with supervise(initial_backoff_s=2.0) as (supervisor, watcher):
         await supervisor.start(child("kafka", before_start=before_start))
         refusals = iter(range(20))
         os.kill(pid_of(watcher, "kafka"), signal.SIGKILL)

@@ -76,5 +76,5 @@ async def test_what_an_earlier_stack_left_running_is_stopped_before_ports_are_lo
 
 
 class _Quiet:
-    def say(self, what: str) -> None:
+    def report(self, what: str) -> None:
         """Nobody listens."""
