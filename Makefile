@@ -10,7 +10,7 @@ FIRST  ?= 0
 PEERS  ?=
 CURVES ?=
 
-.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke bench-scale flame figures chaos simulate lock clean
+.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ bench-smoke: $(STAMP) ## fail when ours has become a third slower against the ra
 bench-scale: $(STAMP) ## measure how the figures change with partitions, runs, streams, parked runs and the past, and write docs/SCALE.md (25 minutes)
 	@$(BIN)/python -m tests.benchmarks.scaling $(if $(CURVES),--curves $(CURVES)); measured=$$?; \
 	  $(BIN)/python -m tests.benchmarks.plots && $(BIN)/python -m tests.benchmarks.scale_page && exit $$measured
+
+diagram: $(STAMP) ## draw the state diagram of a run in docs/ARCHITECTURE.md from the transitions the tests take
+	@$(BIN)/python -m tests.services.core.run.draw_diagram
 
 flame: $(STAMP) ## draw where runtime and api spend their time under load, and write docs/SCALE.md (two minutes; root or a ptrace that is allowed)
 	@$(BIN)/python -m tests.benchmarks.flame

@@ -53,6 +53,7 @@ from loomlog.services.core.run.state import (
     Paused,
     State,
 )
+from tests.services.core.run import diagram
 
 NOW = 1_700_000_000_000
 RUN = "r_tok"
@@ -236,7 +237,8 @@ class Run:
         """Decide, fold, react; the events of this order."""
         events = decide(self.state, order)
         for event in events:
-            self.state = evolve(self.state, event, order.at_ms)
+            before, self.state = self.state, evolve(self.state, event, order.at_ms)
+            diagram.take(before, self.state, event)
             self.effects += react(self.state, event)
         self.events += events
         return events
