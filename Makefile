@@ -44,6 +44,7 @@ check: $(STAMP) ## formatting, lint, types, import rules, generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m loomlog.schemas.generate --check
+	@$(BIN)/python -m tests.lint.pointers
 	@$(BIN)/python -m loomlog.connectors.configuration.document --check
 
 format: $(STAMP) ## format and fix what can be fixed

@@ -168,7 +168,7 @@ class Model(Protocol):
 
 
 class EffectClass(StrEnum):
-    """What may be done about a call whose result is unknown after a crash (design.md 6)."""
+    """What may be done about a call whose result is unknown after a crash."""
 
     PURE = "pure"
     READ = "read"

@@ -8,7 +8,7 @@ It also keeps what the projection itself needs to go on: the last seq (the next 
 run was halted because of a gap or an unreadable record. Events after that are counted in `withheld`, never folded; a
 rebuild with code that can read them brings the run back.
 
-Before: run_projection.py. After: services/runtime, the CLI, the API.
+Before: projections/engine/run_projection.py. After: services/runtime, the CLI, the API.
 """
 
 import hashlib

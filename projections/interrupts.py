@@ -4,7 +4,8 @@ The event that opens a question makes its row, the one that closes it says how i
 one event. Either may come in another poll than the other, so a change is only the fields one event knows, laid over the
 row as in steps.py.
 
-Before: run_projection.py. After: GET /v1/interrupts, /v1/runs/{run_id}/interrupts, /v1/users/{user_id}/interrupts.
+Before: projections/engine/run_projection.py. After: GET /v1/interrupts, /v1/runs/{run_id}/interrupts,
+/v1/users/{user_id}/interrupts.
 """
 
 from collections.abc import Sequence

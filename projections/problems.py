@@ -4,7 +4,7 @@ Written in the transaction that moves the cursor past the record, so none is los
 table is the normal state; anything in it is for a person (`loomlog projections problems`). After an upgrade that can
 read the record, a rebuild leaves it out.
 
-Before: run_projection.py. After: the CLI, the projector's status.
+Before: projections/engine/run_projection.py. After: the CLI, the projector's status.
 """
 
 from typing import NamedTuple

@@ -1,12 +1,12 @@
 """Runs: one row for every accepted run, with everything a list or a status page shows.
 
 The row is a fold of the run's events. The projector keeps the rows of live runs in memory and writes whole rows, so an
-event costs no read; a row it does not know it reads once (run_projection.py). Requests that were refused are not runs
-(audit.py has them).
+event costs no read; a row it does not know it reads once (projections/engine/run_projection.py). Requests that were
+refused are not runs (audit.py has them).
 
 The last two columns are the projection's own: what the next frame of the run needs to know (frames.FrameMemory).
 
-Before: run_projection.py. After: run_queries.py.
+Before: projections/engine/run_projection.py. After: run_queries.py.
 """
 
 from collections.abc import Mapping, Sequence

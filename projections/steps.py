@@ -5,7 +5,7 @@ only the fields one event knows, and a change is laid over the row as `coalesce(
 (`merge_rows` and the policy the writer is given): how events fall into polls makes no difference. An open row of a run
 that has ended was under way when the run was cancelled.
 
-Before: run_projection.py. After: GET /v1/runs/{run_id}/steps, the web page of a run.
+Before: projections/engine/run_projection.py. After: GET /v1/runs/{run_id}/steps, the web page of a run.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,15 +1,15 @@
 """What all tables of the projections share: the MetaData, the JSON column, the scope of a query, places in a list.
 
-Tables carry no schema: each build of the projections lives in a Postgres schema of its own (builds.py), readers go
-through the views of the live build. A row is a named tuple, its fields are the columns in order: `define_table` makes
-the table from it, and it is handed to the driver as it is.
+Tables carry no schema: each build of the projections lives in a Postgres schema of its own
+(projections/engine/builds.py), readers go through the views of the live build. A row is a named tuple, its fields are
+the columns in order: `define_table` makes the table from it, and it is handed to the driver as it is.
 
 JSON columns are Postgres `json`, not `jsonb`: written once and read whole, they keep key order and bytes (what was
 streamed is what is stored, to the byte), they take \\u0000 and lone surrogates, which models do produce and jsonb
 refuses, and they cost less to write. Both ways they are JSON text in Python; the connections of
 loomlog.connectors.storage.postgres do not parse them.
 
-Before: run_projection.py and the API.
+Before: projections/engine/run_projection.py and the API.
 """
 
 import base64

@@ -1,13 +1,14 @@
-"""The transcript: every frame of every run, as it was streamed but for what looks like a secret (masking.py).
+"""The transcript: every frame of every run, as it was streamed but for what looks like a secret
+(projections/frames/masking.py).
 
-One row a frame (frames.py says which and in which place), written once and never changed: a second write of the same
-place would be a broken proof of exactly-once, so it is an error and not an upsert. What is read back goes to a client
-as it is, byte for byte.
+One row a frame (projections/frames/frames.py says which and in which place), written once and never changed: a second
+write of the same place would be a broken proof of exactly-once, so it is an error and not an upsert. What is read back
+goes to a client as it is, byte for byte.
 
 Also here, because the transcript holds it: the calls of a run's latest turn, from which the frames after it are made
 when somebody begins to follow a run in the middle.
 
-Before: run_projection.py. After: GET /v1/sessions/{id}/transcript, GET /v1/runs/{run_id}/stream.
+Before: projections/engine/run_projection.py. After: GET /v1/sessions/{id}/transcript, GET /v1/runs/{run_id}/stream.
 """
 
 from collections.abc import Sequence

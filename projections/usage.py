@@ -4,7 +4,7 @@ Sums are added to, which would count twice under any replay, but they move in th
 that transaction happens once for every event. A day is a UTC day of the answer. Amounts in different currencies are
 never added; an answer without a price counts in `unpriced_calls`.
 
-Before: run_projection.py. After: GET /v1/_usage, limits.
+Before: projections/engine/run_projection.py. After: GET /v1/_usage, limits.
 """
 
 from collections.abc import Iterable, Sequence

@@ -11,7 +11,7 @@ are changed until it is there. 78 of its 80 random bits are left with four parti
 
 Nothing depends on it. Ids made otherwise are as good, and those of chosen handles and idempotency keys are.
 
-Before: whoever starts runs (the API; producing.py). After: schemas/ids.py says what a token is.
+Before: whoever starts runs (the API; producer.py). After: schemas/ids.py says what a token is.
 """
 
 from loomlog.schemas.ids import ALPHABET, TOKEN_CHARACTERS

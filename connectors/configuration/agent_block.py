@@ -4,7 +4,7 @@ Keys that belong to features of later versions are typed and kept, so that a fil
 edit when the feature comes; nothing reads them yet. The classes are plain frozen dataclasses that pydantic fills: it
 checks at the edge and does not travel further.
 
-Before: words.py. After: model.py (agents.<name>), resolve.py.
+Before: field_types.py. After: model.py (agents.<name>), resolve.py.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 A test fails when the file and this module disagree, so the document cannot describe a setting that does not exist, or
 miss one that does. Pure but for `main`, which writes the file.
 
-Before: settings.py, later.py, model.py. After: people.
+Before: settings.py, unsupported_keys.py, model.py. After: people.
 """
 
 import sys

@@ -10,7 +10,7 @@ last one needs the configuration files, which need the first:
 An unknown LOOMCYCLE_ name is only a warning: it may belong to a version of the reference we do not know. Names that the
 configuration itself refers to (`token_env: LOOMCYCLE_TEAM_TOKEN`) are chosen by the operator and always fine.
 
-Before: settings.py, later.py. After: load.py.
+Before: settings.py, unsupported_keys.py. After: load.py.
 """
 
 from collections.abc import Collection, Mapping

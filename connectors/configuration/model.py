@@ -1,10 +1,10 @@
 """A configuration after reading: the blocks of the files as plain frozen dataclasses.
 
 Pydantic fills these (see `validate`) and stays here: everyone else gets dataclasses with tuples. Blocks of later
-versions have no class; later.py lists them. Paths of volumes are absolute and prompts from files are read in before
-anything is validated (load.py), so a Configuration needs no disk any more.
+versions have no class; unsupported_keys.py lists them. Paths of volumes are absolute and prompts from files are read in
+before anything is validated (load.py), so a Configuration needs no disk any more.
 
-Before: words.py, agent_block.py. After: check.py asks whether the parts fit together; providers.py, resolve.py,
+Before: field_types.py, agent_block.py. After: check.py asks whether the parts fit together; providers.py, resolve.py,
 principals.py.
 """
 

@@ -5,10 +5,10 @@ every purpose and tenant, so that what one tenant is told (the secret its callba
 another's, nor about the keys that seal. While it is rotated the earlier one is given too: what was sealed under it can
 be opened, and callbacks carry a signature of each.
 
-Not chosen: the key-encryption key of user content (sealing.py), which is wrapped, rotated and destroyed by rules of its
-own.
+Not chosen: the key-encryption key of user content (content_encryption.py), which is wrapped, rotated and destroyed by
+rules of its own.
 
-Before: settings. After: run_credentials.py, callbacks.py.
+Before: settings. After: connectors/storage/run_credentials.py, connectors/http/signed_callbacks.py.
 """
 
 import os

@@ -8,7 +8,7 @@ Who is cancelled while httpcore takes leave of a connection leaves a pool that b
 shields itself with anyio's scopes, which stop no `VerificationTask.cancel`. So a pool comes back sound, its answer read
 to the end and closed in peace, or it is given up with its connection.
 
-Before: models/connections.py and callbacks.py. After: httpcore.
+Before: models/connections.py and signed_callbacks.py. After: httpcore.
 """
 
 import asyncio

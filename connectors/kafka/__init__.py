@@ -2,7 +2,7 @@
 
 Nothing here is trusted for correctness. A tail has no group and its caller keeps the positions; an append answers with
 the broker's base offset, or with UnknownOutcome when that cannot be told; the group only says who should try to own
-which partition. Transactions are not used anywhere (reference kafka.md 3.4, design.md 4): only plain, idempotent
+which partition. Transactions are not used anywhere: only plain, idempotent
 producers write, so that offsets of an events partition are dense.
 
     options.py      how to reach the broker, and the bounds of every client

@@ -7,7 +7,7 @@ sent again, with the same sequence numbers, until a broker answers. So a broker 
 and a caller that stops waiting does not withdraw what it appended.
 
 Only an answer that no retry can better ends in UnknownOutcome: then the identity of this producer is given up with its
-sequence numbers, and what was sent under it is unknown to everybody (reference kafka.md 3, prototype.md 1).
+sequence numbers, and what was sent under it is unknown to everybody.
 
 Before: __init__.py. After: clients.py, aiokafka.
 """

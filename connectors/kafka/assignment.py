@@ -4,7 +4,7 @@ aiokafka's own strategies tell a member its partitions and nothing of the others
 sends two things along in the fields that Kafka's protocol has for it: each member says under which life it runs, what
 it holds and whether it stands by for others, and the leader sends everybody's share to everybody.
 
-Before: kafka.py joins the group with it. After: services/stream/ownership/assignment.py follows the assignment.
+Before: group.py joins the group with it. After: services/stream/ownership/assignment.py follows the assignment.
 """
 
 import json

@@ -17,7 +17,7 @@ class KafkaGroup:
     """Membership of a consumer group, only to learn which partitions to own. It reads no records.
 
     `assigned` changes when a rebalance ends; `changed` is set then. While one is under way the old assignment stands,
-    so that an owner keeps serving what it holds (design.md 4). `life` names this process in `members`.
+    so that an owner keeps serving what it holds. `life` names this process in `members`.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class KafkaRanges:
         consumer = AIOKafkaConsumer(
             **self._options.client_arguments(),
             enable_auto_commit=False,
-            # A position out of range must stop us, not jump (reference kafka.md 3.5).
+            # A position out of range must stop us, not jump.
             auto_offset_reset="none",
             fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
         )

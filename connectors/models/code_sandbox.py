@@ -4,7 +4,7 @@ The keeper process is started with the first script and again when it is gone. T
 orders go out and the answer comes back over a socket of the loop. However the caller leaves, by cancellation too, the
 child is killed; a script that is still running when its time is over was killed by its own timer.
 
-Before: code_js.py. After: code_keeper.py.
+Before: code_js.py. After: code_supervisor.py.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The process that runs the scripts of code agents: one child for each execution, and none that outlives its call.
 
-    code_keeper.py FOLDER_OF_THE_ENGINE      (its standard input is the control socket)
+    code_supervisor.py FOLDER_OF_THE_ENGINE      (its standard input is the control socket)
 
 It imports the engine once and forks for every job, which costs a millisecond instead of the thirty of a new
 interpreter. The child is what makes the sandbox safe whatever the script does:

@@ -1,7 +1,7 @@
 """A transport of httpx that has as many connections as requests, each in a pool of its own. Only the first ones stay
 open after their answer.
 
-Before: wire.py. After: leases.py, httpx.
+Before: provider_client.py. After: connectors/http/connection_pool.py, httpx.
 """
 
 import ssl

@@ -2,7 +2,7 @@
 
 Each line is a message that holds only what is new: text, thinking, whole tool calls without ids. The last line says
 `done`, why, and how many tokens. A line with `error` ends the turn; it comes with status 200 when the model fails after
-it began. Calls that the model wrote into its text are recovered (written_calls.py) when it made no real ones.
+it began. Calls that the model wrote into its text are recovered (text_tool_calls.py) when it made no real ones.
 
 Before: json_lines. After: ollama, the run.
 """

@@ -1,6 +1,6 @@
 """Logging that people and machines can read: one JSON line or one plain line an event, and never the same one all day.
 
-While a broker is away aiokafka logs thousands of equal lines (reference prototype.md 5). Each kind of line, told by its
+While a broker is away aiokafka logs thousands of equal lines. Each kind of line, told by its
 logger and its message before the values are filled in, is let through a few times a minute; the next one that passes
 says how many were left out. The first of each kind is always seen.
 """

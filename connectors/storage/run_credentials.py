@@ -187,7 +187,7 @@ class PostgresCredentialRows:
 
 
 class MemoryCredentialRows:
-    """Protocol EncryptedCredentialRows, in memory: for tests, and for whoever embeds loomlog. `clock_s` is monotonic."""
+    """Encrypted credentials in memory, for tests and for embedding loomlog. `clock_s` is monotonic."""
 
     def __init__(self, clock_s: Callable[[], float] = lambda: 0.0) -> None:
         self._clock_s = clock_s

@@ -3,15 +3,15 @@
 Three promises: the command sees no more environment than the operator allowed; its answer is bounded, whatever it
 prints; and when the call ends, in whatever way, nothing it started is left. The last one cannot be kept from here: a
 process that made itself a new session is in no group that could be signalled, and this process may be killed itself.
-So the shell runs under bash_keeper.py, a small process that inherits whatever the command leaves behind and ends all
-of it, also when this process dies.
+So the shell runs under bash_supervisor.py, a small process that inherits whatever the command leaves behind and ends
+all of it, also when this process dies.
 
 It is no sandbox: the command runs as the user of this process and may read what that user may read.
 
 Output is collected by a subprocess protocol and not through streams: a protocol is told when the process ended even
 while a pipe is still open, and has no buffer that would stall a command nobody reads from.
 
-Before: registry.py. After: bash_keeper.py.
+Before: registry.py. After: bash_supervisor.py.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The process that a shell command runs under: it ends whatever the command leaves behind.
 
-    bash_keeper.py PARENT_PID GRACE_S COMMAND
+    bash_supervisor.py PARENT_PID GRACE_S COMMAND
 
 On Linux it makes itself the reaper of its descendants, so a process that leaves its group and session and loses its
 parent becomes a child of this one instead of vanishing to the system. It runs the command in a group of its own,

@@ -10,7 +10,7 @@ sent a packet into the private network.
 
 The reasons given to the model never contain a resolved address: it would map the internal network for whoever asks.
 
-Before: exchange.py. After: httpcore's own backend.
+Before: web_client.py. After: httpcore's own backend.
 """
 
 import asyncio

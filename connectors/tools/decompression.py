@@ -3,7 +3,7 @@
 A few kilobytes of gzip can stand for gigabytes. zlib is told how many bytes it may give each time, so memory and time
 are bounded by the cap and not by what the server packed.
 
-Before: exchange.py. After: zlib.
+Before: web_client.py. After: zlib.
 """
 
 import zlib

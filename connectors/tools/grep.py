@@ -8,7 +8,7 @@ content    path:line:text for matching lines, path-line-text for their neighbour
 count      path:count of matching lines (in multiline mode of matches)
 otherwise  the paths
 
-Before: file_tool.py. After: walk.py, matching.py.
+Before: file_tool.py. After: walk.py, line_matcher.py.
 """
 
 import stat

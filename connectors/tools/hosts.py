@@ -7,16 +7,16 @@ An entry `=host` matches that host alone, no subdomains: what a hook adds for on
 (services/runtime/tools/hooks.py).
 
 By address: a name is only a promise, and a server can point its own name at 127.0.0.1 between two look-ups. So the
-address that is about to be dialled is what is judged (dialling.py), and it must be globally reachable unicast. The
-tables follow the IANA special-purpose registries. IPv6 is an allowlist (2000::/3 without its special blocks), because
-everything else is special; addresses that carry an IPv4 address inside (mapped, compatible, NAT64, 6to4, Teredo) are
-refused as a whole, because what is behind them depends on the network. ipaddress.is_global is not used: its tables
-differ between patch releases of Python.
+address that is about to be dialled is what is judged (checked_network.py), and it must be globally reachable unicast.
+The tables follow the IANA special-purpose registries. IPv6 is an allowlist (2000::/3 without its special blocks),
+because everything else is special; addresses that carry an IPv4 address inside (mapped, compatible, NAT64, 6to4,
+Teredo) are refused as a whole, because what is behind them depends on the network. ipaddress.is_global is not used: its
+tables differ between patch releases of Python.
 
 The operator's private hosts are exact names that may resolve to private addresses (loopback, RFC 1918, CGNAT, ULA).
 Link-local, metadata, multicast and unspecified addresses stay closed for them too.
 
-Before: exchange.py, dialling.py.
+Before: web_client.py, checked_network.py.
 """
 
 import ipaddress

@@ -7,7 +7,7 @@ a server which knows the header carries a repeated request out once.
 Effect class by method, as HTTP defines them: GET and HEAD read, PUT and DELETE idempotent, POST and PATCH unsafe. (The
 header does not make POST idempotent: whether the server honours it is not known here.)
 
-Before: registry.py. After: exchange.py.
+Before: registry.py. After: web_client.py.
 """
 
 import re

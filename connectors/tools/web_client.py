@@ -12,7 +12,7 @@ call has its own connections and closes them; nothing is shared between runs.
 Not chosen: httpx's client, which would need its private pool replaced to dial checked addresses, and unpacks without a
 bound; its URL type is used, so that the host that is checked is the host that is dialled.
 
-Before: http.py, web_fetch.py. After: dialling.py, unpacking.py.
+Before: http.py, web_fetch.py. After: checked_network.py, decompression.py.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ class _Hops:
 
     def failed(self, text: str, *, error: Exception) -> Refusal:
         """The reason as the model reads it."""
-        # The connections themselves are dialling.py's and raise NotSent; a ConnectError is TLS.
+        # The connections themselves are checked_network.py's and raise NotSent; a ConnectError is TLS.
         certainly_not_sent = not self._answers and isinstance(error, NotSent | httpcore.ConnectError)
         if self._first.method in SAFE_METHODS or certainly_not_sent:
             return Refusal(f"{self._first.method} {_short(self._first.url)} failed. {text}")

@@ -7,7 +7,7 @@ from anyone: html.parser and the usual regular expressions take quadratic time f
 Status and headers are dropped, with one exception: a page that comes with a status of 400 or more begins with a line
 that says so, or an error page would be read as the page that was asked for.
 
-Before: registry.py. After: exchange.py.
+Before: registry.py. After: web_client.py.
 """
 
 import html

@@ -8,7 +8,7 @@ A run is halted at the first record that is not the next of its sequence or that
 be worse than an old one. The row says so, the record is kept as a problem, the run's later records are counted, and
 every other run goes on.
 
-Before: history.py. After: run_projection.py writes the changes.
+Before: batch.py. After: run_projection.py writes the changes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """What a frame is: as it is made of an event, as it goes out, as it is stored; and what it needs of earlier events.
 
-Before: frames.py makes them of events. After: transcript.py stores them, the API sends them.
+Before: frames.py makes them of events. After: projections/transcript.py stores them, the API sends them.
 """
 
 from collections.abc import Mapping

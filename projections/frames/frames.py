@@ -2,7 +2,7 @@
 
 The API uses it for the live stream and the projector for the stored transcript, so that a replay shows what was
 streamed. It is pure: what a frame needs of earlier events (the name of the tool a result belongs to, the model that
-answered) travels in a FrameMemory, which transcript.py can also restore from the rows.
+answered) travels in a FrameMemory, which projections/transcript.py can also restore from the rows.
 
 A frame's place is `seq = event_seq * 256 + index`: dense per event, ordered in the run, and exact in the middle of an
 event, so that a client which lost its connection between two frames of one model turn resumes at the second. It is the
@@ -42,7 +42,7 @@ it), `notice`, `interruption_resolved` (before the result of its call, for whoev
 `done`,
 because `cancelled` is a stop reason of a run like the others and nothing went wrong.
 
-Before: an accepted event. After: transcript.py stores the frames, the API sends them.
+Before: an accepted event. After: projections/transcript.py stores the frames, the API sends them.
 """
 
 from dataclasses import replace

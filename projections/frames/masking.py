@@ -7,7 +7,8 @@ transcript and of the timeline, whatever the settings say, so that the rows foll
 Results are masked before they are appended already (services/runtime/content/redaction.py); here they are once more for
 logs that were written before that, and for other tongues that write to the log.
 
-Before: frames.py. After: transcript.py, steps.py; services/application/content.py for what was encrypted in the row.
+Before: frames.py. After: projections/transcript.py, projections/steps.py; services/application/content.py for what was
+encrypted in the row.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Frames on their way out: live ones, and stored ones as a replay shows them.
 
-Before: frames.py for live ones, transcript.py for stored ones. After: services/application/streaming/run_stream.py
-sends them.
+Before: frames.py for live ones, projections/transcript.py for stored ones. After:
+services/application/streaming/run_stream.py sends them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -2,7 +2,7 @@
 
 Each route is answered by its endpoint after its caller was identified and found to hold the scope the table asks for,
 before a byte of the body is read. FastAPI brings routing and the life of requests; parameters and bodies are read by
-our own code (reading.py), because FastAPI reads a body whole before anything can be refused, and its dependency
+our own code (request_parsing.py), because FastAPI reads a body whole before anything can be refused, and its dependency
 machinery costs more than the rest of a start.
 
 What nobody expected becomes a 500 that says nothing but so; the trace is in the log. Who is still waiting for an

@@ -1,6 +1,6 @@
 """Many runs in one request, and resident sub-agents, over HTTP. Shapes as in reference surfaces 1.1 and 1.2.
 
-Before: routes.py. After: services/application/runs/batch.py, control.py, reads.py.
+Before: routes.py. After: services/application/runs/batch.py, control.py, queries/runs.py.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """What a row of the table of routes says, and the parameters that many rows have.
 
-Before: the tables (run_routes.py and those beside it). After: app.py registers rows, documents.py describes them.
+Before: the tables (run_routes.py and those beside it). After: app.py registers rows, openapi.py describes them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A row of the table. `answer` names a schema of documents.py; `streams` marks an event stream."""
+    """A row of the table. `answer` names a schema of openapi.py; `streams` marks an event stream."""
 
     method: str
     path: str

@@ -3,7 +3,7 @@
 A state may be larger than memory, so its JSON is sent as it lies in the file. An export is that JSON, in gzip for
 clients that take it, or the file as it is kept (`format=gzip`).
 
-Before: routes.py. After: services/application/transfer/state_files.py and restoring.py.
+Before: routes.py. After: services/application/transfer/state_files.py and transfer/restore.py.
 """
 
 import asyncio

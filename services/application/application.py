@@ -1,7 +1,7 @@
 """The way in: all use cases over one log, one set of read models and one hub.
 
-A process makes one CommandLayer (opening.py over Kafka and Postgres, or over the in-memory twins) and keeps `run` going
-beside its transport. Whatever the transport, it asks `gate` who is calling and then one of
+A process makes one CommandLayer (bootstrap.py over Kafka and Postgres, or over the in-memory twins) and keeps `run`
+going beside its transport. Whatever the transport, it asks `gate` who is calling and then one of
 
     runs      start, continue_session            -> Accepted, with the run's stream
     forks     fork                              -> Accepted, with the fork's stream

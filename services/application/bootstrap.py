@@ -4,7 +4,7 @@ A broker or a server that is not there yet is the usual thing after a restart of
 what is waited for, and nothing crashes. What can never work (a wrong password, a topic that does not exist) is said the
 same way, because an operator may be putting it right just now.
 
-Before: a service's main. After: layer.py.
+Before: a service's main. After: application.py.
 """
 
 import asyncio

@@ -7,7 +7,8 @@ the others, and lanes whose answers come together fly together again.
 An unknown outcome is appended again, the same commands with the same ids: owners recognise a repetition. What is not
 in the log when its time is up is given up, and its sender is told whether it may be in the log all the same.
 
-Before: runs.py, control.py. After: the owner of the partition reads loom.<family>.commands.
+Before: services/application/runs/start.py, services/application/runs/control.py. After: the owner of the partition
+reads loom.<family>.commands.
 """
 
 import asyncio

@@ -4,7 +4,8 @@ Everything behind (commands, events, rows, the hub's ring, frames and states tha
 opened at the last moment, for one answer and the tenant of what it shows, so that nothing but the key has to be
 forgotten when a subject is erased. Without a key everything stays as it is.
 
-Before: a use case has found what its caller may see. After: a transport writes it. runs.py and control.py seal.
+Before: a use case has found what its caller may see. After: a transport writes it. services/application/runs/start.py
+and services/application/runs/control.py seal.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

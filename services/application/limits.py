@@ -7,7 +7,7 @@ SEGMENTS_MAX = 256
 BLOCKS_MAX = 1_024
 """Content blocks of one request, all segments together."""
 INLINE_BYTES = 64 * 1024
-"""A text or image over this goes to the blob store (design.md 3)."""
+"""A text or image over this goes to the blob store."""
 COMMAND_BYTES_MAX = 600_000
 """A StartRun must fit one append together with the definition its event repeats (the owner's bound is 620,000)."""
 METADATA_BYTES_MAX = 64 * 1024

@@ -5,7 +5,8 @@ until it fits. System texts stay inline, because a run is pinned to them as they
 whose system texts alone are too much is refused.
 
 The store is content-addressed, so a blob whose command is never sent, or sent twice, does no harm.
-Before: requests.py has checked the blocks. After: runs.py builds the command.
+Before: services/application/runs/requests.py has checked the blocks. After: services/application/runs/start.py builds
+the command.
 """
 
 from dataclasses import dataclass, replace

@@ -4,7 +4,8 @@ Hooks, pauses and requests for probes are not commands to a run: nobody decides 
 obeys. When the log does not answer, the outcome is unknown, and asking again does no harm: a board folds the same wish
 twice to the same table.
 
-Before: hooks.py, pausing.py and probing.py. After: services/stream/global_tables/global_table.py in every process.
+Before: services/application/admin/hooks.py, services/application/admin/pauses.py and
+services/application/admin/probes.py. After: services/stream/global_tables/global_table.py in every process.
 """
 
 import asyncio

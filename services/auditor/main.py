@@ -66,7 +66,7 @@ async def run(topics: Sequence[AuditorSettings], codec: Codec) -> int:
 
 
 class KafkaLogConnection:
-    """The log over Kafka (protocol loomlog.services.auditor.loop.Outside)."""
+    """The log over Kafka (protocol loomlog.services.auditor.loop.LogConnection)."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options

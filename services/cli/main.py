@@ -1,6 +1,6 @@
 """loomlog: the command line. `loomlog --help` lists the commands; each has a file of its own.
 
-Every read has --json, every write prints the position of the event it caused, exit codes are in failures.py.
+Every read has --json, every write prints the position of the event it caused, exit codes are in errors.py.
 
 Before: a person, a script, make. After: one file per group of commands.
 """

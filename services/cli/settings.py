@@ -6,7 +6,7 @@ an installation elsewhere with LOOMLOG_BASE_URL, LOOMLOG_KAFKA and LOOMLOG_POSTG
 
 LOOMLOG_TOKEN is the command line's own: the token it shows. It is no setting of the services and not handed to them.
 
-Before: every command, once. After: api.py, log.py, stack/.
+Before: every command, once. After: services/cli/http/api.py, log.py, stack/.
 """
 
 from collections.abc import Mapping

@@ -137,7 +137,7 @@ NO_CHANGE = PreAnswer()
 
 
 def parse_pre_answer(answer: Any) -> PreAnswer:
-    """What a pre hook answered, as JSON; None is nothing. Fields nobody knows are left out. Raises InvalidHookAnswer."""
+    """The answer of a pre hook from its JSON; None is no change. Unknown fields are ignored. Raises InvalidHookAnswer."""
     if answer is None:
         return NO_CHANGE
     said = _require_object(answer, "the answer")

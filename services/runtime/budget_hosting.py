@@ -3,7 +3,8 @@
 One of the runtimes owns the one partition of the family, by the same loop as runs (services/stream/host.py); when it
 dies another one takes over. Until then calls that a limit applies to wait; all others go on.
 
-Before: main.py opens it. After: spending.py for model calls, desk.py for starts.
+Before: main.py opens it. After: services/runtime/models/budget_reservation.py for model calls,
+services/runtime/run/command_handler.py for starts.
 """
 
 import os

@@ -1,6 +1,7 @@
 """What carries out the effects of this process: models, tools and summaries, as the configuration says.
 
-Before: main.py. After: model_calls.py, tool_calls.py, summary_calls.py.
+Before: main.py. After: services/runtime/models/model_calls.py, services/runtime/tools/tool_calls.py,
+services/runtime/models/summary_calls.py.
 """
 
 import os

@@ -6,7 +6,7 @@ Several may run; the group spreads the partitions. SIGTERM drains: calls under w
 be recorded, then the partitions are given up. Any unexpected exception ends the process with 1, so that its supervisor
 starts it again (no silent death).
 
-Before: the environment and the configuration files. After: outside.py opens, work.py makes calls,
+Before: the environment and the configuration files. After: resources.py opens, effects.py makes calls,
 services/stream/host.py goes round.
 """
 

@@ -2,7 +2,7 @@
 
 They are looked up here when a process starts, so that tests can give an installation of their own other names.
 
-Before: redpanda/topics.yaml makes them. After: outside.py opens them, main.py hands them to whoever writes.
+Before: redpanda/topics.yaml makes them. After: resources.py opens them, main.py hands them to whoever writes.
 """
 
 from loomlog.services.families.budget.family import topics_of

@@ -1,6 +1,7 @@
 """What the owners of a process share, what a family keeps for each partition, and what is counted.
 
-Before: a service's main makes the Workplace and says how a Desk is made. After: owner.py and tenure.py work with both.
+Before: a service's main makes the Workplace and says how a Desk is made. After: services/stream/ownership/owner.py and
+services/stream/ownership/leadership.py work with both.
 """
 
 from collections import Counter
@@ -42,7 +43,7 @@ class Desk(Watcher, Protocol):
         ...
 
     def prepare(self, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
-        """At once when nothing has to be looked up, otherwise to be awaited. Raises ConnectorError when it cannot be."""
+        """The decision to make, or an awaitable of it when a lookup is needed. Raises ConnectorError when that fails."""
         ...
 
     def carry_out(

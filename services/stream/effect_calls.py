@@ -19,9 +19,9 @@ from loomlog.services.stream.family import Family
 log = logging.getLogger(__name__)
 
 LEFT_S = 10.0
-"""How long a call may go on after its partition was given up. More than the grace of the next owner (tenure.py),
-because a call that waits for its reconciler or for a person is open longer; less than the wait for anybody who
-drains."""
+"""How long a call may go on after its partition was given up. More than the grace of the next owner
+(services/stream/ownership/leadership.py), because a call that waits for its reconciler or for a person is open longer;
+less than the wait for anybody who drains."""
 HAND_OVER_S = 5.0
 """How long a result may take to reach the commands topic; then it is of no use any more."""
 

@@ -1,7 +1,7 @@
 """The one flusher of a process: everything that became ready goes to the log in one go.
 
 A batch is built only when the wire is free, so whatever was decided meanwhile travels along (group commit), and the
-partitions fly together: flying apart costs two round trips (reference prototype.md 1.3), and two halves on the wire one
+partitions fly together: flying apart costs two round trips, and two halves on the wire one
 behind the other were no faster with 64 runs in flight. An acknowledged batch releases its effects; anything else sends
 the owner back to the log.
 """

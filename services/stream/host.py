@@ -2,10 +2,11 @@
 
 All tasks live in one TaskGroup: an unexpected exception in any of them ends the process, and whoever supervises it
 starts it again (no silent death). Each part has one concern and a file of its own: which partitions are ours
-(ownership.py), what goes to the log (flusher.py), checkpoints, alarms, what silence would hide (watches.py), and how a
-planned stop ends (drain.py). Here they are put together, and commands are handed to whom they are for.
+(services/stream/ownership/assignment.py), what goes to the log (flusher.py), checkpoints, alarms, what silence would
+hide (services/stream/ownership/watchdog.py), and how a planned stop ends (services/stream/ownership/drain.py). Here
+they are put together, and commands are handed to whom they are for.
 
-Before: services/runtime/main.py builds it. After: owner.py takes commands and results.
+Before: services/runtime/main.py builds it. After: services/stream/ownership/owner.py takes commands and results.
 """
 
 import asyncio
@@ -41,8 +42,8 @@ class Host:
         ask_for: AskFor | None = None,
         drain_s: float = DRAIN_S,
     ) -> None:
-        """`ask_for` is loomlog.connectors.process.liveness_sockets.ask_for, for a process that has a lifeline of its
-        own; `drain_s` is how long calls under way may take before their partition is given up."""
+        """`ask_for` is loomlog.connectors.process.liveness_sockets.request_handover, for a process that has a lifeline
+        of its own; `drain_s` is how long calls under way may take before their partition is given up."""
         self.figures = Figures()
         self.owners: dict[int, Owner] = {}
         self.flusher = Flusher(work, lambda: list(self.owners.values()), lost=lambda *what: self.ownership.lost(*what))

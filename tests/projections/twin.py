@@ -1,6 +1,6 @@
 """The tables in memory, with the writing policies of run_projection.py: lets a fold be tried without a database.
 
-That the twin and Postgres agree is itself tested (test_run_projection.py compares their rows).
+That the twin and Postgres agree is itself tested (tests/projections/engine/test_run_projection.py compares their rows).
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Every version of every record that was ever written stays readable by today's code (style.md 18)."""
+"""Every version of every record that was ever written stays readable by today's code."""
 
 import copy
 import json

@@ -1,8 +1,8 @@
 """A small Postgres: what the projector's statements mean, and what may go wrong with them.
 
-It understands the statements that projections/engine/run_projection.py, cursors.py and writing.py send (statements.py).
-Transactions are buffers over what is committed; a row of `cursors` is locked from its first change to the end of the
-transaction, and a row that is changed is looked at again once the lock is there (READ COMMITTED).
+It understands the statements that projections/engine/run_projection.py, cursors.py and engine/writer.py send
+(statements.py). Transactions are buffers over what is committed; a row of `cursors` is locked from its first change to
+the end of the transaction, and a row that is changed is looked at again once the lock is there (READ COMMITTED).
 
 A connection dies with its process at once, as a socket does; a paused process keeps its locks.
 """

@@ -1,12 +1,12 @@
 """The synthetic provider: the whole runtime without a key, a network or a bill.
 
     mock-generic    answers "ok"
-    mock-reviewer   a real job without a model: reviews the code it can reach and writes report.md (mock_reviewer.py)
+    mock-reviewer   a real job without a model: reviews the code it can reach and writes report.md (reviewer.py)
     mock-a3x2       the benchmark workload A3x2: call Bench, call Bench, final text; each text 1,000 random characters
     mock-tree       "tree AGENT 31 31" asks for 31 sub-agents AGENT that are told "tree AGENT 31", and so on; the last
                     ones, told "tree AGENT", answer at once
     mock-ledger     effects that can be counted: call Ledger, call it twice at once, call it, final text
-    and five more   that use memory, channels, evaluations and MCP tools (mock_circuit.py)
+    and five more   that use memory, channels, evaluations and MCP tools (circuit.py)
 
 A script keeps no state: its position is the number of tool results after the last user text (of all, in mock_circuit),
 so any process can go on with any run. Everything random comes from the call id (ids of tool calls, payloads, failures,

@@ -9,7 +9,8 @@ passed over. A count that is missing was not looked at, which is not the same as
 
 A subject is the user_id of runs; TENANT_ITSELF stands for the runs of a tenant that name no user.
 
-Before: a transport. After: control.py cancels, services/stream/encryption/subject_keys.py erases.
+Before: a transport. After: services/application/runs/control.py cancels, services/stream/encryption/subject_keys.py
+erases.
 """
 
 from collections.abc import Callable, Iterator, Mapping

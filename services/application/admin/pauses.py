@@ -1,4 +1,4 @@
-"""Pausing more than one run: an agent, a tenant, everything. (control.py pauses one run.)
+"""Pausing more than one run: an agent, a tenant, everything. (services/application/runs/control.py pauses one run.)
 
 The wish is a record of loom.control.events; accepted means acknowledged there. Every runtime reads it and asks its live
 runs to stand still at their next model call; new runs are refused here while something holds them, and begin paused

@@ -1,6 +1,6 @@
 """One connection of a client: the wire under it, what comes over it and what is asked of it, in one queue.
 
-Before: clients.py takes the connection. After: a transport's socket (services/api/client_endpoints.py).
+Before: connections.py takes the connection. After: a transport's socket (services/api/client_endpoints.py).
 """
 
 import asyncio

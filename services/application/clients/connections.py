@@ -10,7 +10,7 @@ of the connection is told after it. When the process dies, nobody can tell: the 
 
 Requests are read from the first connection on; most installations have none.
 
-Before: a transport. After: client_connection.py, services/core/clients/session.py.
+Before: a transport. After: connection.py, services/core/clients/session.py.
 """
 
 import asyncio

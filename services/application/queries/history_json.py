@@ -1,6 +1,6 @@
 """A run at a moment, a proof and a comparison as JSON, one shape for every transport.
 
-Before: histories.py. After: a transport writes it.
+Before: run_history.py. After: a transport writes it.
 """
 
 from typing import Any, assert_never

@@ -4,7 +4,7 @@ Every read is confined to what its caller may see, and what is not seen is answe
 waits shortly for the read models to pass what this process has seen. A read of one thing that then finds nothing
 although they are behind says not_yet and not not_found, because the two mean different things to whoever retries.
 
-Before: a transport. After: projection.py.
+Before: a transport. After: read_models.py.
 """
 
 import base64
@@ -99,9 +99,9 @@ class Reads:
     async def run_to_order(self, caller: Caller, run_id: str) -> Target:
         """The run that an order is for. Raises Declined(not_found).
 
-        A run that is live as far as this process has read needs no row when it knows whose it is (addressee.py), and
-        otherwise any row that says the same, however old. So an order to a run under way does not wait for the read
-        models.
+        A run that is live as far as this process has read needs no row when it knows whose it is
+        (services/application/runs/run_target.py), and otherwise any row that says the same, however old. So an order to
+        a run under way does not wait for the read models.
         """
         _check_known("not_found", "run", run_id)
         known = self._under_way(caller, run_id)

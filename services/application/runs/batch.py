@@ -7,7 +7,7 @@ Under one Idempotency-Key each run has a key of its own, so the same batch again
 whole batch is part of each of its requests, and the first of them begins alone: of another batch under the same key it
 is refused, and with it the batch, before anything of it has begun.
 
-Before: a transport. After: runs.py, once for each run, and its stream to the end.
+Before: a transport. After: start.py, once for each run, and its stream to the end.
 """
 
 import asyncio

@@ -7,7 +7,7 @@
 All of them are decided by the owner of the run and are in the log before the summary is asked for; here its end is
 waited for. Whoever is told that it takes too long has lost nothing: it goes on.
 
-Before: a transport. After: control.py for orders, runs.py for seeds; services/core/run/conversation/compaction.py
+Before: a transport. After: control.py for orders, start.py for seeds; services/core/run/conversation/compaction.py
 decides.
 """
 

@@ -4,7 +4,7 @@ All are commands like a start: durable first, then decided by the run's owner, w
 run that has ended meanwhile causes no event, so the read models are looked at as well. Repeating a cancel is harmless;
 an input is sent once, and when its outcome cannot be told the caller is told that.
 
-Before: a transport. After: publisher.py, hub.py.
+Before: a transport. After: services/application/command_publisher.py, services/application/streaming/event_hub.py.
 """
 
 import asyncio

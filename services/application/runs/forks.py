@@ -5,7 +5,7 @@ hearsay, so its fork is the caller's. The owner of the partition reads the prefi
 here only the request itself is looked at. A field that nobody knows is refused with the nearest one that exists: a
 misspelt override would quietly change nothing.
 
-Before: a transport. After: runs.py launches it like any other run.
+Before: a transport. After: start.py launches it like any other run.
 """
 
 import difflib

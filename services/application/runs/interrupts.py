@@ -4,7 +4,7 @@ Lists come from the read models, within what the caller may see: its tenant, and
 answer is an order like any other (control.py): in the log first, then decided by the owner of the run, who alone can
 tell whether the question still waits. What the read models know to have ended already is refused without troubling it.
 
-Before: a transport. After: control.py, reads.py.
+Before: a transport. After: control.py, services/application/queries/runs.py.
 """
 
 from dataclasses import dataclass, replace

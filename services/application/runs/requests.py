@@ -4,9 +4,9 @@ A transport fills in a RunRequest; types are right then (its own edge saw to tha
 sizes, roles, images, sampling. What needs the configuration or the log (does the agent exist, is the session busy) is
 not decided here but by the owner of the run.
 
-The two credentials are secrets: runs.py puts their values outside the log, and only their names go on from here.
+The two credentials are secrets: start.py puts their values outside the log, and only their names go on from here.
 
-Before: a transport. After: runs.py.
+Before: a transport. After: start.py.
 """
 
 import base64

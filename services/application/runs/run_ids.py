@@ -1,11 +1,11 @@
 """The ids of a new run, and with them the partition whose owner decides about it (schemas/ids.py).
 
-    plain                      r_<fresh>                    with the runs that begin when it does (placing.py)
-    chosen handle              r_<hash of the handle>-<fresh>   equal handles meet, so the owner can refuse the second
-    Idempotency-Key            r_<hash of the key>          the same key is the same run, whoever asks and whenever
-    continuation               r_<the session's>-<fresh>    the runs of a session share a partition
-    continuation with a key    r_<the session's>-<hash of the key>
-    fork                       as a continuation, under the key of its origin, in a session of its own
+    plain                      r_<fresh>                    with the runs that begin when it does
+    (sticky_partitioner.py) chosen handle              r_<hash of the handle>-<fresh>   equal handles meet, so the owner
+    can refuse the second Idempotency-Key            r_<hash of the key>          the same key is the same run, whoever
+    asks and whenever continuation               r_<the session's>-<fresh>    the runs of a session share a partition
+    continuation with a key    r_<the session's>-<hash of the key> fork                       as a continuation, under
+    the key of its origin, in a session of its own
 
 The session of a new run is s_ and its handle, when none was chosen, a_ with the same rest, so that each leads to the
 others without a look-up. Time and randomness come in, nothing is drawn here.

@@ -1,10 +1,11 @@
 """The run an order is for: enough to see whether its caller may give it, and to address it.
 
-A process learns it of every run it starts or orders, and keeps it while the run is under way (hub.py). An order to such
-a run asks the read models nothing: whose a run is never changes, and whether it still runs its owner decides. That is
-3.5 ms of an order's 10 on an idle machine, and orders are carried out also while the read models are away.
+A process learns it of every run it starts or orders, and keeps it while the run is under way
+(services/application/streaming/event_hub.py). An order to such a run asks the read models nothing: whose a run is never
+changes, and whether it still runs its owner decides. That is 3.5 ms of an order's 10 on an idle machine, and orders are
+carried out also while the read models are away.
 
-Before: runs.py and reads.py learn it. After: control.py.
+Before: start.py and services/application/queries/runs.py learn it. After: control.py.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Starting runs: a new one, a further one of a session, and the same one again under its Idempotency-Key.
 
     checked, authorised   nothing wrong with the request and its sender
-    named                 the ids, and with them the partition whose owner decides (names.py)
+    named                 the ids, and with them the partition whose owner decides (run_ids.py)
     kept                  the credentials it brings, if any, are sealed outside the log (storage/run_credentials.py)
     published             StartRun is in the log: from here on the run will start, whatever happens to this process
     decided               RunStarted or RunRefused came by on the hub
@@ -13,7 +13,8 @@ run is looked for in the read models as well, before and while waiting.
 No answer in time is not a failure: the command is durable and the run starts when an owner is there. The caller is told
 so, with all ids (`run_pending`).
 
-Before: a transport. After: publisher.py, hub.py, follow.py.
+Before: a transport. After: services/application/command_publisher.py, services/application/streaming/event_hub.py,
+services/application/streaming/run_stream.py.
 """
 
 import asyncio

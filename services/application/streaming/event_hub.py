@@ -13,7 +13,8 @@ Not chosen: a consumer or a group for each client (brokers remember groups), dec
 records of a busy system have no reader here). A record nobody could read is counted and passed by: the run's owner and
 the projector report it, and a stream that meets it ends with the reason.
 
-Before: the owners' appends. After: decision.py, follow.py; barrier.py asks for positions.
+Before: the owners' appends. After: run_stream.py; services/application/queries/read_your_writes.py asks
+for positions.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ EVERY_RUN = "*"
 """Under which those listen who want to hear of every run; no run can have that id."""
 ENDINGS = frozenset({RunCompleted.SCHEMA, RunFailed.SCHEMA, RunCancelled.SCHEMA})
 URGENT = ENDINGS | {RunParked.SCHEMA, RunQuarantined.SCHEMA, InterruptionOpened.SCHEMA}
-"""Events on which a client acts; those who gather (follow.py) are given them at once."""
+"""Events on which a client acts; those who gather (run_stream.py) are given them at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ Once they are handed out nothing but their subscribers holds them. What is kept 
 values of `SupervisedChild`, from which items are made again: decoded, the events of half a minute would be hundreds of
 thousands of objects, and the garbage collector stopped the process for up to a second when it walked through them.
 
-Before: hub.py makes them. After: merge.py turns them into what one client is sent.
+Before: event_hub.py makes them. After: merge.py turns them into what one client is sent.
 """
 
 from typing import NamedTuple

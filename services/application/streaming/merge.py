@@ -12,7 +12,7 @@ that attempt. The two come over different topics in any order, so:
 Events must come dense; a hole (the subscriber joined later than the read models reach) is `Missed`, and the stream goes
 back to the read models. The state of the previews lives through that, so that no character is sent twice.
 
-Before: subscription.py. After: follow.py.
+Before: subscription.py. After: run_stream.py.
 """
 
 from collections.abc import Callable, Iterable

@@ -7,7 +7,7 @@ One queue of the hub gets the first and the last event of every run; they are de
 of a run does not say whose it is, so the live runs of the user are read once, after the queue is open, and from then on
 every start is seen. The stream ends after LIFETIME_S, and its client opens another.
 
-Before: a transport. After: hub.py, projections/runs.py.
+Before: a transport. After: event_hub.py, projections/runs.py.
 """
 
 import asyncio

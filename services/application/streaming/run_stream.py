@@ -9,7 +9,8 @@ and neither loses anything.
 `next` gives the pieces to send, [] when it is time to show that the connection lives, None at the end. `close` ends it
 from outside; the run goes on, whoever listens.
 
-Before: runs.py (a fresh run), reads.py (any other). After: a transport writes the pieces.
+Before: services/application/runs/start.py (a fresh run), services/application/queries/runs.py (any other). After: a
+transport writes the pieces.
 """
 
 import asyncio

@@ -4,7 +4,7 @@
 reason, and the subscriber goes on from the read models. One batch of records wakes it once, and a subscriber that
 gathers is woken for an urgent item at once and for all others together when its time is over.
 
-Before: hub.py puts. After: decision.py waits for one event, follow.py for all of them.
+Before: event_hub.py puts. After: run_stream.py waits for all of them, runs/start.py for the first.
 """
 
 import asyncio

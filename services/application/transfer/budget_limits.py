@@ -4,7 +4,7 @@ A limit takes along what was spent under it in its month, so nobody has a second
 set aside for calls under way counts as spent: they may be billed there, and are made once more here. Of another month
 than the present one nothing is left to count.
 
-Before: snapshots.py. After: restoring.py, budgets.py.
+Before: state_files.py. After: restore.py, services/application/admin/budget_limits.py.
 """
 
 from collections.abc import Iterator

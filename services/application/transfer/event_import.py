@@ -1,9 +1,10 @@
 """Telling a run again that happened elsewhere: its parts are published, and its owner appends them.
 
-What an import (imports.py, one bundle) and a restore (restoring.py, a state file) have in common. A run that is here
+What an import (imports.py, one bundle) and a restore (restore.py, a state file) have in common. A run that is here
 already is left as it is, so telling it twice adds nothing.
 
-Before: imports.py, restoring.py. After: publisher.py, services/core/run/lifecycle/event_import.py.
+Before: imports.py, restore.py. After: services/application/command_publisher.py,
+services/core/run/lifecycle/event_import.py.
 """
 
 import asyncio

@@ -13,7 +13,7 @@ Only who operates a tenant may, because the runs name its users. What a bundle s
 prove only that it agrees with itself: so nothing of it is granted here (services/runtime/run/fork_definition.py) or
 counted as spent.
 
-Before: a transport has spooled the file. After: telling.py, and the owner of each partition decides.
+Before: a transport has spooled the file. After: event_import.py, and the owner of each partition decides.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ only for the one it goes on with; RESTORES_AT_ONCE are told beside each other. A
 when all of the file is told, or it would start them anew. What was imported there is hearsay here too (decision 10).
 The same file again adds nothing.
 
-Before: a transport has spooled the file, or snapshots.py has it. After: telling.py.
+Before: a transport has spooled the file, or state_files.py has it. After: event_import.py.
 """
 
 import asyncio

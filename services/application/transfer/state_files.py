@@ -9,7 +9,7 @@ hold its runs, as pauses of that tenant), and the limits on spending with what w
 secrets (they are in no event), commands that no owner has decided about, dead letters, checkpoints of the audit (they
 are signed for the partitions they lie in), read models and caches (they come back from the events).
 
-Before: a transport. After: restoring.py, in whichever installation.
+Before: a transport. After: restore.py, in whichever installation.
 """
 
 import asyncio

@@ -5,12 +5,12 @@
     loomlog limits set --tenant acme --hard-money 50 --soft-money 40    in the configured currency
     loomlog limits set --everybody --hard-money 500 --strict
     loomlog limits rm --user ada --tenant acme
-    loomlog limits begin-anew FILE                         books that cannot be read any more (books.py)
+    loomlog limits begin-anew FILE                         books that cannot be read any more (budget_repair.py)
     loomlog usage --by tenant,model --from 2026-11-01
 
 A hard limit in money is never exceeded; one in tokens lets the call end that began below it, unless it is --strict.
 
-Before: main.py. After: api.py.
+Before: services/cli/main.py. After: services/cli/http/api.py.
 """
 
 from collections.abc import Mapping

@@ -11,7 +11,7 @@ the read models know of the month, as every first limit of an account does.
 Not chosen: leaving the event out (what it reserved would be free again). Better, and not built: an event behind it that
 states limits and sums anew, which every fold of the books would have to know.
 
-Before: budgets.py. After: connectors/kafka/admin.py, services/families/budget/replica.py.
+Before: budget_limits.py. After: connectors/kafka/admin.py, services/families/budget/replica.py.
 """
 
 import base64

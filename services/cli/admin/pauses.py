@@ -2,7 +2,7 @@
 
 One run is paused with `loomlog runs pause`.
 
-Before: main.py. After: api.py.
+Before: services/cli/main.py. After: services/cli/http/api.py.
 """
 
 from collections.abc import Mapping

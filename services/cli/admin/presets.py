@@ -1,6 +1,6 @@
 """`loomlog presets` and `loomlog env-template`: what comes with the program to configure it. Nothing has to run.
 
-Before: main.py. After: loomlog.connectors.configuration.
+Before: services/cli/main.py. After: loomlog.connectors.configuration.
 """
 
 import sys

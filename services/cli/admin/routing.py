@@ -1,6 +1,6 @@
 """`loomlog routing`: which models the plans and tiers go to, and what stands against each of them now.
 
-Before: main.py. After: api.py, GET /v1/_routing.
+Before: services/cli/main.py. After: services/cli/http/api.py, GET /v1/_routing.
 """
 
 from collections.abc import Iterator, Mapping

@@ -3,7 +3,8 @@
 An export gets its name when it has arrived whole and was checked to its last line, so a broken file never looks like a
 good one. A restore takes a file, or the id of one that is kept where the API is.
 
-Before: main.py. After: api.py; services/stream/archive/state_validation.py checks a file.
+Before: services/cli/main.py. After: services/cli/http/api.py; services/stream/archive/state_validation.py checks a
+file.
 """
 
 import re

@@ -8,7 +8,7 @@
 
 A subject is the user_id of runs; `(tenant)` stands for runs that name no user.
 
-Before: main.py. After: api.py.
+Before: services/cli/main.py. After: services/cli/http/api.py.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 What the stack itself would say when it cannot start is not said a second time in other words: the same functions are
 called, and their sentence is shown.
 
-Before: doctor.py. After: stack/, plan.py, status.py.
+Before: doctor.py. After: stack/, services/cli/stack/plan.py, status.py.
 """
 
 import os

@@ -6,7 +6,7 @@ to do. What is only worth knowing is a warning and does not fail.
     to start     Python, the state folder and its disk, configuration, models, access, Java, jars, Postgres, ports
     that runs    processes, broker, topics, Postgres, API, read models, insights
 
-Before: main.py. After: checks.py.
+Before: services/cli/main.py. After: checks.py.
 """
 
 import os

@@ -7,7 +7,7 @@
 
 Each part is asked by itself: one that does not answer is a line that says so, and the others are shown all the same.
 
-Before: main.py. After: stack/status.py, api.py, read_models.py.
+Before: services/cli/main.py. After: stack/status.py, services/cli/http/api.py, services/cli/log/projections.py.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Errors of the connection, statuses and our one error shape become sentences here, so that no command has to know HTTP.
 A proxy of the environment is not used for this machine's own addresses: a company's proxy cannot reach them.
 
-Before: runs.py, review.py, status.py. After: services/api.
+Before: services/cli/runs/runs.py, services/cli/runs/review.py, services/cli/doctor/status.py. After: services/api.
 """
 
 import asyncio

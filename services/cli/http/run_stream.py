@@ -6,7 +6,8 @@ no id; after a new connection the turn that was under way begins again, and a `r
 
 Leaving never ends the run.
 
-Before: runs.py, review.py. After: api.py, sse.py; view.py shows the frames.
+Before: services/cli/runs/runs.py, services/cli/runs/review.py. After: api.py, sse.py; services/cli/terminal/run_view.py
+shows the frames.
 """
 
 import asyncio

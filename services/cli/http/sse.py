@@ -6,7 +6,7 @@ U+2028 and its like, which text splitting would take for line ends. What is pend
 
 Not chosen: the parser of connectors.models (it leaves ids out on purpose), httpx's iter_lines (splits at U+2028).
 
-Before: following.py feeds it. After: view.py shows the frames.
+Before: run_stream.py feeds it. After: services/cli/terminal/run_view.py shows the frames.
 """
 
 from dataclasses import dataclass

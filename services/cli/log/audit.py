@@ -10,7 +10,7 @@
 Exit 1 on any violation. Stale records and records nobody signed yet are listed and are none. Nothing is trusted but the
 public keys: run it somewhere else than where the log is, with keys that were kept somewhere else.
 
-Before: main.py. After: auditing.py.
+Before: services/cli/main.py. After: verification.py.
 """
 
 import os

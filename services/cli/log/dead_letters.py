@@ -9,7 +9,7 @@ commands are told apart by their ids. An original of an events topic is never pu
 writes there, and what went wrong with it is repaired in the code or by restoring the topic. That a letter was put back
 is a record of its own after it (DeadLetterReplayed), so nothing is put back twice by mistake.
 
-Before: main.py. After: event_log.py, connectors/kafka.py.
+Before: services/cli/main.py. After: reader.py, connectors/kafka.
 """
 
 import os

@@ -5,7 +5,7 @@ only it can be waited at.
 
     04:26:10.123  run.events/0:84  r_7m17...  seq 1  RunStarted  agent_id=... definition=reviewer
 
-Before: main.py. After: event_log.py, api.py.
+Before: services/cli/main.py. After: reader.py, services/cli/http/api.py.
 """
 
 import os

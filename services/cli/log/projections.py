@@ -5,7 +5,7 @@ itself. Problems are the records that no row could be made of (projections/probl
 second time from the first record, compares them with the live ones and switches; readers notice nothing
 (projections/engine/rebuild.py).
 
-Before: main.py. After: projections/.
+Before: services/cli/main.py. After: projections/.
 """
 
 import os

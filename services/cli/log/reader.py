@@ -6,7 +6,7 @@ before it; it is looked for backwards, to the beginning of the partition if need
 
 Not chosen: guessing the term from the records themselves, as long as all of them could be stale.
 
-Before: events.py, replay.py. After: connectors/kafka.py, schemas/reader.py.
+Before: events.py, replay.py. After: connectors/kafka, schemas/reader.py.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence

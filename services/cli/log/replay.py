@@ -4,7 +4,7 @@ The audit index says where the run lies, the log what happened; without Postgres
 run that goes on with an earlier one, or was forked from it, needs that one's conversation first, so the chain is folded
 from its beginning. A file that `loomlog runs export` wrote is replayed alone: no broker, no Postgres, no settings.
 
-Before: main.py. After: services/stream/archive/run_log.py, bundle_replay.py.
+Before: services/cli/main.py. After: services/stream/archive/run_log.py, bundle_replay.py.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """`loomlog topics apply`: the topics as topics.yaml says, made or changed where that is safe.
 
-Before: main.py. After: redpanda/apply.py.
+Before: services/cli/main.py. After: redpanda/apply.py.
 """
 
 import os

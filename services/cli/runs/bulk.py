@@ -1,6 +1,6 @@
 """One order to many runs from the command line: what it would reach, a question, then page by page.
 
-Before: orders.py. After: POST /v1/runs/bulk.
+Before: control.py. After: POST /v1/runs/bulk.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 `compact` goes to one run only: each is a model call that somebody pays.
 
-Before: main.py. After: api.py, and bulk.py for a filter.
+Before: services/cli/main.py. After: services/cli/http/api.py, and bulk.py for a filter.
 """
 
 from collections.abc import Mapping

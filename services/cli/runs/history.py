@@ -1,6 +1,7 @@
 """`loomlog runs diff, fork, export, import`: comparing runs, going another way from an event, runs as files.
 
-Before: main.py. After: the API; services/stream/archive/bundle_replay.py checks a file before it gets its name.
+Before: services/cli/main.py. After: the API; services/stream/archive/bundle_replay.py checks a file before it gets its
+name.
 """
 
 import json

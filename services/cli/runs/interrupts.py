@@ -4,7 +4,7 @@
       Shall I delete the branch?   [yes | no]
       It has not been merged.
 
-Before: main.py. After: api.py.
+Before: services/cli/main.py. After: services/cli/http/api.py.
 """
 
 from collections.abc import Mapping

@@ -9,7 +9,8 @@ Which model does it is the configuration's choice: with a provider's key in the 
 synthetic reviewer. A stack that runs already with other folders is not changed under the feet of its runs; the answer
 says what to do.
 
-Before: main.py, `make run`. After: standing.py, following.py, live.py.
+Before: services/cli/main.py, `make run`. After: services/cli/stack/foreground.py, services/cli/http/run_stream.py,
+services/cli/terminal/live_view.py.
 """
 
 import asyncio

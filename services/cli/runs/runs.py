@@ -1,6 +1,7 @@
 """`loomlog run` and `loomlog runs ...`: starting, listing, showing, following, resolving, over the API.
 
-Before: main.py. After: api.py, following.py, live.py. orders.py and histories.py have the other commands of the group.
+Before: services/cli/main.py. After: services/cli/http/api.py, services/cli/http/run_stream.py,
+services/cli/terminal/live_view.py. control.py and history.py have the other commands of the group.
 """
 
 import asyncio

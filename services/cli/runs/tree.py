@@ -1,6 +1,6 @@
 """`loomlog runs tree RUN`: a run with everything it has started, and how each of them stands.
 
-Before: runs.py. After: api.py; the terminal.
+Before: runs.py. After: services/cli/http/api.py; the terminal.
 """
 
 from collections.abc import Mapping

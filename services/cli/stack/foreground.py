@@ -5,7 +5,7 @@
         await standing.complete()         the rest is ready too, and wiring.json says so
         await standing.wait()
 
-Before: up.py, review.py. After: stack/local.py, wiring.py.
+Before: up.py, services/cli/runs/review.py. After: stack/local.py, services.py.
 """
 
 import asyncio

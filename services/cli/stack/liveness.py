@@ -5,10 +5,10 @@
 
 The second is asked of runtimes, at whatever port they listen on: each of theirs says something to whoever connects
 and sends a line (services/runtime/telemetry/metrics_server.py, connectors/process/liveness_sockets.py). API, insights
-and projector are asked elsewhere (status.py), and the auditor, which listens nowhere, is known by what it signs
-(auditing.py).
+and projector are asked elsewhere (services/cli/doctor/status.py), and the auditor, which listens nowhere, is known by
+what it signs (services/cli/log/verification.py).
 
-Before: status.py. After: the operating system.
+Before: services/cli/doctor/status.py. After: the operating system.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ The folders of a review reach the services as a configuration file of their own 
 others (the overlay): the only thing in it is where the volumes `source` and `out` lie. It stays until the next review,
 so that a run which a stop interrupted finds the same folders at the next `up`.
 
-Before: up.py, review.py. After: wiring.py.
+Before: up.py, services/cli/runs/review.py. After: services.py.
 """
 
 import json

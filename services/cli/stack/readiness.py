@@ -7,7 +7,7 @@
 The runtime is asked only on our own broker: elsewhere other runtimes may hold partitions, and none of ours needs to get
 one. A child that is started again later is ready as soon as it runs; what it took over nobody can see from outside.
 
-Before: wiring.py. After: stack/child.py asks these until they give None.
+Before: services.py. After: stack/child.py asks these until they give None.
 """
 
 import time

@@ -8,7 +8,7 @@
 A service is `python -P -m services.<name>.main`; -P and PYTHONPATH make it the code this command line is part of,
 whatever lies in the folder it was called from.
 
-Before: up.py, review.py. After: readiness.py, stack/supervisor.py.
+Before: up.py, services/cli/runs/review.py. After: readiness.py, stack/supervisor.py.
 """
 
 import sys

@@ -4,7 +4,7 @@ stack.json (stack/record.py) knows processes; this knows what they are for: wher
 reviewed, how many runtimes. It is written when everything is ready and removed when the stack stops, so it also says
 that `up` has finished.
 
-Before: wiring.py writes it. After: settings.py reads it for every command.
+Before: services.py writes it. After: services/cli/settings.py reads it for every command.
 """
 
 import json

@@ -1,6 +1,6 @@
 """`loomlog up` and `loomlog down`: the whole stack in the foreground until Ctrl-C, or detached; and stopping it.
 
-Before: main.py. After: standing.py, detached.py, stack/shutdown.py.
+Before: services/cli/main.py. After: foreground.py, detached.py, stack/shutdown.py.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """An audit in words, and as JSON with the same names.
 
-Before: audit.py. After: output.py.
+Before: services/cli/log/audit.py. After: output.py.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@
 Which fields a record has is the schema's business, so nothing here knows one of them by name: what is empty is left
 out, lists are counted, records inside say their name.
 
-Before: events.py, replay.py. After: the terminal.
+Before: services/cli/log/events.py, services/cli/log/replay.py. After: the terminal.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 A terminal gets the text that streams and a progress line, drawn eight times a second; everything else (a file, a pipe,
 CI) gets the lines alone, in the same order. What has been spent is asked of the API once a turn, beside the stream.
 
-Before: runs.py, review.py. After: the terminal.
+Before: services/cli/runs/runs.py, services/cli/runs/review.py. After: the terminal.
 """
 
 import asyncio

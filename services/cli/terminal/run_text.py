@@ -1,6 +1,6 @@
 """A run in words: which it is, as a row of a table, its facts, how it ended.
 
-Before: runs.py, live.py, with the JSON of the API. After: the terminal.
+Before: services/cli/runs/runs.py, live_view.py, with the JSON of the API. After: the terminal.
 """
 
 from collections.abc import Mapping

@@ -3,14 +3,14 @@
     turn 2
       214 source files found. I search them.
       ok    Grep pattern=TODO path=services   12 lines, 3.4 KiB   services/api/main.py:12: ...
-      wrong Read path=nothing.py              There is no file nothing.py.
+      wrong Read path=nothing.txt             There is no file nothing.txt.
       1,234 tokens in, 56 out   mock/mock-reviewer
 
-Pure: frames in, lines out; printing and redrawing is live.py's. Text that streams is kept until its turn has said all
-of it, so that a lost connection, a retry or a result in between can never leave half a sentence behind. Of many calls
-of one tool in a turn the first few are shown and the rest counted.
+Pure: frames in, lines out; printing and redrawing is live_view.py's. Text that streams is kept until its turn has said
+all of it, so that a lost connection, a retry or a result in between can never leave half a sentence behind. Of many
+calls of one tool in a turn the first few are shown and the rest counted.
 
-Before: following.py. After: live.py prints.
+Before: services/cli/http/run_stream.py. After: live_view.py prints.
 """
 
 import textwrap

@@ -1,6 +1,6 @@
 """A run as it was at one of its events, in words.
 
-Before: runs.py, with the JSON of the API. After: the terminal.
+Before: services/cli/runs/runs.py, with the JSON of the API. After: the terminal.
 """
 
 from collections.abc import Mapping

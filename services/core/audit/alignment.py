@@ -9,7 +9,7 @@ decide only inside of such a stretch which record took whose place.
     UNSIGNED    nobody signed it     LOST      signed and not there      ADDED   there and not signed, among signed ones
 
 Pure, and a value that is driven: `expect` what was signed, `offer` what is found, `end`.
-Before: line.py, hashes.py. After: verify.py.
+Before: checkpoint_chain.py, hashes.py. After: verify.py.
 """
 
 from collections import deque

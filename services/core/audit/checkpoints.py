@@ -7,7 +7,8 @@ taken for one of ours.
 Checkpoints of a partition form a line: each names the SHA-256 of the one before it and its key. Two signers at work at
 once make two lines that name each other's checkpoints; that is harmless, because a checkpoint states facts.
 
-Before: connectors/crypto/signatures.py gives `Sign` and `Verify`. After: ledger.py writes them, line.py follows them.
+Before: connectors/crypto/signatures.py gives `Sign` and `Verify`. After: ledger.py writes them, checkpoint_chain.py
+follows them.
 """
 
 from collections.abc import Callable, Mapping

@@ -4,7 +4,7 @@ A record that is gone shows twice: its fingerprint is missing, and the next even
 record that moved shows as one that is gone and one too many. So a finding is written down as a `Suspicion`, may be
 completed or withdrawn, and becomes a `ReviewFinding` at the end.
 
-Before: line.py, alignment.py and history.py note. After: verify.py reports.
+Before: checkpoint_chain.py, alignment.py and history.py note. After: verify.py reports.
 """
 
 from collections.abc import Iterator, Mapping, Set

@@ -1,6 +1,6 @@
 """Verifying one partition: the records that are found against the rules of the log and against what was signed.
 
-    line.py        which checkpoints are to be trusted, and what they say was in the log
+    checkpoint_chain.py        which checkpoints are to be trusted, and what they say was in the log
     alignment.py   which record is as it was signed, which one was changed, lost, added
     history.py     terms, dense seqs, the hash chain of each run; explains the rest
 

@@ -1,8 +1,9 @@
 """What is true of a run after one more event: the fold, and the only way to a state.
 
 One function for each event. Here is the table and how a run begins and ends; what concerns one idea is beside it:
-evolve_model_calls.py, evolve_tool_calls.py, evolve_questions.py (to people), evolve_boundaries.py (what happens between
-turns: pauses and compactions).
+services/core/run/turns/evolve_model_calls.py, services/core/run/tools/evolve_tool_calls.py,
+services/core/run/interrupts/evolve_questions.py (to people), services/core/run/turns/evolve_boundaries.py (what happens
+between turns: pauses and compactions).
 
 An event that cannot follow raises IllegalEvent: that is a bug or a damaged log, and parks one run.
 

@@ -10,8 +10,8 @@ At a turn boundary a run may be Compacting: a summary of its conversation is mad
 A pause stands in `RunFacts.pauses` from the moment it is asked for. Wherever a model call would be due next the run
 becomes Paused instead, and the call is made when the last pause is lifted.
 
-Each state carries only what makes sense in it; what every live run has is its `RunFacts` (facts.py). Nothing in here is
-stored: it is made from events every time, and cached in verified snapshots.
+Each state carries only what makes sense in it; what every live run has is its `RunFacts` (run_facts.py). Nothing in
+here is stored: it is made from events every time, and cached in verified snapshots.
 
 Before: evolve.py makes these values. After: decide and react look at them.
 Not chosen: one class with optional fields (wrong states could be said), mutation (a failed flush drops the state).

@@ -4,8 +4,8 @@ Commands that come while an append is on its way travel with the next one (group
 together cost two appends and not a hundred. A command is idempotent by its content, so one whose append has an unknown
 outcome is sent again.
 
-Before: the runtime (spending.py) and the command layer (services/application/admin/budget_limits.py). After: the owner
-of the books.
+Before: the runtime (models/budget_reservation.py) and the command layer (services/application/admin/budget_limits.py).
+After: the owner of the books.
 """
 
 import asyncio

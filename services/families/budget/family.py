@@ -1,9 +1,9 @@
 """The budget family as the generic loop sees it: the functions of services/core/budget, and a desk that adds the time.
 
 The family has one partition and one aggregate, which never ends and asks for no calls. Whoever shows budgets folds the
-same events with it (budgets.py), so it lives here and not with the process that owns the partition.
+same events with it (replica.py), so it lives here and not with the process that owns the partition.
 
-Before: loom.budget.commands. After: intake.py has it decided, budgets.py reads.
+Before: loom.budget.commands. After: services/stream/partition/command_intake.py has it decided, replica.py reads.
 """
 
 import zlib

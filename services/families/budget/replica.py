@@ -11,7 +11,7 @@ is not as far catches up first.
 A record that holds no event is left out, as the owner of the books does. An event that cannot be folded ends the
 reading: the process goes on, and everything that needs the books to be right is told where they stopped.
 
-Before: the owner of the budget partition appends. After: budget_clerk.py asks, the runtime and the command layer look.
+Before: the owner of the budget partition appends. After: client.py asks, the runtime and the command layer look.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """The door of the process as one partition sees it: which of its runs are at work, and starts that wait for a place.
 
 A start that would be refused anyway, or begins paused, does not wait. The others are decided when they are let in, or
-refused when they are not. Before: desk.py prepares a StartRun. After: admission.py keeps the door.
+refused when they are not. Before: services/runtime/run/command_handler.py prepares a StartRun. After: queue.py keeps
+the door.
 """
 
 import asyncio

@@ -4,7 +4,8 @@ A start that has to wait is a command that is not decided yet: it is in the log,
 and whoever owns the partition next reads the commands again and lets them wait in their old order. What is at work is
 not kept anywhere: the desk tells it from the events it sees and, after a take-over, from the runs it finds.
 
-Before: desk.py with a StartRun. After: core/admission.py says who goes in; desk.py decides it then.
+Before: services/runtime/run/command_handler.py with a StartRun. After: core/admission.py says who goes in;
+services/runtime/run/command_handler.py decides it then.
 """
 
 import asyncio

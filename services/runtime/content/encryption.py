@@ -6,7 +6,8 @@
 
 Without a key everything stays as it is, and each way costs one `if`.
 
-Before: services/stream/encryption/subject_keys.py. After: desk.py, model_calls.py, tool_calls.py, deltas.py.
+Before: services/stream/encryption/subject_keys.py. After: services/runtime/run/command_handler.py,
+services/runtime/models/model_calls.py, services/runtime/tools/tool_calls.py, services/runtime/models/previews.py.
 """
 
 from collections.abc import Coroutine, Sequence

@@ -1,10 +1,11 @@
-"""What an event holds of a text and what the blob store holds: over 64 KiB the event names a blob (design.md 3).
+"""What an event holds of a text and what the blob store holds: over 64 KiB the event names a blob.
 
 Everything that comes from outside passes here on its way into the log, and is loaded again on its way to a model. The
 log takes UTF-8 only, so text is made storable here: one half of a surrogate pair from a foreign driver or tool would
 otherwise stop its run.
 
-Before: a reply or a result. After: model_calls.py and tool_calls.py make an order of it.
+Before: a reply or a result. After: services/runtime/models/model_calls.py and services/runtime/tools/tool_calls.py make
+an order of it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,11 +18,11 @@ from loomlog.services.core.run.conversation.prompt import fence, fence_tool_resu
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 
 INLINE_TEXT_BYTES = 64 * 1024
-"""A longer text goes to the blob store and the event names it (design.md 3)."""
+"""A longer text goes to the blob store and the event names it."""
 
 
 async def inline_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
-    """The text for the event: itself when it is short, otherwise a reference to where it lies. Raises ConnectorError."""
+    """The text for an event: the text itself when short, else a reference to its blob. Raises ConnectorError."""
     text = make_storable(text)
     if len(text) * 4 <= INLINE_TEXT_BYTES:
         return text, None

@@ -5,7 +5,8 @@ that every owner of the run has them, and every run of its tree. A process reads
 them and keeps them while the run lives; it deletes them when the end of the run is in the log. What is left behind (its
 runtime died in between) goes when its time is over.
 
-Before: tool_calls.py, and model_calls.py for keys of providers. After: connectors/storage/run_credentials.py.
+Before: services/runtime/tools/tool_calls.py, and services/runtime/models/model_calls.py for keys of providers. After:
+connectors/storage/run_credentials.py.
 """
 
 import asyncio

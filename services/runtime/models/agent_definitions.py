@@ -31,8 +31,8 @@ EMPTY_TABLE = AvailabilityTable()
 
 
 class ConfiguredDefinitions:
-    """Protocol loomlog.services.runtime.models.definition_resolver.Definitions over a configuration that does not
-    change while the process lives.
+    """Protocol loomlog.services.runtime.models.definition_resolver.DefinitionResolver over a configuration that does
+    not change while the process lives.
 
     `matrix` gives what is known of the models now; what was resolved is kept until that changes, or until a rate limit
     ends. `pins_after_success`: runs stay with a model that has answered. `unbounded`: providers whose runs have no

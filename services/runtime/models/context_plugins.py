@@ -1,7 +1,7 @@
 """What a provider is sent instead of the conversation as it is: the context plugins of the configuration, in order.
 
-There is one, `redact`. It works on a copy, for each turn anew: the log keeps what redaction.py let through, the
-provider gets it without secrets.
+There is one, `redact`. It works on a copy, for each turn anew: the log keeps what services/runtime/content/redaction.py
+let through, the provider gets it without secrets.
 
     known      values of the environment whose names say that they are secrets     [redacted:NAME]
     run        credentials that came with the run's request                        [redacted:credential]

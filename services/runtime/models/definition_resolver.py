@@ -1,6 +1,7 @@
 """What starts, forks and children ask for the definition of an agent.
 
-Before: starts.py, forks.py, kin.py. After: definitions.py reads the configuration.
+Before: services/runtime/run/start_handler.py, services/runtime/run/fork_definition.py,
+services/runtime/run/child_runs.py. After: agent_definitions.py reads the configuration.
 """
 
 from collections.abc import Collection, Set

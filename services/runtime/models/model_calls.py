@@ -121,7 +121,8 @@ class ModelCalls:
         queue_limits: ProviderQueueLimits | None = None,
         credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
-        """`mask` and `mask_beginning` hide secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
+        """`mask` and `mask_beginning` hide secrets in what goes to the log (services/runtime/content/redaction.py),
+        `secrecy` encrypts it.
 
         `availability` is told how calls went and knows what else could be called; without it nothing falls back.
         `plugins` change what providers are sent (context_plugins.py). `waiting` bounds how calls wait for a place.

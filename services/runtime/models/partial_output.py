@@ -3,7 +3,7 @@
 A preview is not in the log, and a turn that is stopped has no reply. So its owner is asked for the text of the call it
 is about to stop, and that goes into TurnCancelled. Reasoning is not kept: without its signature no provider takes it.
 
-Before: model_calls.py adds as it streams. After: desk.py puts it into the order.
+Before: model_calls.py adds as it streams. After: services/runtime/run/command_handler.py puts it into the order.
 """
 
 import logging

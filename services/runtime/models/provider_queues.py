@@ -6,10 +6,10 @@
                         a rate limit and no try of the run's; then the run falls back or ends with that code
 
 A call that waits is an intent in the log and a task here, so nothing is lost with this process: the next owner makes
-it again. Starts of runs have a queue of their own before this one (admission.py); what meets here besides them are
-children, forks and runs that fell back, none of which asks for a place there.
+it again. Starts of runs have a queue of their own before this one (services/runtime/admission/queue.py); what meets
+here besides them are children, forks and runs that fell back, none of which asks for a place there.
 
-Before: model_calls.py. After: the call. exposition.py shows the figures.
+Before: model_calls.py. After: the call. services/runtime/telemetry/exposition.py shows the figures.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """The parts of a runtime that decide which model a run goes to, opened together.
 
-Before: main.py. After: definitions.py for runs that start, availability.py for calls that fail, prober.py beside them.
+Before: services/runtime/main.py. After: agent_definitions.py for runs that start, availability.py for calls that fail,
+provider_probe.py beside them.
 """
 
 import asyncio

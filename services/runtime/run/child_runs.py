@@ -7,7 +7,8 @@ never begun; then the log is asked, by way of the index for what memory has forg
 A child is a run like any other where spending is concerned: with a limit under which nothing is left it is not begun,
 and the call that wanted it is told so.
 
-Before: desk.py, for an effect of services/core/run/react.py that concerns kin. After: the owner gives the orders.
+Before: command_handler.py, for an effect of services/core/run/react.py that concerns kin. After: the owner gives the
+orders.
 """
 
 from collections.abc import Callable, Coroutine, Sequence

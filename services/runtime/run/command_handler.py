@@ -1,10 +1,10 @@
 """What the owner of a run partition keeps for it: it watches decisions, and makes commands ready for the core.
 
-What it remembers of runs is in known_runs.py; new runs are made ready in starts.py (forks and imports: relatives.py),
-orders between the runs of a tree in kin.py. Here is the rest: orders to runs that exist, pauses wider than a run, and
-what has to be done when a run has begun or ended.
+What it remembers of runs is in run_directory.py; new runs are made ready in start_handler.py (forks and imports:
+history_handler.py), orders between the runs of a tree in child_runs.py. Here is the rest: orders to runs that exist,
+pauses wider than a run, and what has to be done when a run has begun or ended.
 
-Before: intake.py. After: the core decides on the orders.
+Before: partition/command_intake.py. After: the core decides on the orders.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What a caller may wish of an agent: fewer tools, never more, and other sampling and compaction, field by field.
 
-Before: desk.py has resolved the agent. After: the run is pinned to the result.
+Before: command_handler.py has resolved the agent. After: the run is pinned to the result.
 """
 
 from dataclasses import replace

@@ -11,7 +11,7 @@ says may be anybody's words, so tools, volumes, the script and every bound are t
 An override that would leave the fork with nothing to work with (a tool that the definition does not grant, a provider
 that is not there) is refused with what there is.
 
-Before: desk.py has read the origin. After: services/core/run/lifecycle/fork.py.
+Before: command_handler.py has read the origin. After: services/core/run/lifecycle/fork.py.
 """
 
 from dataclasses import replace

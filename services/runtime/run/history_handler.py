@@ -4,7 +4,7 @@ The desk has seen that the command is new and in its place; here the history is 
 what is true now, and the places an import names are those of another log, so neither is used: runs are found by id, and
 what is read is checked against seq, hash chain and digest.
 
-Before: desk.py. After: services/core/run/lifecycle/fork.py, importing.py.
+Before: command_handler.py. After: services/core/run/lifecycle/fork.py, lifecycle/event_import.py.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine

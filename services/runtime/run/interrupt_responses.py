@@ -3,7 +3,7 @@
 The log holds the options as tokens, which nobody can compare, and the answer goes into a JSON text, where a token has
 to open to a JSON value. Both need the clear text, so both are done here, while the command is prepared.
 
-Before: desk.py. After: services/core/run/interrupts/interruptions.py.
+Before: command_handler.py. After: services/core/run/interrupts/interruptions.py.
 """
 
 import json

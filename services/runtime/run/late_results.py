@@ -4,8 +4,8 @@ The owner of a run takes it if that attempt is still open, so a call that was sl
 was only thought dead, need not be made again. Only answers travel: a failed attempt is of no use to anybody, and what a
 reconciler said can be asked again. Losing one costs what losing its process would have cost.
 
-Before: services/stream/effect_calls.py, for a partition this process does not hold. After: desk.py of the present
-owner.
+Before: services/stream/effect_calls.py, for a partition this process does not hold. After: command_handler.py of the
+present owner.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 A record elsewhere was produced with another partitioner or another key. Nobody would ever find its run there, so it is
 refused, and parked with the reason.
 
-Before: desk.py and starts.py, before they look for a run. After: a dead letter, or nothing.
+Before: command_handler.py and start_handler.py, before they look for a run. After: a dead letter, or nothing.
 """
 
 from loomlog.connectors.kafka.partitioner import partition_of

@@ -6,7 +6,7 @@ look-up. The end is told by the owner's clock and the start by the sender's: an 
 take an old start for a new one. What memory has forgotten the index knows, once it has come far enough; until then who
 asks waits. So a look-up can be late, never wrong.
 
-Before: desk.py tells of decisions and of what the fold found. After: starts.py asks.
+Before: command_handler.py tells of decisions and of what the fold found. After: start_handler.py asks.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """A run that is over, as the owner of its partition knows it; and the index that knows the ones memory has forgotten.
 
-Before: projections/audit.py keeps the index. After: desk.py, kin.py and relatives.py go on from such runs.
+Before: projections/audit.py keeps the index. After: command_handler.py, child_runs.py and history_handler.py go on from
+such runs.
 """
 
 from dataclasses import dataclass

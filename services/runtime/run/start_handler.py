@@ -1,9 +1,9 @@
 """New runs on their way to the core: started, forked, told again.
 
 The place is checked, the session and the definition are found, what was handled before is recognised; what the core
-refuses it refuses by itself (core/run/starting.py).
+refuses it refuses by itself (core/run/lifecycle/start.py).
 
-Before: desk.py with a command of its partition. After: the owner decides the order.
+Before: command_handler.py with a command of its partition. After: the owner decides the order.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ It is the same record that POST /v1/_pause appends, so it outlives this process 
 the value of the switch, and each value counts once (services/core/pauses.py): whoever restores an installation starts
 it paused, looks and resumes; a replica that crashes afterwards and comes back with the same environment goes on.
 
-Before: main.py. After: services/stream/global_tables/pauses.py.
+Before: services/runtime/main.py. After: services/stream/global_tables/pauses.py.
 """
 
 import logging

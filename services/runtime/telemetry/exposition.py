@@ -3,7 +3,7 @@
 Everything is gathered at the moment of a scrape: what the loop counts anyway (services/stream), what metrics.py counts,
 and what can be seen by looking (live runs, calls under way). So a process that nobody scrapes pays almost nothing.
 
-Before: metrics.py, host.py. After: web.py.
+Before: metrics.py, host.py. After: metrics_server.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -12,7 +12,7 @@ lost with a process that dies before it was sent. Whether a run is traced follow
 so every owner decides the same; the sampled flag of a caller is not asked.
 
 Export is OTLP over HTTP from the SDK's own thread; a full queue drops spans, never delays a run. Not chosen:
-AsyncioInstrumentor (reference kafka.md: leaks with aiokafka), the global tracer provider (libraries would join in).
+AsyncioInstrumentor (it leaks with aiokafka), the global tracer provider (libraries would join in).
 
 Before: tracing.py, when a collector is configured; nothing else imports this module. After: the collector.
 """

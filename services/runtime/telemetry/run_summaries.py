@@ -6,7 +6,7 @@ there is time and lost without harm.
 Not chosen: a record for each run. Reading one costs 0.15 ms in the insights process and writing one 0.06 ms here; both
 are more than the adding up (docs/decisions/0005).
 
-Before: desk.py. After: services/insights, over the thin topic.
+Before: services/runtime/run/command_handler.py. After: services/insights, over the thin topic.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 The reader is opened when the first client registers, or a call of one is taken up: most installations have none, and
 it would read every result of every other tool.
 
-Before: main.py. After: connectors/tools/client.py, for the shelf.
+Before: services/runtime/main.py. After: connectors/tools/client.py, for the shelf.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The hooks and the credentials of a runtime, with what they need of the outside, opened together.
 
-Before: main.py. After: hooks.py and credentials.py, for tool calls.
+Before: services/runtime/main.py. After: hooks.py and services/runtime/content/run_credentials.py, for tool calls.
 """
 
 from collections.abc import Callable

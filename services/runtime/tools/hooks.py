@@ -58,7 +58,7 @@ URL_CHARACTERS_MAX = 2_000
 
 
 class HookTransport(Protocol):
-    """loomlog.connectors.http.signed_callbacks.Callbacks."""
+    """loomlog.connectors.http.signed_callbacks.CallbackClient."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes: ...
 

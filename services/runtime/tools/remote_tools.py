@@ -1,6 +1,6 @@
 """The tools of other microservices, as the configuration names them, and the reader of their results.
 
-Before: main.py. After: connectors/tools/remote.py.
+Before: services/runtime/main.py. After: connectors/tools/remote.py.
 """
 
 from collections.abc import Callable, Mapping

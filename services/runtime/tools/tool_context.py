@@ -15,7 +15,7 @@ from loomlog.services.runtime.tools.allowed_hosts import resolve_caller_hosts
 
 class ToolContextFactory:
     """Makes them. `volumes` are this process's folders, `operator_hosts` what the operator lets anybody reach;
-    `callers_choose_hosts`: the hosts of a caller replace these (caller_hosts.py)."""
+    `callers_choose_hosts`: the hosts of a caller replace these (allowed_hosts.py)."""
 
     def __init__(
         self,

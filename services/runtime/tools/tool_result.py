@@ -37,8 +37,8 @@ class ToolCallResult:
 
 
 class ToolResultBuilder:
-    """`mask` hides secrets in what goes to the log, `mask_results` in what tools give (redaction.py); left out it is
-    the same."""
+    """`mask` hides secrets in what goes to the log, `mask_results` in what tools give
+    (services/runtime/content/redaction.py); left out it is the same."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The files we write, told apart by their first line, so that a reader who is given another one can say what it is.
 
-Before: bundle.py, state_reading.py. After: a person who reads the sentence.
+Before: bundle.py, state_reader.py. After: a person who reads the sentence.
 """
 
 from collections.abc import Mapping

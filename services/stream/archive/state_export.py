@@ -7,7 +7,7 @@ so in the order of the numbers nobody comes before those they refer to.
 
 A run whose history is not whole is left out, with all that go on with it, and said. Refused runs are no state.
 
-Before: loomlog.connectors.protocols.LogRanges. After: statefile.py writes them.
+Before: loomlog.connectors.protocols.LogRanges. After: state_file.py writes them.
 Not chosen: reading each run by its place (a read of the broker for every run, and every one scans what lies between).
 """
 

@@ -15,7 +15,7 @@ Runs come in the order of their first events within a partition, so a run that o
 disk and on the wire it is gzip; the plain document is read as well. A file without its last line was cut short, one
 with another hash was altered; whoever reads it is told before anything is done with it.
 
-Before: state_gathering.py. After: state_reading.py, services/application/transfer/state_files.py.
+Before: state_export.py. After: state_reader.py, services/application/transfer/state_files.py.
 Not chosen: bundles of runs in a zip (its directory is at the end, so nothing could be streamed in), a copy of the
 topics (offsets and terms mean nothing in another cluster, least of all with other partition counts).
 """

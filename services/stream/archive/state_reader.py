@@ -3,7 +3,8 @@
     check_digest    the lines are those the last one speaks of; nothing is looked into
     StateReader     the items, in their order: pauses, payloads, runs with their events
 
-Everything wrong is a BrokenState that says where. Before: statefile.py. After: state_checking.py, restoring.py.
+Everything wrong is a BrokenState that says where. Before: state_file.py. After: state_validation.py,
+transfer/restore.py.
 """
 
 import gzip

@@ -5,7 +5,7 @@ that its events are dense, chained, legal and those its head promises. Nothing i
 so a file may be larger than memory; of sealed content the ids of its keys are remembered, which are not in the file,
 and of payloads in clear their hashes.
 
-Before: state_reading.py. After: services/application/transfer/restore.py, the command line.
+Before: state_reader.py. After: services/application/transfer/restore.py, the command line.
 """
 
 import hashlib

@@ -3,7 +3,7 @@
 Every process that has to obey or to tell pauses keeps one board: a runtime before it claims its first partition, the
 command layer before it takes its first request. The topic is small: a record for each pause and each end of one.
 
-Before: services/application/admin/pauses.py appends. After: host.py obeys, when `changed` is called.
+Before: services/application/admin/pauses.py appends. After: services/stream/host.py obeys, when `changed` is called.
 """
 
 from collections.abc import Callable

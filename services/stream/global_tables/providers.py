@@ -3,7 +3,8 @@
 Every runtime and every process with a command layer keeps one board, so all replicas pass over the same models. What a
 process has just seen itself counts for it at once (`note`) and comes again from the log like everybody else's.
 
-Before: services/runtime/marks.py and prober.py append. After: whoever resolves an agent or shows the matrix.
+Before: services/runtime/models/availability.py and services/runtime/models/provider_probe.py append. After: whoever
+resolves an agent or shows the matrix.
 """
 
 from collections.abc import Callable

@@ -43,7 +43,7 @@ SETTLED_S = 10.0
 
 
 class AskFor(Protocol):
-    """loomlog.connectors.process.liveness_sockets.ask_for."""
+    """loomlog.connectors.process.liveness_sockets.request_handover."""
 
     async def __call__(self, name: str, number: int, *, timeout_s: float) -> str: ...
 

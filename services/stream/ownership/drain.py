@@ -4,8 +4,8 @@ A stop that was planned costs no call: whoever owns the partition next begins wh
 of wondering whether it was. From the flusher's `draining` or `leaving` on no call begins, so this comes to an end; when
 calls take longer than they may, the next owner takes them up as after a death.
 
-Before: host.py (the process stops) and ownership.py (a partition moves). After: tenure.py writes down, flusher.py
-appends.
+Before: services/stream/host.py (the process stops) and assignment.py (a partition moves). After: leadership.py writes
+down, services/stream/flusher.py appends.
 """
 
 import asyncio

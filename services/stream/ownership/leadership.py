@@ -4,7 +4,8 @@ Everything here belongs to one term and is thrown away with it: the fold, the de
 that look something up. So nothing in it asks whether the partition is held. First it recovers what was under way with
 the former owner; then commands, results, alarms and standing orders come in and decisions wait in the Partition.
 
-Before: owner.py has claimed and folded. After: intake.py and local_effects.py make orders, deciding.py decides them.
+Before: owner.py has claimed and folded. After: services/stream/partition/command_intake.py and
+services/stream/partition/local_effects.py make orders, services/stream/partition/decisions.py decides them.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Which partitions this process is to own, as far as it has heard. A hint: only a Claim in the log says who owns.
 
-Before: connectors/kafka/group.py hears it from the broker. After: ownership.py claims and gives up.
+Before: connectors/kafka/group.py hears it from the broker. After: assignment.py claims and gives up.
 """
 
 import asyncio

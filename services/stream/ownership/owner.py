@@ -1,10 +1,11 @@
 """One partition in the hands of this process, over and over: claim it, hold it, lose it, claim it again or give it up.
 
-The order of a take-over (design.md 4): load the checkpoint, append a Claim, read up to it, fold, recover what was under
+The order of a take-over: load the checkpoint, append a Claim, read up to it, fold, recover what was under
 way, and only then look at commands. What is held under one Claim is a Tenure. An Owner outlives it: calls under way go
 on while the partition is claimed again, and what they give is kept for the next tenure.
 
-Before: ownership.py wants it held, host.py reads its commands. After: take_over.py folds, tenure.py holds.
+Before: assignment.py wants it held, services/stream/host.py reads its commands. After: takeover.py folds, leadership.py
+holds.
 """
 
 import logging

@@ -12,7 +12,7 @@ checkpoint, which it would be compared with by nobody: it is a cache of the log.
 Not chosen: deciding what is live event by event (twice the work of the owner, for a take-over that is some milliseconds
 shorter); everybody follows everything (the work of all, times all).
 
-Before: ownership.py says which partitions, main.py gives a tail and a reader of its own. After: owner.py takes the
+Before: assignment.py says which partitions, main.py gives a tail and a reader of its own. After: owner.py takes the
 fold.
 """
 
@@ -81,8 +81,8 @@ class Standby:
     """Follows partitions. `owner_died(partition, life)` is called when the owner of one has died.
 
     `life` is this process's own name in the group; `until_gone` is
-    loomlog.connectors.process.liveness_sockets.until_gone. The tail is over all partitions of the events topic, all
-    paused; tail and ranges are nobody else's, so that no owner waits for them.
+    loomlog.connectors.process.liveness_sockets.wait_for_disconnect. The tail is over all partitions of the events
+    topic, all paused; tail and ranges are nobody else's, so that no owner waits for them.
     """
 
     def __init__(

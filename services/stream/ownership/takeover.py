@@ -3,7 +3,7 @@
 What is folded then is the truth: whatever an owner before us appends from there on carries a former term and is read by
 nobody. A standby has most of it folded already.
 
-Before: owner.py wants the partition. After: tenure.py holds what is live and recovers what was under way.
+Before: owner.py wants the partition. After: leadership.py holds what is live and recovers what was under way.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ An append tells an owner whether it was fenced, so one that has nothing to appen
 progress although the broker answers means that our producer is broken: the process leaves, and its supervisor starts it
 again. Time in which the broker was away does not count.
 
-Before: host.py runs both. After: ownership.py learns what was lost.
+Before: services/stream/host.py runs both. After: assignment.py learns what was lost.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Most commands are made ready at once. One that needs something from outside (a d
 waits in a task of its own; those behind it with the same key wait too, and other keys go on meanwhile. Waiting by key
 and not by aggregate, because a start may concern the run before it in its session.
 
-Before: host.py reads the commands topic. After: the desk makes an order, deciding.py decides it.
+Before: services/stream/host.py reads the commands topic. After: the desk makes an order, decisions.py decides it.
 """
 
 from collections import deque

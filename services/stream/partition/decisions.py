@@ -4,7 +4,8 @@ Whatever is wanted of an aggregate (by a command, a result, an alarm, a relative
 broken rule parks that one aggregate: an event says so, and until it is released nothing is decided in it. A command
 that is at fault itself is parked with its bytes among the dead letters.
 
-Before: intake.py, local_effects.py and tenure.py have an order. After: partition.py decides, the flusher is woken.
+Before: command_intake.py, local_effects.py and services/stream/ownership/leadership.py have an order. After:
+partition.py decides, the flusher is woken.
 """
 
 import logging

@@ -4,7 +4,7 @@ A run starts another, tells its parent how it ended, cancels its children (decis
 in the log by then; the desk turns the effect into orders, which are decided like any other. After a take-over each
 state is asked what of this may not have been carried out: the same effect again changes nothing.
 
-Before: the flusher has what became due. After: the desk makes orders, deciding.py decides them.
+Before: the flusher has what became due. After: the desk makes orders, decisions.py decides them.
 """
 
 from collections.abc import Awaitable, Sequence

@@ -4,7 +4,8 @@ A desk answers at once when it can; otherwise it gives something to await, and t
 away. Then it is asked anew, because what it would answer may have changed meanwhile, and it may answer at once now.
 
 Tasks of a tenure end with it: what they find would be decided on a state that nobody holds any more.
-Before: intake.py (commands) and local_effects.py need something from the desk. After: they go on with the answer.
+Before: command_intake.py (commands) and local_effects.py need something from the desk. After: they go on with the
+answer.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ and folded anew, which is why deciding ahead is safe.
 Compare-and-append: `next_offset` is where our next record must land. The acknowledged base offset equals it: nothing
 came between. It is higher: the caller scans the gap for a Claim (`acked` says so by raising Gap). Lower: unknown.
 
-Before: the log's records (fold.py at a take-over) and orders (deciding.py). After: the flusher appends `take` batches.
+Before: the log's records (fold.py at a take-over) and orders (decisions.py). After: the flusher appends `take` batches.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ ce_specversion, 43 for ce_id, 10 and a name for ce_type, 12 for ce_source, 68 fo
 MAX_DECISION_BYTES = 850_000
 """A decision must fit one batch, whole."""
 MAX_DECISIONS_PER_BATCH = 500
-"""Keeps one flush short, so that small partitions are not starved (reference prototype.md 1.3)."""
+"""Keeps one flush short, so that small partitions are not starved."""
 
 
 SPEC_VERSION = ("ce_specversion", b"1.0")

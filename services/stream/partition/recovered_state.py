@@ -4,7 +4,8 @@ A take-over without a standby makes one from the latest checkpoint and feeds it 
 feeds it as records come, so that its take-over only has to feed what came since. Both get the same (tests/services/
 partition/test_recovered_state.py cuts the log anywhere).
 
-Before: snapshot.py says where it begins. After: owner.py makes a Partition of it.
+Before: services/stream/snapshots/snapshots.py says where it begins. After: services/stream/ownership/owner.py makes a
+Partition of it.
 """
 
 from collections.abc import Sequence

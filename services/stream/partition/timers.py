@@ -4,7 +4,7 @@ What an aggregate waits for is in its state, so an alarm is nothing but the time
 a new owner sets it again when it has folded the aggregate, and one that rings in vain changes nothing. One heap and one
 task for all partitions of a process; ten thousand waiting aggregates cost ten thousand entries and no task.
 
-Before: deciding.py sets what family.wakes_at says. After: `ring` gives the aggregate the family's order for it.
+Before: decisions.py sets what family.wakes_at says. After: `ring` gives the aggregate the family's order for it.
 """
 
 import asyncio

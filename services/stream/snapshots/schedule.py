@@ -4,7 +4,7 @@ A checkpoint says how far the log was when it was made, so the cut through the a
 when everything decided before it is in the log. Until then the partition goes on; when it is lost meanwhile, nothing is
 written. A checkpoint that fails costs nothing but a longer take-over: it is tried again in its time.
 
-Before: owner.py holds what is cut. After: snapshot.py writes it.
+Before: services/stream/ownership/owner.py holds what is cut. After: snapshots.py writes it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from loomlog.services.stream.snapshots.snapshots import Cut
 log = logging.getLogger(__name__)
 
 CHECKPOINT_EVERY_EVENTS = 20_000
-"""Keeps the tail a take-over reads below half a second (reference prototype.md 4: about 100,000 events a second)."""
+"""Keeps the tail a take-over reads below half a second (about 100,000 events a second, measured on a prototype)."""
 CHECKPOINT_EVERY_S = 30.0
 """Also without many events, so that a quiet partition does not keep an old tail."""
 CHECKPOINT_LOOK_S = 1.0

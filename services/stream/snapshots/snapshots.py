@@ -7,7 +7,7 @@ Otherwise the log wins: the fold begins at the first record, and the reason is r
 
 Order of writing: snapshots, then the checkpoint that names them, then tombstones for runs that ended since. A snapshot
 newer than its checkpoint is fine: the fold skips what it contains already.
-Before: checkpoints.py cuts. After: `load` at a take-over. Delete the topic and everything still works.
+Before: schedule.py cuts. After: `load` at a take-over. Delete the topic and everything still works.
 """
 
 import asyncio

@@ -113,7 +113,7 @@ class Lifelines:
             held.remove(end)
 
     async def ask_for(self, name: str, number: int, *, timeout_s: float) -> str:
-        """As loomlog.connectors.process.liveness_sockets.ask_for."""
+        """As loomlog.connectors.process.liveness_sockets.request_handover."""
         life = name.rpartition("/")[2]
         answer = "gone"
         if life in self.lives and not self.lives[life].task.done():

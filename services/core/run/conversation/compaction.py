@@ -11,7 +11,8 @@ two away. A call that was lost with its owner is made again, unless the run is t
 A seed is a run without a turn of its own: it holds the conversation of a session for the runs that go on with it, as it
 is or in a summary, so that a session that is over can be compacted or given to another agent.
 
-Before: splitting.py says what stays. After: decide.py adds what follows; services/runtime makes the call.
+Before: compaction_split.py says what stays. After: services/core/run/decide.py adds what follows; services/runtime
+makes the call.
 """
 
 import json

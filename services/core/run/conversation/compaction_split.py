@@ -13,7 +13,8 @@ ever parted from its result, roles take turns, and what is due an answer still e
 A summary and the words that take it in are marked (TextBlock.is_summary): they are nobody's text, so a later compaction
 neither pins nor counts them, and doing it twice changes nothing.
 
-Before: a conversation (state.py). After: compacting.py decides with it, state.py folds with it.
+Before: a conversation (services/core/run/state.py). After: compaction.py decides with it, services/core/run/state.py
+folds with it.
 """
 
 from collections.abc import Sequence

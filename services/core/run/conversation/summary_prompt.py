@@ -4,7 +4,7 @@ It is shown as text and not sent as the conversation it was: a call without tool
 refuse them), another model has no use for reasoning it did not sign, and a text that says "forget the above" is only
 something that was said.
 
-Before: compacting.py decided that it is due. After: services/runtime/models/summary_calls.py asks.
+Before: compaction.py decided that it is due. After: services/runtime/models/summary_calls.py asks.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ place, those a run shares with an earlier one included; so two forks, a fork and
 line up by themselves until they part. What comes after that is shown beside each other and said to differ, even where
 it happens to be equal again a step later: nobody could say what then answers what.
 
-Before: replaying.py folded both. After: services/application/queries/history_json.py.
+Before: replay.py folded both. After: services/application/queries/history_json.py.
 """
 
 from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@
 What does not hold is a sentence in `drift`, with the first seq it was seen at; without one the run is proven from its
 records. A folding takes its events one at a time, so a run may be longer than memory.
 
-Before: services/stream/archive/run_log.py or a bundle gives the records. After: state.py.
+Before: services/stream/archive/run_log.py or a bundle gives the records. After: services/core/run/state.py.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 """What is true after an event of a question to a person; the run's time stands still while it waits for nothing else.
 
-Before: evolve.py. After: AwaitingTools, whose `questions` are the calls that wait for somebody.
+Before: services/core/run/evolve.py. After: AwaitingTools, whose `questions` are the calls that wait for somebody.
 """
 
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified

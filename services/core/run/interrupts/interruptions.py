@@ -13,7 +13,8 @@ connection, so a question outlives its owner like anything else in the log.
 What a call asks for is read off its arguments before they are encrypted (`parse_request`), and so are the answer and
 whether it was offered (services/runtime/run/interrupt_responses.py): the core only ever sees tokens then.
 
-Before: decide.py. After: questions.py has what the state keeps; alarms.py when it is looked at again.
+Before: services/core/run/decide.py. After: questions.py has what the state keeps; services/core/run/lifecycle/timers.py
+when it is looked at again.
 Not chosen: a tool that blocks (it would hold a task for a day and die with its process).
 """
 

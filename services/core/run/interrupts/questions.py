@@ -1,6 +1,7 @@
 """Questions of a run to people, as its state holds them. They wait there: no task and no slot goes with them.
 
-Before: state.py folds the events of interrupting.py into these. After: interrupting.py, alarms.py.
+Before: services/core/run/state.py folds the events of interruptions.py into these. After: interruptions.py,
+services/core/run/lifecycle/timers.py.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 The books are kept elsewhere (services/core/budget); a run only knows what its model calls bring home: notices of soft
 limits with an answer, or that no call may be made. Each scope and severity is told once, however often it is met.
 
-Before: decide.py with a ModelAnswered or an BudgetExceeded. After: the frame `limit`.
+Before: services/core/run/decide.py with a ModelAnswered or an BudgetExceeded. After: the frame `limit`.
 """
 
 from collections.abc import Iterable

@@ -10,7 +10,7 @@ says:
                       take-over. If another run has its session or its handle by then, it ends as cancelled
 
 Before: services/runtime/run/command_handler.py has found what the run goes on with in this log. After: the events are
-appended. What an imported run says of its definition and its user is hearsay (forking.py), unless an administrator
+appended. What an imported run says of its definition and its user is hearsay (fork.py), unless an administrator
 restored it.
 
 Not chosen: one event that refers to the file (nobody could fold the run from the log alone).

@@ -4,7 +4,7 @@ Two things can hold a run: its own pause (PauseRun) and pauses of something wide
 which the owner compares with the run again and again (Obey). Each scope is lifted by itself; the run goes on when none
 is left. A pause never lies between a tool call and its result, and a model call under way is finished and recorded.
 
-Before: decide.py. After: state.py folds the pauses into the facts.
+Before: services/core/run/decide.py. After: services/core/run/state.py folds the pauses into the facts.
 """
 
 from loomlog.schemas.generated.run_events import (

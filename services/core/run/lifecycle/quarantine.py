@@ -9,7 +9,7 @@ Its calls are stopped and nothing is decided in it; what is sent to it becomes a
 it is released. It can be ended. A release folds the run again from the log, so that a repair is seen whatever was in
 memory; what was under way is recovered as after a take-over.
 
-Before: services/runtime/run/command_handler.py folds the run. After: decide.py recovers its calls.
+Before: services/runtime/run/command_handler.py folds the run. After: services/core/run/decide.py recovers its calls.
 Not chosen: a state of its own (everything that was true of the run still is).
 """
 

@@ -1,7 +1,8 @@
 """How a run begins, or why it does not: the first thing wrong with a StartRun, in the order of admission.
 
-Before: decide.py, with what the owner found out about the request (orders.Start). After: RunStarted with the intent of
-the first call (or of the compaction before it, when the session is as full as that), or RunRefused with a code.
+Before: services/core/run/decide.py, with what the owner found out about the request (orders.Start). After: RunStarted
+with the intent of the first call (or of the compaction before it, when the session is as full as that), or RunRefused
+with a code.
 """
 
 from loomlog.schemas.conversation import Message

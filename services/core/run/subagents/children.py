@@ -12,7 +12,8 @@ narrowed.
 A pause of one run holds that run and not its children: to its parent a child is a tool call, and a pause never lies
 between a call and its result. Pauses of an agent, a tenant or everything hold children like any run.
 
-Before: decide.py. After: delegation.py is the fold; services/runtime/run/child_runs.py carries out what react asks for.
+Before: services/core/run/decide.py. After: delegation.py is the fold; services/runtime/run/child_runs.py carries out
+what react asks for.
 """
 
 from loomlog.schemas.conversation import TextBlock

@@ -6,8 +6,8 @@ A call starts children (spawn, parallel_spawn, open) or asks one that exists (se
 same here: a list of children, each with what is wanted of it, and a result when all have returned. What a failed child
 says is a result like any other, so a child never fails its call's other children.
 
-Before: state.py folds the events into this. After: children.py decides, services/runtime/tools/tool_calls.py gathers
-long results.
+Before: services/core/run/state.py folds the events into this. After: children.py decides,
+services/runtime/tools/tool_calls.py gathers long results.
 """
 
 import json

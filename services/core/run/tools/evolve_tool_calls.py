@@ -2,7 +2,7 @@
 
 A turn's results join the conversation together, in the order in which the model asked, once the last one is in.
 
-Before: evolve.py. After: AwaitingTools with one call less open.
+Before: services/core/run/evolve.py. After: AwaitingTools with one call less open.
 """
 
 from operator import attrgetter

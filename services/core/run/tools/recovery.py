@@ -3,7 +3,8 @@
 Calls are re-run where they may be, visibly; never a silent second call. What is still running, here or with an owner
 that hands over, is left alone.
 
-Before: decide.py. After: unknown.py for tool calls whose outcome nobody knows, going_on.py for what comes next.
+Before: services/core/run/decide.py. After: unknown_outcome.py for tool calls whose outcome nobody knows,
+services/core/run/turns/next_step.py for what comes next.
 """
 
 from typing import assert_never

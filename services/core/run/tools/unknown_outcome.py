@@ -10,7 +10,8 @@
                                                          fail: that result, and the end of the run
 
 A second call is never silent, and one that must not be repeated is made again only when its tool says that the lost one
-did not happen. Before: decide.py, one open call at a time. After: decide.py adds what follows for the turn.
+did not happen. Before: services/core/run/decide.py, one open call at a time. After: services/core/run/decide.py adds
+what follows for the turn.
 """
 
 from collections.abc import Sequence

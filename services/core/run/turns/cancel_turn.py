@@ -4,9 +4,10 @@
     its tools are under way  each open call gets the result "cancelled by operator", each question is taken back
 
 That is no fault of a provider: no retry, no failure, nothing counts against anybody. Whichever of the stop and the
-result is decided first wins; the other finds a state in which it has no place. A run cancel (decide.py) ends the run.
+result is decided first wins; the other finds a state in which it has no place. A run cancel
+(services/core/run/decide.py) ends the run.
 
-Before: decide.py, which adds what follows. After: react.py stops the calls.
+Before: services/core/run/decide.py, which adds what follows. After: services/core/run/react.py stops the calls.
 """
 
 from loomlog.schemas.generated.run_events import CommandRefused, Event, ToolReturned, TurnCancelled

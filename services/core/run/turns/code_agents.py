@@ -6,7 +6,8 @@
     time      the run's limit has a code of its own, whether the script's process or the run's alarm noticed first
     failures  the run fails with the reason's own code instead of model_error
 
-Before: conversation.py and decide.py. After: connectors/models/code_js.py executes.
+Before: services/core/run/conversation/conversation.py and services/core/run/decide.py. After:
+connectors/models/code_js.py executes.
 """
 
 from loomlog.schemas.conversation import ToolResultBlock

@@ -1,6 +1,6 @@
 """What is true after an event between two turns: pauses asked for, begun and lifted, compactions begun and over.
 
-Before: evolve.py. After: Paused, Compacting, or the state as it was with other facts.
+Before: services/core/run/evolve.py. After: Paused, Compacting, or the state as it was with other facts.
 """
 
 from loomlog.schemas.generated.run_events import (

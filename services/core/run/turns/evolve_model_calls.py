@@ -1,7 +1,7 @@
 """What is true after an event of a model call: asked for, answered, failed, switched to another model, stopped.
 
-Before: evolve.py. After: AwaitingModel while attempts go on, AwaitingTools once there is an answer (also one that asks
-for no tool: what follows it comes in the same batch).
+Before: services/core/run/evolve.py. After: AwaitingModel while attempts go on, AwaitingTools once there is an answer
+(also one that asks for no tool: what follows it comes in the same batch).
 """
 
 from loomlog.schemas.conversation import Message, TextBlock, ToolUseBlock

@@ -1,6 +1,7 @@
 """Falling back: what a run does when a model call has failed for good although another model could take the turn.
 
-    retries on the same model are over (decide.py)  ->  may it go on elsewhere?  ->  to which model?  ->  ModelSwitched
+    retries on the same model are over (services/core/run/decide.py)  ->  may it go on elsewhere?  ->  to which model?
+    ->  ModelSwitched
 
 The shell tells which candidates of the run can be called now and what they are like; the rules are here. One event
 holds the switch whole, with everything the conversation gives up for it, so that a fold reaches the same conversation:
@@ -12,7 +13,8 @@ holds the switch whole, with everything the conversation gives up for it, so tha
 
 Every rule is there because some provider refuses the request without it.
 
-Before: decide.py, after the retries. After: state.py folds the switch; frames.py tells clients.
+Before: services/core/run/decide.py, after the retries. After: services/core/run/state.py folds the switch; frames.py
+tells clients.
 """
 
 from loomlog.schemas.conversation import ImageBlock, Message

@@ -1,6 +1,7 @@
 """What follows the answer of a model (tool calls, a turn, the end), or its failure (a wait, another model, the end).
 
-Before: decide.py. After: going_on.py for what comes next; falling_back.py says which model is asked instead.
+Before: services/core/run/decide.py. After: next_step.py for what comes next; fallback.py says which model is asked
+instead.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,8 @@
 Every decision that lets a run go on ends here, so that a pause, a due compaction and the bound of iterations are looked
 at in one place.
 
-Before: decide.py and its parts. After: the events of ending.py, or ModelCallRequested, RunPaused, CompactionRequested.
+Before: services/core/run/decide.py and its parts. After: the events of completion.py, or ModelCallRequested, RunPaused,
+CompactionRequested.
 """
 
 from loomlog.schemas.generated.run_events import (

@@ -64,7 +64,7 @@ class Clock:
 
 
 class Heard:
-    """What is told of models (loomlog.services.runtime.models.availability.Availability), in order."""
+    """What is told of models (loomlog.services.runtime.models.availability.AvailabilityTracker), in order."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
