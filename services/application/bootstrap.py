@@ -212,12 +212,12 @@ async def _starts(projection: SqlProjection, topic: str, partitions: int) -> dic
         if not has_no_tables(declined):
             raise
         cursors = []  # no projector has run here yet
-    found = {
+    starts = {
         cursor.partition: Start(next_offset=cursor.next_offset, term=cursor.term)
         for cursor in cursors
         if cursor.topic == topic
     }
-    return {partition: found.get(partition, Start()) for partition in range(partitions)}
+    return {partition: starts.get(partition, Start()) for partition in range(partitions)}
 
 
 async def _live_runs(projection: SqlProjection) -> list[str]:

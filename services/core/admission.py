@@ -141,17 +141,17 @@ class AdmissionController:
         match self._blocking_limit(slot):
             case code if code == PROVIDER_FULL:
                 cap = bounds.providers[slot.provider]
-                said = f"{cap} runs are at work with the provider {slot.provider}, which is all it may have"
+                text = f"{cap} runs are at work with the provider {slot.provider}, which is all it may have"
                 return AdmissionRefused(
-                    code=code, message=f"{said}; try again in a moment", about=slot.provider, cap=cap
+                    code=code, message=f"{text}; try again in a moment", about=slot.provider, cap=cap
                 )
             case code if code == USER_FULL:
-                said = f"{bounds.per_user} runs of the user {slot.user_id} are at work, which is all he may have"
+                text = f"{bounds.per_user} runs of the user {slot.user_id} are at work, which is all he may have"
                 return AdmissionRefused(
-                    code=code, message=f"{said}; wait for one", about=slot.user_id, cap=bounds.per_user
+                    code=code, message=f"{text}; wait for one", about=slot.user_id, cap=bounds.per_user
                 )
-        said = f"{len(self.active)} runs are at work here and {len(self.waiting)} wait"
-        return AdmissionRefused(code=BACKPRESSURE, message=f"{said}; try again in a moment", cap=bounds.runs)
+        text = f"{len(self.active)} runs are at work here and {len(self.waiting)} wait"
+        return AdmissionRefused(code=BACKPRESSURE, message=f"{text}; try again in a moment", cap=bounds.runs)
 
     def _blocking_limit(self, slot: Slot) -> str:
         """The narrowest bound that keeps a run out; empty when none does."""

@@ -169,8 +169,8 @@ class AvailabilityTable:
                 now = replace(cell, stalled_at_ms=0)
                 probed = self.providers.get(mark.provider)
                 if probed is not None and not probed.reachable:
-                    found = replace(probed, reachable=True, error="", key_refused=False)
-                    here = {**self.providers, mark.provider: found}
+                    status = replace(probed, reachable=True, error="", key_refused=False)
+                    here = {**self.providers, mark.provider: status}
                     return replace(self, providers=here)._with_status(place, now, mark.at_ms)
             case _:
                 raise InvalidMark(f"the mark {mark.mark[:60]!r}: expected {RATE_LIMITED}, {STALLED} or {RECOVERED}")
@@ -192,7 +192,7 @@ class AvailabilityTable:
         before = self.providers.get(probe.provider)
         # Where the list could not be had, the one before is better than none.
         models = before.models if before is not None and probe.error and not probe.models else probe.models
-        found = ProviderStatus(
+        status = ProviderStatus(
             reachable=probe.reachable,
             models=models,
             checked_at_ms=probe.at_ms,
@@ -210,7 +210,7 @@ class AvailabilityTable:
         if probe.request_id in self.request_ids and not self.has_answered(probe.request_id, probe.provider):
             answered = {**answered, probe.provider: probe.request_id}
         return replace(
-            self, statuses=cells, providers={**self.providers, probe.provider: found}, answered_requests=answered
+            self, statuses=cells, providers={**self.providers, probe.provider: status}, answered_requests=answered
         )
 
 

@@ -101,8 +101,8 @@ def may_add_hosts(hook: HookRegistered, permitted_owners: Iterable[str]) -> bool
 
     A bare owner means hooks of the empty tenant only: otherwise any tenant could take a permitted name for itself.
     """
-    wanted = f"{hook.tenant}:{hook.owner}" if hook.tenant else hook.owner
-    return wanted in permitted_owners
+    text = f"{hook.tenant}:{hook.owner}" if hook.tenant else hook.owner
+    return text in permitted_owners
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ NO_CHANGE = PreAnswer()
 
 
 def parse_pre_answer(answer: Any) -> PreAnswer:
-    """The answer of a pre hook from its JSON; None is no change. Unknown fields are ignored. Raises InvalidHookAnswer."""
+    """A pre hook's answer from JSON; None is no change. Unknown fields are left out. Raises InvalidHookAnswer."""
     if answer is None:
         return NO_CHANGE
     said = _require_object(answer, "the answer")

@@ -43,7 +43,7 @@ class Desk(Watcher, Protocol):
         ...
 
     def prepare(self, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
-        """The decision to make, or an awaitable of it when a lookup is needed. Raises ConnectorError when that fails."""
+        """The decision to make, or an awaitable of it when a lookup is needed. Raises ConnectorError."""
         ...
 
     def carry_out(

@@ -104,7 +104,7 @@ class Budgets:
         demand(caller, RUNS_READ)
         within = access_filter(caller)
         books, now = self._board.books, self._clock_ms()
-        found = [
+        views = [
             LimitView(limit=limit, account=account_at(books, key, now))
             for key, limit in books.limits.items()
             if (within.tenant is None or limit.tenant == within.tenant)
@@ -112,7 +112,7 @@ class Budgets:
             and (within.user_id is None or (limit.scope == state.USER and limit.scope_id == within.user_id))
         ]
         order = state.SCOPES.index
-        return sorted(found, key=lambda view: (view.limit.tenant, order(view.limit.scope), view.limit.scope_id))
+        return sorted(views, key=lambda view: (view.limit.tenant, order(view.limit.scope), view.limit.scope_id))
 
     async def set(self, caller: Caller, wanted: LimitWanted, *, currency: str) -> tuple[LimitView, str]:
         """The limit as it stands now, and the place of its event."""
@@ -198,10 +198,10 @@ class Budgets:
     async def passed(self, token: str) -> None:
         """Wait for the limit whose position it is, as another of our processes answered with it; what is started here
         then is under it. A position of something else asks nothing. Raises Declined: not_yet with the lag."""
-        found = TOKEN.match(token)
-        if found is None:
+        match = TOKEN.match(token)
+        if match is None:
             return
-        offset = int(found[1])
+        offset = int(match[1])
         if not await self._board.read_to(offset + 1, timeout_s=self._wait_s):
             raise not_yet(f"the books are not read to {token}", offset + 1 - self._board.next_offset)
 

@@ -174,9 +174,9 @@ class Erasing:
 
     async def preview(self, caller: Caller, tenant: str, subject: str) -> Report:
         """What `erase` would meet. Raises Declined(not_found) as it does."""
-        found = await self.report(caller, tenant, subject)
-        _require_known(found)
-        return found
+        report = await self.report(caller, tenant, subject)
+        _require_known(report)
+        return report
 
     async def erase(self, caller: Caller, tenant: str, subject: str, *, reason: str = "") -> Erased:
         """Cancel and erase, in this order; while a run of it is under way nothing is erased.

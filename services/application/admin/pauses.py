@@ -166,17 +166,17 @@ class Pausing:
 
     async def _live(self, target: Target) -> list[RunRow]:
         """The live runs that the target means."""
-        found: list[RunRow] = []
+        rows: list[RunRow] = []
         after = ""
         wanted = RunFilter(statuses=frozenset({"running"}), agent=target.agent)
         for _ in range(COUNTED_PAGES_MAX):
             scope = target.tenant or EVERY_TENANT
             page = await self._projection.runs(scope, wanted, limit=limits.LIST_MAX, after=after)
-            found += page.rows
+            rows += page.rows
             after = page.next
             if not after:
                 break
-        return found
+        return rows
 
 
 def _count(rows: Iterable[RunRow]) -> int:

@@ -101,11 +101,11 @@ class Connection:
 
     def left_over(self) -> list[RemoteToolRequest]:
         """Calls that nobody looked at."""
-        found: list[RemoteToolRequest] = []
+        requests: list[RemoteToolRequest] = []
         while not self._items.empty():
             if isinstance(item := self._items.get_nowait(), RemoteToolRequest):
-                found.append(item)
-        return found
+                requests.append(item)
+        return requests
 
 
 async def sent(wire: Wire, text: str) -> None:

@@ -229,12 +229,12 @@ class Clients:
     async def _follow(self, requests: LogTail) -> None:
         while True:
             try:
-                found = await requests.poll(timeout_s=POLL_S)
+                batches = await requests.poll(timeout_s=POLL_S)
             except Transient as error:
                 log.warning("requests for clients: %s", error)
                 await asyncio.sleep(POLL_S)
                 continue
-            for records in found.values():
+            for records in batches.values():
                 for record in records:
                     await self._arrived(record)
 

@@ -131,9 +131,9 @@ class AuditLog:
         if is_command and not caller.is_admin:
             raise missing
         async with self._reading():
-            found = await window.one(partition, offset)
-            term = -1 if is_command or found is None else await window.term_before(partition, offset)
-        view = None if found is None else self._view(found, window.topic)
+            record = await window.one(partition, offset)
+            term = -1 if is_command or record is None else await window.term_before(partition, offset)
+        view = None if record is None else self._view(record, window.topic)
         if view is None or not (caller.is_admin or await self._may_see(caller, view)):
             raise missing
         is_stale = not is_command and view.type != Claim.__name__ and view.term != term
@@ -214,7 +214,7 @@ class AuditLog:
         self, caller: Caller, query: EventQuery, types: frozenset[int] | None, ranges: Sequence[_Range]
     ) -> EventPage:
         limit = max(1, min(query.limit, limits.EVENTS_MAX))
-        found: list[EventView] = []
+        views: list[EventView] = []
         scanned = 0
         for number, one in enumerate(ranges):
             reader = TermReader(codec=self._codec, term=await self._term_of(query, one), next_offset=one.start)
@@ -223,14 +223,14 @@ class AuditLog:
                     scanned += 1
                     view = self._wanted(caller, query, types, reader, record)
                     if view is not None:
-                        found.append(view)
+                        views.append(view)
                     if query.to_ms is not None and record.timestamp >= query.to_ms + CLOCK_SLACK_MS:
                         break
-                    if len(found) >= limit or scanned >= limits.EVENTS_SCANNED_MAX:
+                    if len(views) >= limit or scanned >= limits.EVENTS_SCANNED_MAX:
                         is_end = record.offset + 1 >= one.end and number == len(ranges) - 1
                         token = f"{one.partition}:{record.offset + 1}:{reader.term}"
-                        return EventPage(events=await self._shown(found), next="" if is_end else _token(token))
-        return EventPage(events=await self._shown(found), next="")
+                        return EventPage(events=await self._shown(views), next="" if is_end else _token(token))
+        return EventPage(events=await self._shown(views), next="")
 
     async def _shown(self, views: Sequence[EventView]) -> tuple[EventView, ...]:
         content = self._sources.content

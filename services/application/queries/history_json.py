@@ -78,18 +78,18 @@ def proof_json(proof: Proof) -> dict[str, Any]:
 
 def comparison_json(two: TwoRuns) -> dict[str, Any]:
     """Two runs side by side; `first` is the first step that differs."""
-    found = two.comparison
-    first = None if found.first_difference is None else found.steps[found.first_difference]
+    comparison = two.comparison
+    first = None if comparison.first_difference is None else comparison.steps[comparison.first_difference]
     return {
         "a": _side(two.a),
         "b": _side(two.b),
-        "same": found.is_same,
-        "shared_steps": len(found.steps) if found.first_difference is None else found.first_difference,
+        "same": comparison.is_same,
+        "shared_steps": len(comparison.steps) if comparison.first_difference is None else comparison.first_difference,
         "first": None if first is None else _pair(first.place, first.a, first.b, first.differing_fields),
-        "definition": [_difference(one) for one in found.definition],
-        "system": [_difference(one) for one in found.system],
-        "outcome": [_difference(one) for one in found.outcome],
-        "steps": [_pair(pair.place, pair.a, pair.b, pair.differing_fields) for pair in found.steps],
+        "definition": [_difference(one) for one in comparison.definition],
+        "system": [_difference(one) for one in comparison.system],
+        "outcome": [_difference(one) for one in comparison.outcome],
+        "steps": [_pair(pair.place, pair.a, pair.b, pair.differing_fields) for pair in comparison.steps],
     }
 
 

@@ -40,8 +40,8 @@ class LogWindow:
 
     async def one(self, partition: int, offset: int) -> LogRecord | None:
         """The record at that offset; None when there is none."""
-        found = await self._read(partition, offset, min(offset + 1, await self.end(partition)))
-        return found[0] if found else None
+        records = await self._read(partition, offset, min(offset + 1, await self.end(partition)))
+        return records[0] if records else None
 
     async def records(self, partition: int, start: int, end: int) -> AsyncGenerator[LogRecord, None]:
         """Records from `start` up to but not including `end`. Close it when you leave early."""
@@ -58,8 +58,8 @@ class LogWindow:
         """An offset in [start, end] before which every record is older than `at_ms`, as far as clocks agree."""
         while end - start > CHUNK:
             middle = (start + end) // 2
-            found = await self._read(partition, middle, middle + 1)
-            if not found or found[0].timestamp >= at_ms:
+            records = await self._read(partition, middle, middle + 1)
+            if not records or records[0].timestamp >= at_ms:
                 end = middle
             else:
                 start = middle
@@ -73,20 +73,20 @@ class LogWindow:
             start = max(beginning, end - CHUNK)
             for record in reversed(await self._read(partition, start, end)):
                 try:
-                    found = peek(record.value or b"")
+                    header = peek(record.value or b"")
                 except Undecodable:
                     continue
-                if found.schema_id in self.claim_ids:
+                if header.schema_id in self.claim_ids:
                     return record.offset
-                newest = max(newest, found.term)
+                newest = max(newest, header.term)
             end = start
         return newest
 
     async def _read(self, partition: int, start: int, end: int) -> list[LogRecord]:
         if start < 0 or start >= end:
             return []
-        found: list[LogRecord] = []
+        records: list[LogRecord] = []
         async with await self._ranges.read(self.topic, partition, start, end) as chunks:
             async for chunk in chunks:
-                found += chunk
-        return found
+                records += chunk
+        return records

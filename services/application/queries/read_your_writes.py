@@ -60,12 +60,12 @@ class Barrier:
 
     async def passed(self, token: str, *, timeout_s: float = limits.POSITION_WAIT_S) -> None:
         """Wait for the position of a token. Raises Declined: bad_request, or not_yet with the lag."""
-        found = TOKEN.match(token)
-        if found is None or int(found[1]) not in self._hub.partitions:
+        match = TOKEN.match(token)
+        if match is None or int(match[1]) not in self._hub.partitions:
             raise bad_request(
                 f"the position {token[:80]!r} is not one of ours: expected run.events/<partition>:<offset>"
             )
-        partition, offset = int(found[1]), int(found[2])
+        partition, offset = int(match[1]), int(match[2])
         lag = await self._wait(partition, offset, timeout_s)
         if lag:
             raise not_yet(f"the read models have not reached {self.token(partition, offset)}", lag)

@@ -201,8 +201,8 @@ class Reads:
         _check_known("not_found", "session", session_id)
         _check_cursor(after)
         lag = await self._wait(position, self._sources.partition_of(session_id))
-        found = await self._newest_of(caller, session_id)
-        newest = _seen(caller, found, lag, "not_found", f"there is no session {session_id}")
+        row = await self._newest_of(caller, session_id)
+        newest = _seen(caller, row, lag, "not_found", f"there is no session {session_id}")
         try:
             page = await self._projection.transcript(
                 newest.tenant, session_id, limit=max(1, min(limit, limits.TRANSCRIPT_MAX)), after=after

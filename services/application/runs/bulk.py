@@ -125,14 +125,14 @@ class Bulk:
             return stopped.position, stopped.cancelled
         match action:
             case "pause":
-                found = await control.pause(caller, run_id, reason)
+                held = await control.pause(caller, run_id, reason)
             case "resume":
-                found = await control.resume(caller, run_id)
+                held = await control.resume(caller, run_id)
             case "quarantine":
-                found = await control.quarantine(caller, run_id, reason)
+                held = await control.quarantine(caller, run_id, reason)
             case _:
-                found = await control.release(caller, run_id, reason)
-        return found.position, True
+                held = await control.release(caller, run_id, reason)
+        return held.position, True
 
 
 def can_change(action: str, row: RunRow) -> bool:

@@ -210,8 +210,8 @@ class Control:
         row = await self.running(caller, run_id)
         envelope = self.envelope(caller, row)
         seal = await self._sources.content.seal(row.tenant, row.user_id)
-        said = result if seal is None else seal(result, False)
-        command = ResolveCall(envelope=envelope, run_id=run_id, turn=turn, index=index, done=done, result=said)
+        text = result if seal is None else seal(result, False)
+        command = ResolveCall(envelope=envelope, run_id=run_id, turn=turn, index=index, done=done, result=text)
         item = await self.ordered(row, command)
         if item is None:
             raise await self.undecided("resolve_pending", row, "the answer is in the log and will reach the run")

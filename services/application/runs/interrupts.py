@@ -195,10 +195,10 @@ class Interrupts:
         if not ID_PATTERN.match(interrupt_id):
             raise unknown
         lag = await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
-        found = await self._sources.projection.interrupt(tenant, run_id, interrupt_id)
-        if found is not None and found.status != PENDING:
-            raise _ended(interrupt_id, found.status or "")
-        if found is None and not is_live:
+        row = await self._sources.projection.interrupt(tenant, run_id, interrupt_id)
+        if row is not None and row.status != PENDING:
+            raise _ended(interrupt_id, row.status or "")
+        if row is None and not is_live:
             raise not_yet(unknown.message, lag) if lag else unknown
 
 

@@ -100,7 +100,7 @@ def _status(value: str) -> str:
 
 
 def _age_ms(key: str, value: str) -> int:
-    found = AGE.match(value)
-    if found is None or not int(found[1]):
+    match = AGE.match(value)
+    if match is None or not int(match[1]):
         raise bad_request(f"where: {key} is {value[:60]!r}, expected a time such as 90s, 10m, 2h or 7d")
-    return int(found[1]) * UNIT_MS[found[2]]
+    return int(match[1]) * UNIT_MS[match[2]]

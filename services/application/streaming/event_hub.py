@@ -272,11 +272,11 @@ class Hub:
             return None
 
     def _forget(self, subscription: Subscription) -> None:
-        found = self._subscriptions.get(subscription.run_id)
-        if found is None or subscription not in found:
+        subscriptions = self._subscriptions.get(subscription.run_id)
+        if subscriptions is None or subscription not in subscriptions:
             return
         # A new list, because the hub may be going through the old one.
-        kept = [other for other in found if other is not subscription]
+        kept = [other for other in subscriptions if other is not subscription]
         if kept:
             self._subscriptions[subscription.run_id] = kept
         else:

@@ -79,8 +79,8 @@ class EventItem:
         """The live frames, the same as they go out, and the memory for the next event. Raises Undecodable."""
         if self._pieces is None or self._memory is None:
             envelope, record = self._decoded()
-            found, self._memory = build_frames(memory, envelope, record)
-            self._frames = [frame for frame in found if frame.live]
+            frames, self._memory = build_frames(memory, envelope, record)
+            self._frames = [frame for frame in frames if frame.live]
             self._pieces = [piece_of(frame) for frame in self._frames]
         return self._frames, self._pieces, self._memory
 

@@ -27,11 +27,11 @@ class Ring:
 
     def add(self, run_id: str, kept: Kept, now: float) -> None:
         size = len(kept[1]) + ITEM_OVERHEAD_BYTES
-        found = self._runs.get(run_id)
-        if found is None:
+        kepts = self._runs.get(run_id)
+        if kepts is None:
             self._runs[run_id] = [kept]
         else:
-            found.append(kept)
+            kepts.append(kept)
         self._order.append((now, run_id, size))
         self.bytes += size
         while self.bytes > self._max_bytes:

@@ -233,11 +233,11 @@ def _checked(file: IO[bytes], now_ms: int, *, looks_for_clear: bool) -> _Checked
     """The first pass: everything is folded and nothing may differ. Raises BrokenBundle."""
     look = _FirstLook(now_ms, looks_for_clear=looks_for_clear)
     file.seek(0)
-    found = replay_bundle(file, through_bytes=False, bytes_max=limits.IMPORT_BYTES_MAX, seen=look.seen)
-    if found.drift:
-        more = f" (and {len(found.drift) - 1} more)" if len(found.drift) > 1 else ""
-        raise BrokenBundle(f"its history does not hold: {found.drift[0]}{more}")
-    return _Checked(found.header, look.done(), look.runs)
+    replay = replay_bundle(file, through_bytes=False, bytes_max=limits.IMPORT_BYTES_MAX, seen=look.seen)
+    if replay.drift:
+        more = f" (and {len(replay.drift) - 1} more)" if len(replay.drift) > 1 else ""
+        raise BrokenBundle(f"its history does not hold: {replay.drift[0]}{more}")
+    return _Checked(replay.header, look.done(), look.runs)
 
 
 class _FirstLook:

@@ -42,8 +42,8 @@ class References:
 
     def take(self) -> list[Reference]:
         """What was collected since the last time."""
-        found, self._found = self._found, []
-        return found
+        references, self._found = self._found, []
+        return references
 
 
 def _blobs(value: Any) -> Iterator[BlobRef]:

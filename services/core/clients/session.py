@@ -290,10 +290,10 @@ def _reject_hello(session: ClientSession, message: str) -> SessionTransition:
 
 def _report_protocol_error(session: ClientSession, code: str, message: str) -> SessionTransition:
     after = replace(session, protocol_errors=session.protocol_errors + 1)
-    told = _error_frame(code, message)
+    frame = _error_frame(code, message)
     if after.protocol_errors < limits.PROTOCOL_ERRORS_MAX:
-        return after, (told,)
-    return after, (told, CloseConnection(code=POLICY_VIOLATION, reason="too many frames that make no sense"))
+        return after, (frame,)
+    return after, (frame, CloseConnection(code=POLICY_VIOLATION, reason="too many frames that make no sense"))
 
 
 def _close_with_error(session: ClientSession, code: str, message: str) -> SessionTransition:

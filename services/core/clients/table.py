@@ -55,12 +55,12 @@ class ClientTable:
         connections = self.principals.get((tenant, subject))
         if not connections:
             return {}
-        found: dict[str, OfferedTool] = {}
+        tools: dict[str, OfferedTool] = {}
         for entry in sorted(connections.values(), key=lambda entry: entry.registered_at_ms):
             if self._is_alive(entry.host, now_ms):
                 for tool in entry.tools:
-                    found[TOOL_NAME_PREFIX + tool.name] = OfferedTool(tool=tool, connection_id=entry.connection_id)
-        return {name: found[name] for name in sorted(found)}
+                    tools[TOOL_NAME_PREFIX + tool.name] = OfferedTool(tool=tool, connection_id=entry.connection_id)
+        return {name: tools[name] for name in sorted(tools)}
 
     def is_connected(self, tenant: str, subject: str, connection_id: str, now_ms: int) -> bool:
         """Whether that connection can still answer."""

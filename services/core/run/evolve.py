@@ -194,8 +194,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return apply_person_notified(state, event)
         case LimitReached(notice=notice):
             facts = require_facts(state, event)
-            told = f"{notice.scope}/{notice.severity}"
-            return with_facts(state, changed(facts, reported_limits=(*facts.reported_limits, told)))
+            text = f"{notice.scope}/{notice.severity}"
+            return with_facts(state, changed(facts, reported_limits=(*facts.reported_limits, text)))
         case CommandRefused():
             return state
         case _:

@@ -270,17 +270,17 @@ def pending_related_effects(state: State) -> tuple[RelatedRunEffect, ...]:
     if not isinstance(state, LIVE_STATES) or is_importing(state):
         return ()
     facts = state.facts
-    found: list[RelatedRunEffect] = [EnsureParent(run_id=facts.run_id)] if facts.parent is not None else []
+    effects: list[RelatedRunEffect] = [EnsureParent(run_id=facts.run_id)] if facts.parent is not None else []
     if isinstance(state, AwaitingTools):
         for opened in state.open:
             if opened.delegation is not None:
-                found += (
+                effects += (
                     EnsureChild(
                         run_id=facts.run_id, turn=state.turn, index=opened.index, number=child.number, is_new=False
                     )
                     for child in running_children(opened.delegation)
                 )
-    return tuple(found)
+    return tuple(effects)
 
 
 def _ensure_child(event: ChildRequested, state: State) -> EnsureChild:
@@ -293,9 +293,9 @@ def _ensure_child(event: ChildRequested, state: State) -> EnsureChild:
 def _gather_results(state: AwaitingTools, index: int) -> tuple[CallTool, ...]:
     """The call goes on outside when its children are done and their results have to be fetched."""
     opened = next(call for call in state.open if call.index == index)
-    wanted = opened.delegation
-    assert wanted is not None
-    return (_call_tool(state, index),) if is_complete(wanted) and needs_gathering(wanted) else ()
+    delegation = opened.delegation
+    assert delegation is not None
+    return (_call_tool(state, index),) if is_complete(delegation) and needs_gathering(delegation) else ()
 
 
 def _end_related_runs(facts: RunFacts) -> tuple[RelatedRunEffect, ...]:

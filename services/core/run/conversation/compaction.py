@@ -82,16 +82,16 @@ DEFAULT_POLICY = CompactionPolicy()
 
 def policy_of(definition: AgentDefinition) -> CompactionPolicy:
     """The policy a run of this definition follows."""
-    said = definition.compaction
-    if said is None:
+    compaction = definition.compaction
+    if compaction is None:
         return DEFAULT_POLICY
     return CompactionPolicy(
-        enabled=DEFAULT_POLICY.enabled if said.enabled is None else said.enabled,
+        enabled=DEFAULT_POLICY.enabled if compaction.enabled is None else compaction.enabled,
         # A StartRun of a microservice may say anything; transports refuse what is out of range.
-        target_percentage=_within(said.target_percentage or DEFAULT_POLICY.target_percentage, limits.TARGET_PCT),
-        keep_last_n=DEFAULT_POLICY.keep_last_n if said.keep_last_n is None else said.keep_last_n,
-        keep_first=DEFAULT_POLICY.keep_first if said.keep_first is None else said.keep_first,
-        autocompact_at_pct=_within(said.autocompact_at_pct or DEFAULT_POLICY.autocompact_at_pct, limits.AUTO_PCT),
+        target_percentage=_within(compaction.target_percentage or DEFAULT_POLICY.target_percentage, limits.TARGET_PCT),
+        keep_last_n=DEFAULT_POLICY.keep_last_n if compaction.keep_last_n is None else compaction.keep_last_n,
+        keep_first=DEFAULT_POLICY.keep_first if compaction.keep_first is None else compaction.keep_first,
+        autocompact_at_pct=_within(compaction.autocompact_at_pct or DEFAULT_POLICY.autocompact_at_pct, limits.AUTO_PCT),
     )
 
 
@@ -199,7 +199,7 @@ def request_compaction(facts: RunFacts, trigger: str) -> CompactionRequested | N
     )
     if how is None:
         return None
-    said, current = facts.definition.compaction or Compaction(), facts.current_model
+    compaction, current = facts.definition.compaction or Compaction(), facts.current_model
     return CompactionRequested(
         number=facts.compactions.count + 1,
         turn=facts.turns + 1,
@@ -208,8 +208,8 @@ def request_compaction(facts: RunFacts, trigger: str) -> CompactionRequested | N
         keep_first=how.keep_first,
         before_tokens=estimate_tokens(messages),
         # A wish names a model of the definition's provider, which the run may have left.
-        provider=said.provider or (facts.definition.provider if said.model else current.provider),
-        model=said.model or current.model,
+        provider=compaction.provider or (facts.definition.provider if compaction.model else current.provider),
+        model=compaction.model or current.model,
     )
 
 

@@ -120,9 +120,9 @@ def close_open_calls(
     calls = [block for block in messages[-1].blocks if isinstance(block, ToolUseBlock)]
     if not calls:
         return messages
-    found = {answer.index: result_block(answer) for answer in answers}
+    blocks = {answer.index: result_block(answer) for answer in answers}
     results = tuple(
-        found.get(index)
+        blocks.get(index)
         or ToolResultBlock(
             tool_use_id=call.id, name=call.name, text=NO_RESULT if is_over else NOT_YET, is_error=is_over
         )

@@ -121,12 +121,12 @@ def steps_of(run: ReplayResult) -> list[ConversationStep]:
         if isinstance(entry.event, ModelReplied)
         and (entry.event.text or entry.event.text_blob or entry.event.tool_calls)
     ]
-    found = [_step(message) for message in build_conversation(run.state)]
+    steps = [_step(message) for message in build_conversation(run.state)]
     # From the end: what a compaction left out is missing at the beginning.
-    places = [number for number, step in enumerate(found) if step.who == "agent" and number >= inherited]
+    places = [number for number, step in enumerate(steps) if step.who == "agent" and number >= inherited]
     for number, answer in zip(reversed(places), reversed(own), strict=False):
-        found[number] = _with_figures(found[number], *answer)
-    return found
+        steps[number] = _with_figures(steps[number], *answer)
+    return steps
 
 
 def _step(message: Message) -> ConversationStep:

@@ -156,7 +156,7 @@ def open_interruption(
         return _cancel_own_question(facts, result, request, call, earlier_events)
     interrupt_id = interrupt_id_for(facts.run_id, result.turn, request.index)
     if request.op == NOTIFY:
-        told = PersonNotified(
+        event = PersonNotified(
             turn=result.turn,
             index=request.index,
             call_id=call.id,
@@ -166,7 +166,7 @@ def open_interruption(
             priority=request.priority,
         )
         text = json.dumps({"interrupt_id": interrupt_id, "status": "delivered"})
-        return [told, _returned(result.turn, request.index, call, text)]
+        return [event, _returned(result.turn, request.index, call, text)]
     terms = facts.definition.interruption
     assert terms is not None
     return [

@@ -177,19 +177,19 @@ def _fork_refusal(request: ForkCommand) -> CommandRefusal | None:
         return handle_in_use(request.agent_id)
     if request.definition_refusal is not None:
         return request.definition_refusal
-    said = effective_segments(command.segments, command.prompt)
+    segments = effective_segments(command.segments, command.prompt)
     if command.seed:
         return (
             CommandRefusal(
                 code="bad_request", message=f"a seed is {' or '.join(compaction.SEEDS)} and says nothing itself"
             )
-            if said or command.seed not in compaction.SEEDS
+            if segments or command.seed not in compaction.SEEDS
             else compaction.history_refusal(build_conversation(origin.state), command.seed, request.pauses)
         )
-    wrong = segments_error(said)
-    if system_segments(said):
+    wrong = segments_error(segments)
+    if system_segments(segments):
         wrong = "a fork takes user segments only: its system texts are those of the origin and of its definition"
-    if not wrong and not any(segment.content for segment in said) and needs_text(build_conversation(origin.state)):
+    if not wrong and not any(segment.content for segment in segments) and needs_text(build_conversation(origin.state)):
         wrong = (
             f"at {command.at_seq} the last word is the agent's, so the fork needs a prompt to go on with; "
             "or fork before that answer"
