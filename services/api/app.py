@@ -61,10 +61,10 @@ class DirectApp(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            found = self.sockets.get(scope["path"])
+            asgiapp = self.sockets.get(scope["path"])
         else:
-            found = self.direct.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        await (super().__call__ if found is None else found)(scope, receive, send)
+            asgiapp = self.direct.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        await (super().__call__ if asgiapp is None else asgiapp)(scope, receive, send)
 
 
 def build_app(service: Service) -> DirectApp:

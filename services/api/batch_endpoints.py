@@ -26,13 +26,13 @@ async def batch(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, BatchBody, limit=limits.BATCH_BYTES_MAX)
     await service.layer.budgets.passed(position_of(request))
     traceparent = request.headers.get("traceparent", "")
-    wanted = [run_request(one, idempotency_key="", traceparent=traceparent) for one in body.spawns]
+    requests = [run_request(one, idempotency_key="", traceparent=traceparent) for one in body.spawns]
     key = request.headers.get("idempotency-key", "").strip()
     batches = service.layer.batches
     if body.mode == "detach":
-        outcomes, status = await batches.detach(caller, wanted, key=key), 202
+        outcomes, status = await batches.detach(caller, requests, key=key), 202
     else:
-        outcomes, status = await batches.join(caller, wanted, key=key, timeout_ms=body.timeout_ms or 0), 200
+        outcomes, status = await batches.join(caller, requests, key=key, timeout_ms=body.timeout_ms or 0), 200
     spawned = sum(bool(outcome.run_id) for outcome in outcomes)
     return json_answer({"results": [outcome_json(one) for one in outcomes], "spawned": spawned}, status=status)
 

@@ -25,8 +25,8 @@ GROUP_BY = "tenant,source"
 
 
 async def list_limits(service: Service, caller: Caller, request: Request) -> Response:
-    found = await service.layer.budgets.limits(caller, text(request, "tenant"))
-    return json_answer({"limits": [_shown(view) for view in found]})
+    views = await service.layer.budgets.limits(caller, text(request, "tenant"))
+    return json_answer({"limits": [_shown(view) for view in views]})
 
 
 async def set_limit(service: Service, caller: Caller, request: Request) -> Response:

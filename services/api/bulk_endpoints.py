@@ -21,9 +21,9 @@ async def order(service: Service, caller: Caller, request: Request) -> Response:
     said = {"action": body.action, "where": body.where}
     after = body.cursor or ""
     if body.dry_run is not False:
-        found = await service.layer.bulk.preview(caller, body.action, body.where, after=after)
-        runs = [run_json(row) for row in found.first]
-        return json_answer({**said, "dry_run": True, "matched": found.matched, "more": found.more, "runs": runs})
+        preview = await service.layer.bulk.preview(caller, body.action, body.where, after=after)
+        runs = [run_json(row) for row in preview.first]
+        return json_answer({**said, "dry_run": True, "matched": preview.matched, "more": preview.more, "runs": runs})
     done = await service.layer.bulk.act(caller, body.action, body.where, body.reason or "", after=after)
     results = [
         {

@@ -109,6 +109,6 @@ async def _at_work(layer: CommandLayer, caller: Caller) -> float:
     """Parked runs are none of them, so the hub, which knows all that have not ended, cannot tell."""
     try:
         async with asyncio.timeout(AT_WORK_WAIT_S):
-            return sum(found.runs for found in await layer.reads.at_work(caller))
+            return sum(runs.runs for runs in await layer.reads.at_work(caller))
     except (TimeoutError, Declined):
         return math.nan

@@ -22,31 +22,31 @@ WAIT_MS = 30_000
 async def pause_all(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, PauseBody, limit=BODY_MAX, optional=True)
     timeout_s = (WAIT_MS if body.timeout_ms is None else body.timeout_ms) / 1000
-    found = await service.layer.pausing.pause(caller, _target(body), reason=body.reason or "", timeout_s=timeout_s)
+    still = await service.layer.pausing.pause(caller, _target(body), reason=body.reason or "", timeout_s=timeout_s)
     answer = {
-        "state": found.state,
-        "duration_ms": found.duration_ms,
+        "state": still.state,
+        "duration_ms": still.duration_ms,
         # Nothing is ever cancelled by a pause; the key stays, because clients read it.
         "force_cancelled_count": 0,
-        "paused_runs_count": found.paused,
-        "warnings": [f"{run_id} does not stand still yet" for run_id in found.moving],
+        "paused_runs_count": still.paused,
+        "warnings": [f"{run_id} does not stand still yet" for run_id in still.moving],
     }
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    return json_answer(answer, headers={POSITION_HEADER: still.position})
 
 
 async def resume_all(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ResumeBody, limit=BODY_MAX, optional=True)
-    found = await service.layer.pausing.resume(caller, _target(body))
-    answer = {"state": found.state, "resumed_runs_count": found.resumed}
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    still = await service.layer.pausing.resume(caller, _target(body))
+    answer = {"state": still.state, "resumed_runs_count": still.resumed}
+    return json_answer(answer, headers={POSITION_HEADER: still.position})
 
 
 async def state(service: Service, caller: Caller, request: Request) -> Response:
-    found, pauses = await service.layer.pausing.state(caller)
+    still, pauses = await service.layer.pausing.state(caller)
     return json_answer(
         {
-            "state": found.state,
-            "paused_runs_count": found.paused,
+            "state": still.state,
+            "paused_runs_count": still.paused,
             "pauses": [
                 {
                     "scope": pause.scope,

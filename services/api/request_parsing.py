@@ -118,12 +118,12 @@ def time_ms(name: str, value: str) -> int:
     try:
         if not TIME.match(value):
             raise ValueError
-        found = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except ValueError as error:
         raise bad_request(
             f"{name} is {value[:SHOWN_CHARACTERS]!r}: expected a time like 2026-01-31T12:00:00Z"
         ) from error
-    aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1000)
 
 
@@ -158,11 +158,11 @@ def _is_json(content_type: str) -> bool:
 
 def _problems(error: ValidationError) -> str:
     """What is wrong with a body, by place; values are not repeated, because some are secrets."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    if found[0]["type"] == "json_invalid":
-        return f"the body is not JSON: {found[0]['msg'].removeprefix('Invalid JSON: ')}"
-    shown = [f"{_place(problem['loc'])}: {problem['msg']}" for problem in found[:PROBLEMS_SHOWN]]
-    more = len(found) - len(shown)
+    detailses = error.errors(include_url=False, include_input=False, include_context=False)
+    if detailses[0]["type"] == "json_invalid":
+        return f"the body is not JSON: {detailses[0]['msg'].removeprefix('Invalid JSON: ')}"
+    shown = [f"{_place(problem['loc'])}: {problem['msg']}" for problem in detailses[:PROBLEMS_SHOWN]]
+    more = len(detailses) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 

@@ -132,7 +132,7 @@ async def get_agent(service: Service, caller: Caller, request: Request) -> Respo
 
 
 async def get_transcript(service: Service, caller: Caller, request: Request) -> Response:
-    found = await service.layer.reads.transcript(
+    transcript = await service.layer.reads.transcript(
         caller,
         request.path_params["session_id"],
         position=position_of(request),
@@ -141,9 +141,9 @@ async def get_transcript(service: Service, caller: Caller, request: Request) -> 
     )
     return json_answer(
         {
-            "session": session_json(found.session_id, found.newest),
-            "events": [frame_json(row) for row in found.rows],
-            "next": found.next or None,
+            "session": session_json(transcript.session_id, transcript.newest),
+            "events": [frame_json(row) for row in transcript.rows],
+            "next": transcript.next or None,
         }
     )
 
@@ -192,15 +192,15 @@ async def cancel(service: Service, caller: Caller, request: Request) -> Response
 
 async def pause(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
-    found = await service.layer.control.pause(caller, request.path_params["run_id"], body.reason or "")
-    answer = {"run_id": found.run_id, "agent_id": found.agent_id, "pausing": True}
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    held = await service.layer.control.pause(caller, request.path_params["run_id"], body.reason or "")
+    answer = {"run_id": held.run_id, "agent_id": held.agent_id, "pausing": True}
+    return json_answer(answer, headers={POSITION_HEADER: held.position})
 
 
 async def resume(service: Service, caller: Caller, request: Request) -> Response:
-    found = await service.layer.control.resume(caller, request.path_params["run_id"])
-    answer = {"run_id": found.run_id, "agent_id": found.agent_id, "resumed": True}
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    held = await service.layer.control.resume(caller, request.path_params["run_id"])
+    answer = {"run_id": held.run_id, "agent_id": held.agent_id, "resumed": True}
+    return json_answer(answer, headers={POSITION_HEADER: held.position})
 
 
 async def compact(service: Service, caller: Caller, request: Request) -> Response:
@@ -232,16 +232,16 @@ async def replay_session(service: Service, caller: Caller, request: Request) -> 
 
 async def quarantine(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
-    found = await service.layer.control.quarantine(caller, request.path_params["run_id"], body.reason or "")
-    answer = {"run_id": found.run_id, "agent_id": found.agent_id, "quarantined": True}
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    held = await service.layer.control.quarantine(caller, request.path_params["run_id"], body.reason or "")
+    answer = {"run_id": held.run_id, "agent_id": held.agent_id, "quarantined": True}
+    return json_answer(answer, headers={POSITION_HEADER: held.position})
 
 
 async def release(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
-    found = await service.layer.control.release(caller, request.path_params["run_id"], body.reason or "")
-    answer = {"run_id": found.run_id, "agent_id": found.agent_id, "released": True}
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    held = await service.layer.control.release(caller, request.path_params["run_id"], body.reason or "")
+    answer = {"run_id": held.run_id, "agent_id": held.agent_id, "released": True}
+    return json_answer(answer, headers={POSITION_HEADER: held.position})
 
 
 # --- shared ----------------------------------------------------------------------------------------------------------

@@ -192,8 +192,8 @@ def build_effect_handlers(
 
 def provider_queue_limits(loaded: Loaded) -> ProviderQueueLimits:
     """How long, and how many, model calls wait for a place of their provider."""
-    found = bounds_of(loaded.configuration, loaded.settings)
-    return ProviderQueueLimits(depth=found.provider_queue_depth, wait_s=found.provider_queue_timeout_ms / 1000)
+    bounds = bounds_of(loaded.configuration, loaded.settings)
+    return ProviderQueueLimits(depth=bounds.provider_queue_depth, wait_s=bounds.provider_queue_timeout_ms / 1000)
 
 
 def build_context_plugins(loaded: Loaded, credentials: Credentials) -> ContextPlugins | None:

@@ -133,8 +133,8 @@ class Host:
                         await self.flusher.drained.wait()
                 except TimeoutError:
                     continue  # look again
-            found = await self._commands.poll(timeout_s=0.5)
-            for number, records in found.items():
+            recordses = await self._commands.poll(timeout_s=0.5)
+            for number, records in recordses.items():
                 owner = self.owners.get(number)
                 if owner is not None:
                     for record in records:

@@ -81,8 +81,8 @@ class BudgetBoard:
         """Read on until cancelled."""
         tail.seek(PARTITION, self.next_offset)
         while True:
-            found = await tail.poll(timeout_s=POLL_S)
-            self.feed(found.get(PARTITION, ()))
+            recordses = await tail.poll(timeout_s=POLL_S)
+            self.feed(recordses.get(PARTITION, ()))
 
     def feed(self, records: Iterable[LogRecord]) -> None:
         """Fold records in offset order, up to the first event that cannot be folded."""
@@ -128,8 +128,8 @@ class BudgetBoard:
 
     def answer_to(self, command_id: str) -> "asyncio.Future[tuple[Event, int]]":
         """The event that will answer a command, and its offset. Give it back with `forget`."""
-        found = self._waiting[command_id] = asyncio.get_running_loop().create_future()
-        return found
+        future = self._waiting[command_id] = asyncio.get_running_loop().create_future()
+        return future
 
     def forget(self, command_id: str) -> None:
         self._waiting.pop(command_id, None)
@@ -142,8 +142,8 @@ class BudgetBoard:
         """Until everything was read that is in the log now. Raises Transient when that takes too long."""
         end = await self._ranges.end_offset(self._topic, PARTITION)
         if not await self.read_to(end, timeout_s=CATCH_UP_S):
-            told = self.broken or f"the books are read to {self.next_offset}, {end} is needed"
-            raise Transient(told, kind="unavailable")
+            text = self.broken or f"the books are read to {self.next_offset}, {end} is needed"
+            raise Transient(text, kind="unavailable")
 
     async def read_to(self, next_offset: int, *, timeout_s: float) -> bool:
         """Whether everything below the offset was read, now or within the time."""

@@ -88,16 +88,16 @@ class AdmissionQueue:
 
 def build_admission_queue(loaded: Loaded) -> AdmissionQueue:
     """How many runs are at work in this process."""
-    found = bounds_of(loaded.configuration, loaded.settings)
+    bounds = bounds_of(loaded.configuration, loaded.settings)
     providers = loaded.configuration.providers
     return AdmissionQueue(
         AdmissionLimits(
-            runs=found.max_concurrent_runs,
-            queue=found.max_queue_depth,
-            per_user=found.max_concurrent_runs_per_user,
-            providers={name: said.max_concurrent for name, said in providers.items() if said.max_concurrent},
-            provider_queue=found.provider_queue_depth,
+            runs=bounds.max_concurrent_runs,
+            queue=bounds.max_queue_depth,
+            per_user=bounds.max_concurrent_runs_per_user,
+            providers={name: block.max_concurrent for name, block in providers.items() if block.max_concurrent},
+            provider_queue=bounds.provider_queue_depth,
         ),
-        wait_s=found.queue_timeout_ms / 1000,
-        provider_wait_s=found.provider_queue_timeout_ms / 1000,
+        wait_s=bounds.queue_timeout_ms / 1000,
+        provider_wait_s=bounds.provider_queue_timeout_ms / 1000,
     )

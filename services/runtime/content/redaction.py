@@ -57,10 +57,10 @@ class Redaction:
         if not open_at:
             return self.mask_text(text), ""
         done = 0
-        for found in self._pattern.finditer(text):
-            if any(done <= at <= found.start() for at in open_at):
+        for match in self._pattern.finditer(text):
+            if any(done <= at <= match.start() for at in open_at):
                 break
-            done = found.end()
+            done = match.end()
         held = next((at for at in open_at if at >= done), end)
         return self.mask_text(text[:held]), text[held:]
 

@@ -196,12 +196,12 @@ class ConfiguredDefinitions:
 
 async def store_scripts(configuration: Configuration, blobs: Blobs) -> dict[str, BlobRef]:
     """Scripts too long for an event, by their text, in the blob store. Raises ConnectorError."""
-    found: dict[str, BlobRef] = {}
+    refs: dict[str, BlobRef] = {}
     for agent in configuration.agents.values():
         _, blob = await inline_or_blob(agent.code_body, blobs)
         if blob is not None:
-            found[agent.code_body] = blob
-    return found
+            refs[agent.code_body] = blob
+    return refs
 
 
 def to_refusal(unresolved: Unresolved) -> CommandRefusal:
@@ -244,13 +244,13 @@ def pin_definition(agent: ResolvedAgent, *, pins_after_success: bool = False) ->
 
 def _interruption_terms(agent: ResolvedAgent) -> InterruptionTerms | None:
     """How it may interrupt people: the narrower of what it and the operator say. None when it may not."""
-    wanted, bounds = agent.interruption, agent.interruption_bounds
-    if not wanted.enabled:
+    access, bounds = agent.interruption, agent.interruption_bounds
+    if not access.enabled:
         return None
     return InterruptionTerms(
         enabled=True,
-        kinds=wanted.kinds,
-        max_pending=min(wanted.max_pending, bounds.max_pending_per_run),
+        kinds=access.kinds,
+        max_pending=min(access.max_pending, bounds.max_pending_per_run),
         default_timeout_ms=bounds.default_timeout_ms,
         max_timeout_ms=bounds.max_timeout_ms,
     )

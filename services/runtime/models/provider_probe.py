@@ -126,9 +126,7 @@ async def probe_provider(
             await model.probe()
         reachable = True
         async with asyncio.timeout(PROBE_WAIT_S):
-            listed = tuple(
-                sorted({found for found in await model.list_models() if len(found) <= NAME_MAX})[:MODELS_MAX]
-            )
+            listed = tuple(sorted({text for text in await model.list_models() if len(text) <= NAME_MAX})[:MODELS_MAX])
     except (ConnectorError, TimeoutError) as failure:
         error = f"no answer within {PROBE_WAIT_S:g} s" if isinstance(failure, TimeoutError) else str(failure)
         key_refused = not reachable and isinstance(failure, ConnectorError) and failure.kind in KEY_FAILURES

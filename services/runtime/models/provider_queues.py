@@ -116,13 +116,13 @@ class ProviderQueue:
 
     def _refusal(self, reason: str) -> Transient:
         self.refused[reason] += 1
-        said = (
+        text = (
             f"{self.depth} calls wait already"
             if reason == FULL
             else f"none of them got free within {self.wait_s:g} s while {len(self._queue)} more wait"
         )
         return Transient(
-            f"{self.provider}: {PROVIDER_FULL}: all {self.slots} places are taken, and {said}",
+            f"{self.provider}: {PROVIDER_FULL}: all {self.slots} places are taken, and {text}",
             kind=PROVIDER_FULL,
             retry_after_s=RETRY_AFTER_S,
         )

@@ -272,8 +272,8 @@ class ChildRunCoordinator:
                             parent, child, f"{child.run_id} has too many texts to answer: poll it first"
                         )
                     ]
-                said = PostInput(envelope=envelope, run_id=live.id, text=child.spawn.prompt, source="api")
-                return [Prepared(live, lambda: InputCommand(at_ms=at_ms, command=said))]
+                command = PostInput(envelope=envelope, run_id=live.id, text=child.spawn.prompt, source="api")
+                return [Prepared(live, lambda: InputCommand(at_ms=at_ms, command=command))]
             case delegation.CLOSE:
                 close = CloseResident(envelope=envelope, run_id=live.id, reason="closed by its parent")
                 # What could not be folded whole has no next event: it waits until it is released.

@@ -286,8 +286,8 @@ class RunCommandHandler:
         if self._pauses is None or facts is None:
             return None
         table = self._pauses()
-        wanted = table.pauses_for(aggregate.tenant, facts.definition.name)
-        return ApplyWidePauses(at_ms=self._clock_ms(), pauses=wanted, by=table.changed_by)
+        pauses = table.pauses_for(aggregate.tenant, facts.definition.name)
+        return ApplyWidePauses(at_ms=self._clock_ms(), pauses=pauses, by=table.changed_by)
 
     # --- preparing ---------------------------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class RunCommandHandler:
     def _descendants(self, run_id: str, partition: Partition) -> tuple[str, ...]:
         """Handles of the live runs below it."""
         live = (partition.aggregates.get(name) for name in self._child_runs.descendants(run_id))
-        handles = [found.state.facts.agent_id for found in live if found is not None]
+        handles = [aggregate.state.facts.agent_id for aggregate in live if aggregate is not None]
         return tuple(handles[:CASCADED_MAX])
 
     def _prepare_for_live_run(

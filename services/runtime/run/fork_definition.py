@@ -62,10 +62,10 @@ def _bad_request(message: str) -> CommandRefusal:
 def _base_definition(
     command: ForkRun, started: RunStarted, definitions: DefinitionResolver, tenant: str
 ) -> AgentDefinition | CommandRefusal:
-    pinned, wanted = started.definition, command.definition
-    if not command.agent and not wanted and not is_foreign_event(started):
+    pinned, text = started.definition, command.definition
+    if not command.agent and not text and not is_foreign_event(started):
         return pinned
-    if command.agent and wanted not in ("", CURRENT):
+    if command.agent and text not in ("", CURRENT):
         return _bad_request("agent and definition name two definitions: give one of them")
     current = definitions.resolve(
         command.agent or pinned.name,
@@ -74,20 +74,20 @@ def _base_definition(
         credentials=command.credentials,
         operator_key_restricted=command.operator_key_restricted,
     )
-    if command.agent or wanted == CURRENT:
+    if command.agent or text == CURRENT:
         return current
     if is_foreign_event(started):
         if isinstance(current, CommandRefusal):
             return _current_unavailable(started, current)
-        if not wanted or (len(wanted) >= DIGEST_PREFIX_MIN and pinned.sha256.startswith(wanted)):
+        if not text or (len(text) >= DIGEST_PREFIX_MIN and pinned.sha256.startswith(text)):
             return restrict_to_current(pinned, current)
-    if len(wanted) >= DIGEST_PREFIX_MIN:
+    if len(text) >= DIGEST_PREFIX_MIN:
         for candidate in (pinned, current):
-            if isinstance(candidate, AgentDefinition) and candidate.sha256.startswith(wanted):
+            if isinstance(candidate, AgentDefinition) and candidate.sha256.startswith(text):
                 return candidate
     now = current.sha256 if isinstance(current, AgentDefinition) else f"none ({current.message})"
     return _bad_request(
-        f"definition is {wanted[:80]!r}: expected current, or at least {DIGEST_PREFIX_MIN} digits of the "
+        f"definition is {text[:80]!r}: expected current, or at least {DIGEST_PREFIX_MIN} digits of the "
         f"hash of the definition the run is pinned to ({pinned.sha256}) or of the agent's current one ({now})"
     )
 
@@ -111,7 +111,7 @@ def restrict_to_current(imported: AgentDefinition, current: AgentDefinition) -> 
         current.model,
         current.effort,
     )
-    found = replace(
+    definition = replace(
         current,
         provider=imported.provider,
         model=imported.model,
@@ -126,7 +126,7 @@ def restrict_to_current(imported: AgentDefinition, current: AgentDefinition) -> 
         unbounded_iterations=imported.unbounded_iterations and current.unbounded_iterations,
         retry_attempts=_clamp(imported.retry_attempts, RETRY_ATTEMPTS_MAX),
     )
-    return found if found == current else replace(found, sha256=content_sha256(found))
+    return definition if definition == current else replace(definition, sha256=content_sha256(definition))
 
 
 def _common_volumes(imported: AgentDefinition, current: AgentDefinition) -> tuple[VolumeGrant, ...]:

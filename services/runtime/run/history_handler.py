@@ -72,14 +72,14 @@ class HistoryHandler:
         position = await self._locate(command.origin_run_id, command.envelope.tenant, partition)
         if position is not None:
             try:
-                found = await self._past.prefix(self._number, position, command.at_seq)
+                prefix = await self._past.prefix(self._number, position, command.at_seq)
             except BrokenHistory as error:
                 unreadable = CommandRefusal(
                     code="run_quarantined", message=f"{command.origin_run_id} is not whole: {error}"
                 )
             else:
-                if found is not None and found.point is not None and isinstance(found.started, RunStarted):
-                    origin = ForkOrigin(started=found.started, state=found.aggregate.state, point=found.point)
+                if prefix is not None and prefix.point is not None and isinstance(prefix.started, RunStarted):
+                    origin = ForkOrigin(started=prefix.started, state=prefix.aggregate.state, point=prefix.point)
         history = None if origin is None else build_conversation(origin.state)
         said = command if origin is None else await self._encrypt(command, fork_user_id(command, origin.started))
 
@@ -130,8 +130,8 @@ class HistoryHandler:
         first = events[0] if events else None
         history: tuple[Message, ...] | None = None
         if isinstance(first, RunStarted) and (there := conversation_origin(first)) is not None:
-            found = await self._find_origin(there, command.envelope.tenant, partition)
-            first, history = _relocate_origin(first, found), build_conversation(found.aggregate.state)
+            prefix = await self._find_origin(there, command.envelope.tenant, partition)
+            first, history = _relocate_origin(first, prefix), build_conversation(prefix.aggregate.state)
             events = (first, *events[1:])
         aggregate = self._new_aggregate(record, command.run_id, command.envelope.tenant, history)
         return self._prepare_import(command, aggregate, events, times)
@@ -147,9 +147,9 @@ class HistoryHandler:
         if position is not None:
             if not isinstance(origin, ForkPoint):
                 return Prefix(await self._past.load(self._number, position), None, None)
-            found = await self._past.prefix(self._number, position, origin.seq)
-            if found is not None:
-                return found
+            prefix = await self._past.prefix(self._number, position, origin.seq)
+            if prefix is not None:
+                return prefix
         raise ValueError(f"the run goes on with {origin.run_id}, which must be imported before it")
 
     def _prepare_import(

@@ -131,13 +131,13 @@ class RunDirectory:
             if live.tenant != tenant or live.first_offset < 0:
                 return None
             return RunPosition(run_id=run_id, first_offset=live.first_offset, last_offset=live.last_offset)
-        found = self.ended.get(run_id)
-        if found is None:
+        run = self.ended.get(run_id)
+        if run is None:
             await self.require_index()
-            found = await self.index.find_run(run_id)
-        if found is None or (found.tenant, found.partition) != (tenant, self._number):
+            run = await self.index.find_run(run_id)
+        if run is None or (run.tenant, run.partition) != (tenant, self._number):
             return None
-        return found.position
+        return run.position
 
     def is_session_in_memory(self, command: StartRun) -> bool:
         """Whether nothing has to be looked up to continue it."""
@@ -155,5 +155,5 @@ class RunDirectory:
 
     def cached_session_run(self, command: StartRun) -> EndedRun | None:
         """The session's last run when its state is at hand too, so that nothing has to be read."""
-        found = self.session_last_run(command)
-        return found if found is not None and self._past.kept(found.run_id) is not None else None
+        run = self.session_last_run(command)
+        return run if run is not None and self._past.kept(run.run_id) is not None else None

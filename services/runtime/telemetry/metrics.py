@@ -187,10 +187,10 @@ class MeasuredTimeline:
 
 
 def _distribution_for(distributions: dict[Labels, Distribution], labels: Labels) -> Distribution:
-    found = distributions.get(labels)
-    if found is None:
-        found = distributions[labels] = Distribution(CALL_SECONDS)
-    return found
+    distribution = distributions.get(labels)
+    if distribution is None:
+        distribution = distributions[labels] = Distribution(CALL_SECONDS)
+    return distribution
 
 
 def _bounded_labels(series: dict[Labels, Any], labels: Labels) -> Labels:

@@ -21,12 +21,12 @@ class RunTraceContext:
 
 def run_trace_context(run_id: str, traceparent: str) -> RunTraceContext:
     """The place a RunStarted's traceparent gives; a run that began untraced gets the derived one."""
-    found = TRACEPARENT.match(traceparent)
-    if found is None:
+    match = TRACEPARENT.match(traceparent)
+    if match is None:
         return RunTraceContext(int.from_bytes(sha256(f"trace {run_id}".encode()).digest()[:16], "big") or 1, 0)
-    span_id = int(found[2], 16)
+    span_id = int(match[2], 16)
     # A derived traceparent names the run's own span, which is nobody's child.
-    return RunTraceContext(int(found[1], 16), 0 if span_id == run_span_id(run_id) else span_id)
+    return RunTraceContext(int(match[1], 16), 0 if span_id == run_span_id(run_id) else span_id)
 
 
 def run_span_id(run_id: str) -> int:

@@ -80,9 +80,9 @@ class LazyRemoteCalls:
         while True:
             try:
                 async with AsyncExitStack() as trying:
-                    found = await self._opener(trying)
+                    calls = await self._opener(trying)
                     await stack.enter_async_context(trying.pop_all())
-                    return found
+                    return calls
             except Transient as error:
                 log.warning("results of clients' tools cannot be read yet: %s", error)
                 await asyncio.sleep(RETRY_S)
@@ -106,14 +106,14 @@ class ClientTools:
             name: ClientTool(
                 self._calls,
                 name=name,
-                description=found.tool.description,
-                input_schema=_parse_schema(found.tool.input_schema),
-                connection_id=found.connection_id,
+                description=tool.tool.description,
+                input_schema=_parse_schema(tool.tool.input_schema),
+                connection_id=tool.connection_id,
                 is_there=self._is_connected,
                 timeout_s=self._timeout_s,
                 clock_ms=self._clock_ms,
             )
-            for name, found in offered.items()
+            for name, tool in offered.items()
         }
 
     def missing_tool(self, name: str) -> Tool:

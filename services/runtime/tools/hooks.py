@@ -135,37 +135,37 @@ class HookRunner:
         classify_effect: Callable[[Mapping[str, Any]], str],
     ) -> PreHookResult:
         """The call as the pre hooks want it. Raises nothing of the outside."""
-        found = PreHookResult(input=arguments)
+        result = PreHookResult(input=arguments)
         for hook in chain.pre:
             try:
-                answer = parse_pre_answer(await self._ask(hook, call, _call_payload(call, found.input)))
+                answer = parse_pre_answer(await self._ask(hook, call, _call_payload(call, result.input)))
                 rewritten = None if answer.input is None else _encode_input(answer.input)
                 hosts = [_parse_host_entry(host) for host in answer.allow_hosts]
             except (ConnectorError, InvalidHookAnswer) as error:
-                found.acts.append(_unavailable_act(hook, error))
+                result.acts.append(_unavailable_act(hook, error))
                 if hook.fail_mode == FAIL_CLOSED:
-                    return _denied_call(found, unavailable_text(hook))
+                    return _denied_call(result, unavailable_text(hook))
                 continue
             if answer.denial is not None:
-                found.acts.append(_hook_act(hook, DENIED))
-                return _denied_call(found, answer.denial.text, is_error=answer.denial.is_error)
-            if rewritten is not None and answer.input is not None and answer.input != found.input:
+                result.acts.append(_hook_act(hook, DENIED))
+                return _denied_call(result, answer.denial.text, is_error=answer.denial.is_error)
+            if rewritten is not None and answer.input is not None and answer.input != result.input:
                 became = classify_effect(answer.input)
                 if is_stronger(became, call.effect_class):
-                    found.acts.append(_hook_act(hook, DENIED))
-                    return _denied_call(found, escalation_text(hook, call.effect_class, became))
-                found.input = answer.input
+                    result.acts.append(_hook_act(hook, DENIED))
+                    return _denied_call(result, escalation_text(hook, call.effect_class, became))
+                result.input = answer.input
                 # Of several only the last says what the tool was given: the others were written over.
-                found.acts = [replace(act, input="") if act.input else act for act in found.acts]
-                found.acts.append(replace(_hook_act(hook, REWROTE_INPUT), input=rewritten))
+                result.acts = [replace(act, input="") if act.input else act for act in result.acts]
+                result.acts.append(replace(_hook_act(hook, REWROTE_INPUT), input=rewritten))
             if hosts and may_add_hosts(hook, self._permitted_owners):
-                found.added_hosts += hosts
-                url = found.input.get("url")
+                result.added_hosts += hosts
+                url = result.input.get("url")
                 shown = url[:URL_CHARACTERS_MAX] if isinstance(url, str) else ""
-                found.acts.append(replace(_hook_act(hook, WIDENED_HOSTS), url=shown, hosts_added=answer.allow_hosts))
+                result.acts.append(replace(_hook_act(hook, WIDENED_HOSTS), url=shown, hosts_added=answer.allow_hosts))
             elif hosts:
                 log.warning("hook %s/%s of tenant %r may not add hosts", hook.owner, hook.name, hook.tenant)
-        return found
+        return result
 
     async def run_post_hooks(
         self, chain: HookChain, call: HookedCall, arguments: Mapping[str, Any], result: HookedResult

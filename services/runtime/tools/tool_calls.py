@@ -225,13 +225,13 @@ class ToolCalls:
             answer = await self._ask_reconciler(effect, state.facts, tenant, values)
             match answer:
                 case ToolResult():
-                    told = HookedResult(
+                    result = HookedResult(
                         text=self._results.mask_and_truncate(answer.text, values), is_error=answer.is_error
                     )
-                    told, acts = await self._apply_post_hooks(effect, state, tenant, told)
-                    verdict, is_error = HAPPENED, told.is_error
+                    result, acts = await self._apply_post_hooks(effect, state, tenant, result)
+                    verdict, is_error = HAPPENED, result.is_error
                     text, blob = await inline_or_blob(
-                        sealer.text(make_storable(self._results.mask_and_truncate(told.text))), self._blobs
+                        sealer.text(make_storable(self._results.mask_and_truncate(result.text))), self._blobs
                     )
                 case NoEffect(reason=reason):
                     verdict, text = (

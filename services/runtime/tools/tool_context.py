@@ -78,14 +78,16 @@ class ToolContextFactory:
         return narrow_allowed_hosts(self._operator_hosts, caller), "caller"
 
     def _bound_volumes(self, facts: RunFacts) -> tuple[VolumeBinding, ...]:
-        found: list[VolumeBinding] = []
+        bindings: list[VolumeBinding] = []
         for grant in facts.definition.volumes:
             volume = self._volumes.get(grant.name)
             if volume is not None:
                 # The narrower of the two wins: a grant never widens what the process allows.
                 mode = "rw" if grant.mode == "rw" and volume.mode == "rw" else "ro"
-                found.append(VolumeBinding(name=grant.name, path=volume.path, mode=mode, is_default=grant.is_default))
-        return tuple(found)
+                bindings.append(
+                    VolumeBinding(name=grant.name, path=volume.path, mode=mode, is_default=grant.is_default)
+                )
+        return tuple(bindings)
 
 
 def narrow_allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -99,8 +101,8 @@ def narrow_allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | No
 
 
 def _covers(entry: str, host: str) -> bool:
-    wanted, found = entry.strip().lower().rstrip("."), host.strip().lower().rstrip(".")
-    if wanted in ("*", found):
+    text, text = entry.strip().lower().rstrip("."), host.strip().lower().rstrip(".")
+    if text in ("*", text):
         return True
     # Only names have subdomains; the last label of an IPv4 address is a number, that of a name never is.
-    return found.endswith("." + wanted) and not found.rpartition(".")[2].isdigit()
+    return text.endswith("." + text) and not text.rpartition(".")[2].isdigit()

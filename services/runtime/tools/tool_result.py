@@ -55,11 +55,11 @@ class ToolResultBuilder:
 
     async def build(self, effect: CallTool, call_result: ToolCallResult, cipher: Sealer | NoCipher) -> ToolCompleted:
         """The order for a result: masked, bounded, sealed, and in the blob store when it is long."""
-        found, outcome = call_result.result, call_result.outcome
-        is_error = found.is_error
+        result, outcome = call_result.result, call_result.outcome
+        is_error = result.is_error
         try:
             inline, blob = await inline_or_blob(
-                cipher.text(make_storable(self.mask_and_truncate(found.text))), self._blobs
+                cipher.text(make_storable(self.mask_and_truncate(result.text))), self._blobs
             )
         except ConnectorError as error:
             inline, blob = cipher.text(f"{effect.name} returned, but its result could not be stored: {error}"), None
@@ -74,7 +74,7 @@ class ToolResultBuilder:
             is_error=is_error,
             outcome=outcome,
             duration_ms=call_result.duration_ms,
-            asks_compaction=found.asks_compaction,
+            asks_compaction=result.asks_compaction,
             hook_acts=self.encrypt_acts(call_result.acts, cipher) if call_result.acts else (),
         )
 

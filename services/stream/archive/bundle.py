@@ -181,9 +181,9 @@ class BundleWriter:
 
     def end(self) -> bytes:
         """Comes last, once."""
-        found = self._hash.hexdigest()
+        text = self._hash.hexdigest()
         return (
-            self._line({"kind": "end", "events": self._events, "blobs": self._blobs, "sha256": found})
+            self._line({"kind": "end", "events": self._events, "blobs": self._blobs, "sha256": text})
             + self._gzip.flush()
         )
 
@@ -229,8 +229,10 @@ class BundleReader:
             case "event":
                 self._seen["event"] += 1
                 value = b64decode(line["value"], validate=True)
-                found = peek(value)
-                raw = RawEvent(_whole(line, "offset"), found.schema_id, found.term, found.seq, found.aggregate, value)
+                header = peek(value)
+                raw = RawEvent(
+                    _whole(line, "offset"), header.schema_id, header.term, header.seq, header.aggregate, value
+                )
                 return BundledEvent(
                     run_id=line["run_id"],
                     event=raw,

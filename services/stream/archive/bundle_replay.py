@@ -76,13 +76,13 @@ def replay_bundle(
             case Folded():
                 if done is not None or item.run_id != current.run.run_id:
                     raise BrokenBundle(f"{item.run_id} is folded among the events of {current.run.run_id}")
-                found = current.folded(item, tuple(entries), compare_state=is_same_fold)
-                drift += [f"{item.run_id}: {sentence}" if runs else sentence for sentence in found.drift]
-                first_drift_seq = first_drift_seq or found.first_drift_seq
+                result = current.folded(item, tuple(entries), compare_state=is_same_fold)
+                drift += [f"{item.run_id}: {sentence}" if runs else sentence for sentence in result.drift]
+                first_drift_seq = first_drift_seq or result.first_drift_seq
                 if runs:
-                    current = _Current(runs.pop(0), found, reader, through_bytes=through_bytes)
+                    current = _Current(runs.pop(0), result, reader, through_bytes=through_bytes)
                 else:
-                    done = found
+                    done = result
             case BlobPart():
                 seen(item, reader)
     if done is None:
@@ -142,12 +142,12 @@ class _Current:
                     folding.report_drift(
                         folding.seq, f"the bundle says the last {name} is {theirs}, its events give {ours}"
                     )
-        found = folding.result(entries)
-        if compare_state and not self.skipped and said.state_sha256 != found.state_sha256:
-            sentence = f"the bundle says the state has sha256 {said.state_sha256}, the fold gives {found.state_sha256}"
+        result = folding.result(entries)
+        if compare_state and not self.skipped and said.state_sha256 != result.state_sha256:
+            sentence = f"the bundle says the state has sha256 {said.state_sha256}, the fold gives {result.state_sha256}"
             return replace(
-                found,
-                drift=(*found.drift, sentence),
-                first_drift_seq=found.first_drift_seq or found.seq,
+                result,
+                drift=(*result.drift, sentence),
+                first_drift_seq=result.first_drift_seq or result.seq,
             )
-        return found
+        return result

@@ -18,4 +18,4 @@ HEAD_BYTES = 200
 def other_file(first_line: bytes, expected: str) -> str:
     """What a file of ours is that is not of the expected format; empty when it is none of ours."""
     head = first_line[:HEAD_BYTES]
-    return next((said for name, said in TAKEN_BY.items() if name != expected and f'"{name}"'.encode() in head), "")
+    return next((text for name, text in TAKEN_BY.items() if name != expected and f'"{name}"'.encode() in head), "")

@@ -99,11 +99,11 @@ class RunLog:
                         return
 
     async def _window(self, start: int, end: int) -> list[LogRecord]:
-        found: list[LogRecord] = []
+        records: list[LogRecord] = []
         async with await self._ranges.read(self.topic, self.partition, start, end) as chunks:
             async for chunk in chunks:
-                found += chunk
-        return found
+                records += chunk
+        return records
 
     async def lineage(self, link: Link, first: RawEvent) -> list[Link]:
         """The run and all it goes on with, oldest first. Raises BrokenHistory when one is not where it should be."""
@@ -121,15 +121,15 @@ class RunLog:
 
     async def first(self, link: Link, *, term: int | None = None) -> RawEvent | None:
         """The first accepted event of the run there; None when there is none."""
-        async with aclosing(self.accepted(link, term=term)) as found:
-            async for recorded in found:
+        async with aclosing(self.accepted(link, term=term)) as generator:
+            async for recorded in generator:
                 return recorded.event
         return None
 
     async def _first(self, link: Link) -> RawEvent:
-        found = await self.first(link)
-        if found is not None:
-            return found
+        event = await self.first(link)
+        if event is not None:
+            return event
         raise BrokenHistory(
             f"the run {link.run_id}, which another goes on with, is not at offset {link.first_offset} of "
             f"{self.topic}/{self.partition}: the log is not whole"
@@ -159,8 +159,8 @@ async def folded(
         history = () if before is None else before.history
         folding = RunFold(link.run_id, history=history, codec=codec, checks_roundtrip=through_bytes)
         entries: list[TimelineEntry] = []
-        async with aclosing(log.accepted(wanted, tally=tally if is_newest else None)) as found:
-            async for recorded in found:
+        async with aclosing(log.accepted(wanted, tally=tally if is_newest else None)) as generator:
+            async for recorded in generator:
                 entry = folding.apply(recorded.event)
                 seen(link, recorded, entry)
                 if entry is not None and is_newest:

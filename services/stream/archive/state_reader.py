@@ -131,18 +131,18 @@ class StateReader:
         if entry["kind"] == "run":
             return StatedRun(**{name: _typed(entry, name, kind) for name, kind in RUN_FIELDS.items()})
         value = b64decode(entry["value"], validate=True)
-        found = peek(value)
+        header = peek(value)
         return StatedEvent(
-            RawEvent(_typed(entry, "offset", int), found.schema_id, found.term, found.seq, found.aggregate, value)
+            RawEvent(_typed(entry, "offset", int), header.schema_id, header.term, header.seq, header.aggregate, value)
         )
 
     def _check_section(self, line: bytes, name: str, known: int) -> None:
         opening = self._object(b"{" + line.strip().removeprefix(b",") + b"]}}")
-        found = next(iter(opening), "")
-        if found not in SECTIONS:
-            raise UnknownState(f"line {self._number}: the section {found[:80]!r} is not known to this loomlog")
-        if found != name:
-            raise BrokenState(f"line {self._number}: the section {found}, expected {name}")
+        text = next(iter(opening), "")
+        if text not in SECTIONS:
+            raise UnknownState(f"line {self._number}: the section {text[:80]!r} is not known to this loomlog")
+        if text != name:
+            raise BrokenState(f"line {self._number}: the section {text}, expected {name}")
         _check_version(f"the section {name}", opening[name].get("version"), known)
 
     def _check_end(self, line: bytes) -> None:

@@ -67,7 +67,7 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
     """
     check_digest(file, bytes_max=bytes_max)
     reader = StateReader(file, bytes_max=bytes_max)
-    found = CheckedState(header=reader.header)
+    state = CheckedState(header=reader.header)
     tenant = reader.header.tenant
     blob = hashlib.sha256()
     keys_of_blobs: dict[str, set[str]] = {}
@@ -76,17 +76,17 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
     for item in reader:
         match item:
             case PauseSet():
-                found.pauses += 1
+                state.pauses += 1
                 _check_pause(item, tenant)
             case StatedLimit():
-                found.limits += 1
+                state.limits += 1
                 _check_limit(item, tenant)
             case BlobPart():
                 blob.update(item.data)
                 if key_ids := _key_ids_in(item.data):
                     keys_of_blobs.setdefault(item.ref.sha256, set()).update(key_ids)
                 if item.is_last:
-                    found.blobs += 1
+                    state.blobs += 1
                     if item.ref.sha256 not in keys_of_blobs:
                         blobs_in_clear.add(item.ref.sha256)
                     if blob.hexdigest() != item.ref.sha256:
@@ -94,21 +94,21 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
                     blob = hashlib.sha256()
             case StatedRun():
                 if current is not None:
-                    current.check_end(found)
+                    current.check_end(state)
                 current = _Run(item, reader, keys_of_blobs, blobs_in_clear)
                 if tenant and item.tenant != tenant:
                     raise BrokenState(f"{item.run_id} belongs to another tenant than the file")
-                found.runs += 1
-                found.live_runs += not item.is_over
+                state.runs += 1
+                state.live_runs += not item.is_over
             case StatedEvent():
                 if current is None:
                     raise BrokenState("an event comes before the first run")
-                found.events += 1
+                state.events += 1
                 current.take(item)
     if current is not None:
-        current.check_end(found)
-    found.sha256 = reader.sha256
-    return found
+        current.check_end(state)
+    state.sha256 = reader.sha256
+    return state
 
 
 class _Run:

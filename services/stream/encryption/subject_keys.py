@@ -149,8 +149,8 @@ class SubjectKeys:
         """Read on until cancelled; `tail` stands at or before `next_offset`."""
         tail.seek(PARTITION, self.next_offset)
         while True:
-            found = await tail.poll(timeout_s=POLL_S)
-            self.feed(found.get(PARTITION, ()))
+            recordses = await tail.poll(timeout_s=POLL_S)
+            self.feed(recordses.get(PARTITION, ()))
 
     def feed(self, records: Iterable[LogRecord]) -> None:
         """Fold records in offset order; one that nobody can read is left out and said."""
@@ -188,27 +188,27 @@ class SubjectKeys:
 
     def at_hand(self, tenant: str, subject: str) -> Sealer | None:
         """As `sealer`, without waiting; None when there is no key yet, or none this process can unwrap."""
-        found = self.table.current_key(tenant, subject)
-        return Sealer(self._data_key(found), self._random) if found is not None and self._is_ours(found) else None
+        made = self.table.current_key(tenant, subject)
+        return Sealer(self._data_key(made), self._random) if made is not None and self._is_ours(made) else None
 
     async def sealer(self, tenant: str, subject: str) -> Sealer:
         """Seals for that subject; its key is made when it has none.
 
         Raises Transient, also while another process uses a newer key-encryption key than this one was started with.
         """
-        found = self.at_hand(tenant, subject)
-        if found is not None:
-            return found
+        sealer = self.at_hand(tenant, subject)
+        if sealer is not None:
+            return sealer
         async with self._making:
             await self.catch_up()
             if self.table.current_key(tenant, subject) is None:
                 await self._make(tenant, subject)
-            found = self.at_hand(tenant, subject)
-        if found is None and (strange := self.table.current_key(tenant, subject)) is not None:
+            sealer = self.at_hand(tenant, subject)
+        if sealer is None and (strange := self.table.current_key(tenant, subject)) is not None:
             raise self._newer(strange)
-        if found is None:
+        if sealer is None:
             raise Transient(f"the key of {subject or tenant} could not be written to {self.topic}", kind="unavailable")
-        return found
+        return sealer
 
     def _is_ours(self, key: SubjectKeyMade) -> bool:
         return key.key_id in self._open or key.wrapped_by in self._wrapping.keys
@@ -291,17 +291,17 @@ class SubjectKeys:
         parts: list[str] = []
         end = 0
         # One pass: what comes out of a token is never looked at for tokens again.
-        for found in TOKEN.finditer(text):
-            shown = self._shown(found[0], found[2], tenant)
+        for match in TOKEN.finditer(text):
+            shown = self._shown(match[0], match[2], tenant)
             if for_model:
                 if shown == UNREADABLE:
-                    key = self.table.key(found[2])
+                    key = self.table.key(match[2])
                     if key is not None and not self._is_ours(key):
                         raise self._newer(key)
-                    raise Permanent(f"content sealed by the key {found[2]} cannot be read here", kind="invalid")
-                shown = shown.replace("<", "&lt;") if found[1] else shown
-            parts += (text[end : found.start()], shown)
-            end = found.end()
+                    raise Permanent(f"content sealed by the key {match[2]} cannot be read here", kind="invalid")
+                shown = shown.replace("<", "&lt;") if match[1] else shown
+            parts += (text[end : match.start()], shown)
+            end = match.end()
         return "".join((*parts, text[end:]))
 
     def _shown(self, token: str, key_id: str, tenant: str) -> str:

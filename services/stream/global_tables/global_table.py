@@ -52,8 +52,8 @@ class Board:
         """Read on until cancelled; `tail` stands at or before `next_offset`."""
         tail.seek(PARTITION, self.next_offset)
         while True:
-            found = await tail.poll(timeout_s=POLL_S)
-            self.feed(found.get(PARTITION, ()))
+            recordses = await tail.poll(timeout_s=POLL_S)
+            self.feed(recordses.get(PARTITION, ()))
 
     async def passed(self, offset: int, *, timeout_s: float) -> bool:
         """Whether the record at the offset has been folded, now or within the time."""

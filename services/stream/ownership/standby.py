@@ -141,9 +141,9 @@ class Standby:
 
     def take(self, partition: int) -> PartitionFold | None:
         """What is folded of a partition that is about to be claimed; None when it is not followed."""
-        found = self._folds.get(partition)
+        fold = self._folds.get(partition)
         self.follow(self._followed - {partition})
-        return found
+        return fold
 
     async def run(self) -> None:
         """Until cancelled."""

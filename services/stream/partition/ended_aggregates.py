@@ -93,14 +93,14 @@ class Past:
         """
         place = RunPosition(run_id=aggregate.id, first_offset=aggregate.first_offset, last_offset=aggregate.last_offset)
         try:
-            found = await self.prefix(partition, place, aggregate.seq)
+            prefix = await self.prefix(partition, place, aggregate.seq)
         except Transient:
             raise  # nothing is wrong with the run: the log did not answer
         except Exception as error:  # noqa: BLE001 - whatever is wrong with its history is what was asked
             return f"{type(error).__name__}: {error}"
-        if found is None or found.aggregate.digest != aggregate.digest:
+        if prefix is None or prefix.aggregate.digest != aggregate.digest:
             return f"BrokenHistory: {aggregate.id} has no event {aggregate.seq} at offset {aggregate.last_offset}"
-        return found.aggregate
+        return prefix.aggregate
 
     async def _loaded(self, partition: int, newest: "_Link") -> Aggregate:
         links = [newest]

@@ -131,15 +131,15 @@ class Fold:
         An aggregate that cannot be folded comes back quarantined, with the last state that could. Raises Transient
         when a history cannot be read now.
         """
-        found: list[Aggregate] = []
+        aggregates: list[Aggregate] = []
         names = [*self._bases, *(name for name in self._live if name not in self._bases)]
         for name in names:
             base = self._bases.get(name)
             aggregate = self._from_base(name, base) if base is not None else self._fresh(name)
             await self._fold_one(aggregate, self._live.get(name, []), history, folded)
             if not self._family.is_over(aggregate.state):
-                found.append(aggregate)
-        return found
+                aggregates.append(aggregate)
+        return aggregates
 
     def _from_base(self, name: str, base: Base) -> Aggregate:
         return Aggregate(
