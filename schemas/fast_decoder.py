@@ -156,8 +156,8 @@ class _DecoderSource:
             raise UnsupportedEncoding
         (inner,) = (part for part in get_args(hint) if part is not NoneType)
         self._emit(indent, "b = v[at]\nat += 1\nif b == 0:\n    $ = None\nelif b == 2:", target)
-        found = self.emit_value(schema[1], inner, namespace, indent + "    ")
-        self._emit(indent, f"    $ = {found}\nelse:\n    raise Unusual", target)
+        text = self.emit_value(schema[1], inner, namespace, indent + "    ")
+        self._emit(indent, f"    $ = {text}\nelse:\n    raise Unusual", target)
 
     def _emit_blocks(self, target: str, schema: Json, hint: Any, namespace: str, indent: str) -> None:
         """An array or a map: counted blocks of items, the last of them empty. Nothing at all is the usual case."""
@@ -181,10 +181,10 @@ class _DecoderSource:
             self._emit(indent, "$ = tuple($)", target)
 
     def _resolve_type(self, name: str, namespace: str) -> Json:
-        found = self.named_types.get(name if "." in name else f"{namespace}.{name}")
-        if found is None:
+        json = self.named_types.get(name if "." in name else f"{namespace}.{name}")
+        if json is None:
             raise UnsupportedEncoding
-        return found
+        return json
 
     def _add_type(self, schema: Mapping[str, Any], namespace: str) -> None:
         self.named_types[f"{schema.get('namespace', namespace)}.{schema['name']}"] = schema

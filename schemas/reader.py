@@ -63,14 +63,14 @@ class TermReader:
         self.next_offset = offset + 1
         if value is None:
             raise Undecodable("an events topic holds no tombstones")
-        found = peek(value)
-        if found.schema_id in self._claim_ids:
+        header = peek(value)
+        if header.schema_id in self._claim_ids:
             self.term = offset
             self.claims += 1
             return None
-        if not self.accepts(offset, found.term):
+        if not self.accepts(offset, header.term):
             return None
-        return RawEvent(offset, found.schema_id, found.term, found.seq, found.aggregate, value)
+        return RawEvent(offset, header.schema_id, header.term, header.seq, header.aggregate, value)
 
     def accepts(self, offset: int, term: int) -> bool:
         """Whether the event of that term at that offset counts, for who decoded it first. Not for Claims."""

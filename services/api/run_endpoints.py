@@ -106,7 +106,7 @@ async def list_user_runs(service: Service, caller: Caller, request: Request) -> 
 
 
 async def watch_user_runs(service: Service, caller: Caller, request: Request) -> Answer:
-    wanted = StateFilter(
+    state_filter = StateFilter(
         user_id=user_name("user_id", request.path_params["user_id"]),
         statuses=_statuses(text(request, "status") or "all"),
         agent=_agent(request),
@@ -114,7 +114,7 @@ async def watch_user_runs(service: Service, caller: Caller, request: Request) ->
     )
     service.take_stream()
     try:
-        stream = service.layer.run_states.follow(caller, wanted)
+        stream = service.layer.run_states.follow(caller, state_filter)
     except BaseException:
         service.give_stream()
         raise

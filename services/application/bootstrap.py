@@ -111,9 +111,9 @@ async def opened(
 
         async def tail(topic: str, offsets: Mapping[int, int]) -> KafkaTail:
             """Of that topic from there on, until everything is closed."""
-            found = await waited_for("broker", readiness, partial(open_tail, places.kafka, topic, offsets))
-            stack.push_async_callback(found.close)
-            return found
+            kafka_tail = await waited_for("broker", readiness, partial(open_tail, places.kafka, topic, offsets))
+            stack.push_async_callback(kafka_tail.close)
+            return kafka_tail
 
         events = await tail(places.topics.events, {p: start.next_offset for p, start in starts.items()})
         ends = await waited_for("broker", readiness, lambda: _ends(ranges, places.topics.previews, partitions))
@@ -223,10 +223,10 @@ async def _starts(projection: SqlProjection, topic: str, partitions: int) -> dic
 async def _live_runs(projection: SqlProjection) -> list[str]:
     found: list[str] = []
     after = ""
-    wanted = RunFilter(statuses=frozenset({"running"}))
+    run_filter = RunFilter(statuses=frozenset({"running"}))
     try:
         while len(found) < LIVE_RUNS_MAX:
-            page = await projection.runs(EVERY_TENANT, wanted, limit=LIVE_RUNS_PAGE, after=after)
+            page = await projection.runs(EVERY_TENANT, run_filter, limit=LIVE_RUNS_PAGE, after=after)
             found += [row.run_id for row in page.rows]
             after = page.next
             if not after:

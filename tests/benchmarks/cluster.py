@@ -207,7 +207,7 @@ class Sensitivity:
 def sensitivities(found: Measured, runs_per_s: float, given: Assumptions) -> list[Sensitivity]:
     """The figures that change a count, those that save the largest share of one first."""
     whole = cluster(found, runs_per_s, given)
-    told = []
+    values = []
     for one in fields(Measured):
         value = getattr(found, one.name)
         if value is None:
@@ -217,8 +217,8 @@ def sensitivities(found: Measured, runs_per_s: float, given: Assumptions) -> lis
         pairs = {name: (getattr(whole, name), getattr(other, name)) for name in COUNTS}
         changes = {name: (was, is_) for name, (was, is_) in pairs.items() if was is not None and is_ < LEAST * was}
         if changes:
-            told.append(Sensitivity(figure=one.name, changes=changes))
-    return sorted(told, key=lambda one: -one.saved)
+            values.append(Sensitivity(figure=one.name, changes=changes))
+    return sorted(values, key=lambda one: -one.saved)
 
 
 def _cores(n: float, ms: float | None, given: Assumptions) -> float | None:

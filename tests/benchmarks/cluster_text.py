@@ -127,12 +127,12 @@ def breaks(found: Measured, given: Assumptions) -> str:
     reached = limits(found, given)
     if not reached:
         return f"### What breaks first\n\n{UNKNOWN.capitalize()}.\n\n"
-    told = "".join(
+    text = "".join(
         f"{n}. **{one.name}**, at {number(one.runs_per_s)} runs/s: {one.why}.\n" for n, one in enumerate(reached, 1)
     )
     return (
         "### What breaks first\n\nRuntimes, projectors and brokers are added until it is enough. These are not, in the "
-        f"order in which they are full:\n\n{told}\n{at_targets(reached)}"
+        f"order in which they are full:\n\n{text}\n{at_targets(reached)}"
         "Not measured, and to be looked at before 100,000 runs/s: the topics with one partition (budgets, pauses, "
         "providers, hooks), which give everybody one order; the group's rebalance with thousands of partitions; the "
         "auditor and the insights, one process each; how many partitions a runtime reads and folds along with.\n\n"
@@ -162,12 +162,14 @@ def at_targets(reached: list[Limit]) -> str:
 def changes(found: Measured, given: Assumptions) -> str:
     """Which figures matter, those first that matter most for the largest target."""
     by_target = [{one.figure: one for one in sensitivities(found, target, given)} for target in TARGETS]
-    figures = dict.fromkeys(figure for told in reversed(by_target) for figure in told)
-    rows = [[WHY[name], *(change(told[name]) if name in told else "" for told in by_target)] for name in figures]
-    told = table(["", *(f"{target:,.0f} runs/s" for target in TARGETS)], rows) if rows else f"{UNKNOWN.capitalize()}.\n"
+    figures = dict.fromkeys(figure for values in reversed(by_target) for figure in values)
+    rows = [[WHY[name], *(change(values[name]) if name in values else "" for values in by_target)] for name in figures]
+    values = (
+        table(["", *(f"{target:,.0f} runs/s" for target in TARGETS)], rows) if rows else f"{UNKNOWN.capitalize()}.\n"
+    )
     return (
         "### Which figure would change the answer\n\nEach of them better by half (half of a cost, twice what one "
-        f"process carries), the others as they are:\n\n{told}\n"
+        f"process carries), the others as they are:\n\n{values}\n"
         "Besides: how long runs take decides streams and live memory, and with them the api processes; it is assumed. "
         "The bytes of a run decide brokers and disk, and real conversations are longer than A3x2's. A faster reader in "
         "the api moves the first limit above.\n\n"

@@ -30,12 +30,12 @@ def partitions(rows: Rows) -> str:
     best = {
         n: max((row for row in rows if row["runtimes"] == n), key=_rate) for n in sorted({r["runtimes"] for r in rows})
     }
-    told = "; ".join(
+    text = "; ".join(
         f"with {_counted(n, 'runtime')} {_rate(row):,.0f} runs/s at most, at {_counted(row['partitions'], 'partition')}"
         for n, row in best.items()
     )
     return (
-        f"{told.capitalize()}. One flusher commits for all partitions of a process, so partitions are for spreading "
+        f"{text.capitalize()}. One flusher commits for all partitions of a process, so partitions are for spreading "
         "runs over processes, not for speed within one. A second runtime stands by for the partitions of the first and "
         "folds along; where all processes share the same cores it can only cost.\n\n"
         + table(

@@ -142,12 +142,12 @@ async def written(stack: Stack) -> Row:
         builds = Builds(connection, projections.PREFIX)
         schema = builds.build((await builds.live()).number).schema
         await connection.execute("SELECT pg_stat_force_next_flush()")
-        found = await projections.rows(
+        result = await projections.rows(
             connection,
             "SELECT relname, n_tup_ins + n_tup_upd, pg_total_relation_size(relid) FROM pg_stat_user_tables "
             f"WHERE schemaname = '{schema}' ORDER BY 3 DESC",
         )
     return {
-        "rows_written": {name: int(count) for name, count, _ in found},
-        "table_bytes": {name: int(size) for name, _, size in found},
+        "rows_written": {name: int(count) for name, count, _ in result},
+        "table_bytes": {name: int(size) for name, _, size in result},
     }

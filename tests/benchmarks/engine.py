@@ -122,7 +122,7 @@ class Clients:
         del timeout_s
         await self._more.wait()
         self._more.clear()
-        found: dict[int, list[LogRecord]] = {}
+        recordses: dict[int, list[LogRecord]] = {}
         count = min(self._left, self._room, max_records)
         self._left -= count
         self._room -= count
@@ -132,8 +132,8 @@ class Clients:
             offset = self._offsets[partition]
             self._offsets[partition] = offset + 1
             record = ConsumerRecord(self.topic, partition, offset, 0, key, value, ())
-            found.setdefault(partition, []).append(record)
-        return found
+            recordses.setdefault(partition, []).append(record)
+        return recordses
 
     def seek(self, partition: int, offset: int) -> None:
         assert offset == self._offsets[partition], "commands are handed out once"

@@ -30,17 +30,17 @@ async def latencies_s(kafka: str, partitions: int, files: Iterable[Path]) -> lis
             arrived.setdefault((run_id, int(seq) // FRAMES_PER_EVENT), float(at_ms))
     ranges = KafkaRanges(KafkaOptions(bootstrap=kafka, client_id="event-to-client"))
     await ranges.start()
-    found = []
+    result = []
     try:
         for number in range(partitions):
             async for run_id, seq, timestamp_ms in _events(ranges, number):
                 at_ms = arrived.pop((run_id, seq), None)
                 if at_ms is not None:
-                    found.append((at_ms - timestamp_ms) / 1000)
+                    result.append((at_ms - timestamp_ms) / 1000)
     finally:
         await ranges.close()
     assert not arrived, f"{len(arrived)} frames are of no event in the log"
-    return found
+    return result
 
 
 async def _events(ranges: KafkaRanges, number: int) -> AsyncIterator[tuple[str, int, int]]:

@@ -147,18 +147,18 @@ def measure_all(
     stack: Stack, environment: dict[str, str], rows: list[int], paths: list[str], seconds: float, repetitions: int
 ) -> list[dict[str, Any]]:
     """Every row, interleaved; the medians with everything measured."""
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    result: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for repetition in range(repetitions):
         for in_flight in rows:
             for path in paths:
                 row = one_row(path, stack, environment, in_flight, seconds)
-                found.setdefault((path, in_flight), []).append(row)
+                result.setdefault((path, in_flight), []).append(row)
                 print(
                     f"  {repetition + 1}/{repetitions} {path:5} C={in_flight:<4} {row['runs_per_s']:7.0f} runs/s  "
                     f"p50 {row['p50_ms']:6.1f}  p99 {row['p99_ms']:6.1f} ms",
                     flush=True,
                 )
-    return [{"path": path, "in_flight": n, **median_of(taken), "taken": taken} for (path, n), taken in found.items()]
+    return [{"path": path, "in_flight": n, **median_of(taken), "taken": taken} for (path, n), taken in result.items()]
 
 
 def one_row(path: str, stack: Stack, environment: dict[str, str], in_flight: int, seconds: float) -> dict[str, Any]:
@@ -195,15 +195,15 @@ def client(
 
 def cpu_seconds(stack: Stack) -> dict[str, float]:
     """CPU-seconds so far of every process of the stack, its own children included."""
-    found = {}
+    result = {}
     for name, pid in stack.pids.items():
         process = psutil.Process(pid)
         total = 0.0
         for one in (process, *process.children(recursive=True)):
             times = one.cpu_times()
             total += times.user + times.system
-        found[name] = total
-    return found
+        result[name] = total
+    return result
 
 
 def log_bytes(stack: Stack) -> int:

@@ -134,12 +134,12 @@ def chat() -> ProducerRecord:
 
 def memory_of(stack: Stack) -> dict[str, int]:
     """Bytes that are a process's own, its children's included."""
-    found = {}
+    result = {}
     for name, pid in stack.pids.items():
         process = psutil.Process(pid)
         everybody = (process, *process.children(recursive=True))
-        found[name] = sum(one.memory_full_info().uss for one in everybody)
-    return found
+        result[name] = sum(one.memory_full_info().uss for one in everybody)
+    return result
 
 
 async def idle_cpu(stack: Stack, seconds: float) -> dict[str, float]:

@@ -100,14 +100,14 @@ def _text(x: float, y: float, text: str, *, size: int = 12, anchor: str = "middl
 def _apart(ends: Sequence[float]) -> list[float]:
     """The heights of the names, moved down until none covers another, and up again where they would meet the axis."""
     order = sorted(range(len(ends)), key=lambda index: ends[index])
-    found = list(ends)
+    result = list(ends)
     for above, below in itertools.pairwise(order):
-        found[below] = max(found[below], found[above] + LABEL_GAP)
+        result[below] = max(result[below], result[above] + LABEL_GAP)
     floor = float(HEIGHT - BOTTOM)
     for index in reversed(order):
-        found[index] = min(found[index], floor)
-        floor = found[index] - LABEL_GAP
-    return found
+        result[index] = min(result[index], floor)
+        floor = result[index] - LABEL_GAP
+    return result
 
 
 def _round_up(value: float) -> float:

@@ -133,12 +133,12 @@ async def open_events(stack: Stack) -> KafkaTail:
 
 def measure_rebuild(environment: dict[str, str]) -> Pass:
     """Beside the live build, which goes on serving."""
-    told = json.loads(loomlog("projections rebuild --json", environment, timeout_s=WAIT_S))
+    values = json.loads(loomlog("projections rebuild --json", environment, timeout_s=WAIT_S))
     return Pass(
-        events=told["events"],
-        seconds=told["seconds"],
-        events_per_s=told["events"] / told["seconds"],
-        equal=told["equal"],
+        events=values["events"],
+        seconds=values["seconds"],
+        events_per_s=values["events"] / values["seconds"],
+        equal=values["equal"],
     )
 
 
@@ -169,10 +169,10 @@ async def hashes(stack: Stack) -> dict[str, TableHash]:
 async def reached(connection: psycopg.AsyncConnection[Any], total: dict[int, int]) -> bool:
     """The cursors stand at the ends."""
     try:
-        found = dict(await rows(connection, CURSORS))
+        result = dict(await rows(connection, CURSORS))
     except psycopg.errors.UndefinedTable:
         return False  # not made anew yet
-    return all(found.get(partition, 0) >= end for partition, end in total.items())
+    return all(result.get(partition, 0) >= end for partition, end in total.items())
 
 
 CURSORS = f"SELECT partition, next_offset FROM {PREFIX}.cursors WHERE topic = '{EVENTS}'"
@@ -208,13 +208,13 @@ async def measure_lag(stack: Stack, rate: float, seconds: float) -> Lag:
         observer.cancel()
     await asyncio.gather(*observers, return_exceptions=True)
     await tail.close()
-    found = sorted(lags(appended, looks, counting_from, counting_until))
+    result = sorted(lags(appended, looks, counting_from, counting_until))
     return Lag(
         runs_per_s=round(started / took, 1),
-        records=len(found),
-        p50_ms=round(percentile(found, 0.5), 1),
-        p99_ms=round(percentile(found, 0.99), 1),
-        max_ms=round(found[-1], 1),
+        records=len(result),
+        p50_ms=round(percentile(result, 0.5), 1),
+        p99_ms=round(percentile(result, 0.99), 1),
+        max_ms=round(result[-1], 1),
     )
 
 
@@ -249,8 +249,8 @@ async def look(stack: Stack, looks: list[tuple[float, dict[int, int]]]) -> None:
     """Where the cursors stand, again and again."""
     async with await open_database(stack) as connection:
         while True:
-            found = dict(await rows(connection, CURSORS))
-            looks.append((time.time() * 1000, found))
+            result = dict(await rows(connection, CURSORS))
+            looks.append((time.time() * 1000, result))
             await asyncio.sleep(LOOK_S)
 
 
@@ -261,7 +261,7 @@ def lags(
     counting_until: float,
 ) -> list[float]:
     """Milliseconds from append to the first look at which the cursor had passed. Raises ValueError for one unseen."""
-    found = []
+    result = []
     for partition, records in appended.items():
         seen = iter(looks)
         at_ms, cursors = next(seen)
@@ -272,8 +272,8 @@ def lags(
                 except StopIteration:
                     raise ValueError(f"the record at {partition}:{offset} was never projected") from None
             if counting_from <= timestamp < counting_until:
-                found.append(max(0.0, at_ms - timestamp))
-    return found
+                result.append(max(0.0, at_ms - timestamp))
+    return result
 
 
 def print_report(report: dict[str, Any]) -> None:

@@ -74,8 +74,8 @@ def measured(figures: Figures) -> Measured:
 
 
 def _rows(figures: Figures, name: str) -> Sequence[Mapping[str, Any]]:
-    found = figures.get(name)
-    return [] if found is None else found["rows"]
+    result = figures.get(name)
+    return [] if result is None else result["rows"]
 
 
 def _busiest(peers: Mapping[str, Any] | None, system: str) -> Mapping[str, Any] | None:

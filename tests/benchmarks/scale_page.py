@@ -56,10 +56,10 @@ def curves(figures: Figures) -> str:
 
 def curve(name: str, figures: Figures) -> str:
     title, text = SHOWN[name]
-    found = figures.get(f"scaling-{name}")
-    if found is None:
+    result = figures.get(f"scaling-{name}")
+    if result is None:
         return f"### {title}\n\nNot measured: `python -m tests.benchmarks.scaling --curves {name}`.\n\n"
-    return f"### {title}\n\n{when(found)}\n\n![{title}](figures/scaling-{name}.svg)\n\n{text(found['rows'])}\n\n"
+    return f"### {title}\n\n{when(result)}\n\n![{title}](figures/scaling-{name}.svg)\n\n{text(result['rows'])}\n\n"
 
 
 def when(found: Mapping[str, Any]) -> str:

@@ -69,10 +69,10 @@ def main() -> int:
 
 def chosen(names: str) -> dict[str, Callable[[Sizes], list[Row]]]:
     """The curves of a list with commas. Raises SystemExit for one that does not exist."""
-    wanted = names.split(",")
-    if unknown := set(wanted) - set(CURVES):
+    expected = names.split(",")
+    if unknown := set(expected) - set(CURVES):
         raise SystemExit(f"unknown curves {sorted(unknown)}; there are {list(CURVES)}")
-    return {name: CURVES[name] for name in wanted}
+    return {name: CURVES[name] for name in expected}
 
 
 def measure_all(curves: dict[str, Callable[[Sizes], list[Row]]], sizes: Sizes, folder: Path) -> Sequence[str]:

@@ -79,9 +79,9 @@ def run_slot(
                     lines.append(line)
         codes = [client.wait() for client in clients]
         complaints.seek(0)
-        said = complaints.read()[-2000:]
+        text = complaints.read()[-2000:]
     if any(codes) or counting != len(clients) or counted != len(clients) or len(lines) < len(clients):
-        raise SlotFailed(f"{' '.join(command[-3:])} ended with {codes}, {counted} of {len(clients)} counted:\n{said}")
+        raise SlotFailed(f"{' '.join(command[-3:])} ended with {codes}, {counted} of {len(clients)} counted:\n{text}")
     row = combined([json.loads(line) for line in lines[-len(clients) :]])
     used = {name: ended[name] - began[name] for name in began}
     if used["time"] <= 0:
@@ -151,19 +151,19 @@ def _client(
 
 def _lines(clients: "Sequence[subprocess.Popen[str]]") -> Iterator[str]:
     """Lines of all clients as they come, until every one has closed its output."""
-    told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    values: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def follow(client: "subprocess.Popen[str]") -> None:
         assert client.stdout is not None
         for line in client.stdout:
-            told.put(line.strip())
-        told.put(None)
+            values.put(line.strip())
+        values.put(None)
 
     for client in clients:
         threading.Thread(target=follow, args=(client,), daemon=True).start()
     left = len(clients)
     while left:
-        line = told.get()
+        line = values.get()
         if line is None:
             left -= 1
         else:

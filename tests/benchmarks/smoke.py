@@ -85,20 +85,20 @@ def session(baseline: Mapping[str, float], raw: Path | None) -> dict[str, Ratio]
     try:
         stack = up(environment)
         pairs = measure(stack, environment, ROWS, WARM_UP_S, SECONDS)
-        found = ratios(pairs)
-        show(found, baseline)
-        again = [fall.row for fall in falls(found, baseline)]
+        result = ratios(pairs)
+        show(result, baseline)
+        again = [fall.row for fall in falls(result, baseline)]
         if again:
             print(f"  fallen below {FALLEN:.2f} of what is expected, once more: {', '.join(again)}", flush=True)
             more = measure(stack, environment, again, 0.0, AGAIN_SECONDS)
             show(ratios(more), baseline)
-            found, pairs = better(found, ratios(more)), [*pairs, *more]
+            result, pairs = better(result, ratios(more)), [*pairs, *more]
     finally:
         loomlog("down", environment)
         shutil.rmtree(folder, ignore_errors=True)
     if raw:
         raw.write_text(json.dumps([asdict(pair) for pair in pairs]) + "\n")
-    return found
+    return result
 
 
 def measure(

@@ -49,8 +49,8 @@ async def main(
                     rates.append(measured.runs_per_s)
                 ours, raw = reversed(rates) if floor_first else rates
                 if elapsed >= warm_up_s:
-                    told = {"row": f"{path}:{in_flight}", "ours": round(ours, 1), "floor": round(raw, 1)}
-                    print(json.dumps(told), flush=True)
+                    values = {"row": f"{path}:{in_flight}", "ours": round(ours, 1), "floor": round(raw, 1)}
+                    print(json.dumps(values), flush=True)
             turn += 1
 
 

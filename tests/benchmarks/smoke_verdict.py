@@ -84,12 +84,12 @@ def expected(baseline: Mapping[str, float], python_ms_then: float, python_ms_now
 
 def falls(measured: Mapping[str, Ratio], baseline: Mapping[str, float]) -> list[Fall]:
     """The rows of the baseline that have fallen too far. A row of the baseline that was not measured has fallen."""
-    found = []
+    result = []
     for row, before in baseline.items():
         now = measured[row].ratio if row in measured else 0.0
         if now < FALLEN * before:
-            found.append(Fall(row=row, ratio=now, baseline=before))
-    return found
+            result.append(Fall(row=row, ratio=now, baseline=before))
+    return result
 
 
 def better(first: Mapping[str, Ratio], second: Mapping[str, Ratio]) -> dict[str, Ratio]:

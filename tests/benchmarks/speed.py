@@ -38,12 +38,12 @@ CANCEL_GOAL_MS = 20.0
 
 def measure_speed(stack: "Stack", environment: Mapping[str, str], seconds: float, repetitions: int) -> dict[str, Any]:
     """All three, one after the other, so many times."""
-    found: dict[str, list[dict[str, Any]]] = {"first_token": [], "streams": [], "cancels": []}
+    result: dict[str, list[dict[str, Any]]] = {"first_token": [], "streams": [], "cancels": []}
     for _ in range(repetitions):
-        found["first_token"] += [first_token(stack, environment, agent, seconds) for agent in (AGENT, TYPIST)]
-        found["streams"].append(many_streams(stack, environment, STREAMS, 2 * seconds))
-        found["cancels"] += [cancels(stack, environment, *load) for load in LOADS]
-    return found
+        result["first_token"] += [first_token(stack, environment, agent, seconds) for agent in (AGENT, TYPIST)]
+        result["streams"].append(many_streams(stack, environment, STREAMS, 2 * seconds))
+        result["cancels"] += [cancels(stack, environment, *load) for load in LOADS]
+    return result
 
 
 def first_token(stack: "Stack", environment: Mapping[str, str], agent: str, seconds: float) -> dict[str, Any]:

@@ -174,10 +174,10 @@ class Client:
 
 def allow_streams(streams: int) -> None:
     """Lets this process, and those it starts, have so many streams open. SystemExit with advice when it may not."""
-    wanted = streams + FILES_BESIDE
-    allowed = raise_open_file_limit(wanted)
-    if allowed < wanted:
+    expected = streams + FILES_BESIDE
+    allowed = raise_open_file_limit(expected)
+    if allowed < expected:
         raise SystemExit(
-            f"{streams} streams need {wanted} open files and at most {allowed} are allowed here (ulimit -Hn): raise "
+            f"{streams} streams need {expected} open files and at most {allowed} are allowed here (ulimit -Hn): raise "
             "that, or measure fewer streams"
         )

@@ -98,12 +98,12 @@ _ANY_FOLDERS = re.compile(r"^/(?:[^/]*/)*(?=[^/]+/[^/]+$)")
 
 def parse(raw: str, *, root: str = "") -> Counter[Stack]:
     """py-spy's raw format: `outermost;...;leaf count` a line. Paths lose what is of this machine; `root` is ours."""
-    found: Counter[Stack] = Counter()
+    counter: Counter[Stack] = Counter()
     for line in raw.splitlines():
         stack, _, count = line.rpartition(" ")
         if stack:
-            found[tuple(short(frame, root=root) for frame in stack.split(";"))] += int(count)
-    return found
+            counter[tuple(short(frame, root=root) for frame in stack.split(";"))] += int(count)
+    return counter
 
 
 def short(frame: str, *, root: str = "") -> str:

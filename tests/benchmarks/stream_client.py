@@ -102,8 +102,8 @@ async def main(
 def spread(seconds: list[float]) -> dict[str, float]:
     """Milliseconds: p50, p99, max."""
     ordered = sorted(one * 1000 for one in seconds)
-    found = {"p50": percentile(ordered, 0.5), "p99": percentile(ordered, 0.99), "max": percentile(ordered, 1.0)}
-    return {name: round(value, 2) for name, value in found.items()}
+    result = {"p50": percentile(ordered, 0.5), "p99": percentile(ordered, 0.99), "max": percentile(ordered, 1.0)}
+    return {name: round(value, 2) for name, value in result.items()}
 
 
 if __name__ == "__main__":

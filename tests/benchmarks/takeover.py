@@ -107,12 +107,12 @@ async def measure(stack: Stack, environment: dict[str, str], live: int, kills: i
         if live > there:
             await start_sleepers(options, live - there)
         await until_end_is(ranges, before, 2 * (live - there))
-        found = []
+        result = []
         for _ in range(kills):
             await until_checkpoint(ranges, live)
-            found.append(await kill(ranges, environment, live))
-            print(f"  {found[-1]}", flush=True)
-        return found
+            result.append(await kill(ranges, environment, live))
+            print(f"  {result[-1]}", flush=True)
+        return result
     finally:
         await ranges.close()
 
@@ -142,9 +142,9 @@ async def until_checkpoint(ranges: KafkaRanges, live: int) -> None:
             for record in reversed(await read(ranges, SNAPSHOTS, 0)):
                 if record.value is None:
                     continue
-                found = codec.decode(record.value).record
-                if isinstance(found, PartitionCheckpoint):
-                    if found.next_offset >= end and len(found.runs) >= live:
+                result = codec.decode(record.value).record
+                if isinstance(result, PartitionCheckpoint):
+                    if result.next_offset >= end and len(result.runs) >= live:
                         return
                     break
             await asyncio.sleep(1.0)
@@ -172,12 +172,12 @@ async def kill(ranges: KafkaRanges, environment: dict[str, str], live: int) -> K
 
 async def read(ranges: KafkaRanges, topic: str, start: int) -> Sequence[LogRecord]:
     """The records from `start` to the end of partition 0."""
-    found: list[LogRecord] = []
+    records: list[LogRecord] = []
     beginning = max(start, await ranges.beginning_offset(topic, 0))
     async with await ranges.read(topic, 0, beginning, await ranges.end_offset(topic, 0)) as chunks:
         async for chunk in chunks:
-            found += chunk
-    return found
+            records += chunk
+    return records
 
 
 if __name__ == "__main__":

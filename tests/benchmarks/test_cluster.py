@@ -38,26 +38,26 @@ def row(system: str, runs_per_s: float, **cpu: float) -> dict[str, object]:
 
 
 def test_a_thousand_runs_a_second() -> None:
-    found = cluster(FOUND, 1_000, GIVEN)
-    assert found.runtimes == 4, "2 ms a run, standby included, at half a core each"
-    assert found.partitions == 16, "four for each runtime are more than the ten that the rate needs"
-    assert found.live_runs == 10_000
-    assert found.runtime_bytes == 25e6
-    assert found.written_bytes_per_s == 27e6
-    assert found.brokers == 27, "a megabyte a second each"
-    assert found.read_bytes_per_s == 9e6 * (3 + 3), "standbys, projectors, auditor and three apis"
-    assert found.log_bytes_per_day == 27e6 * 86_400
-    assert found.rows_per_s == 25_000
-    assert found.apis_by_streams == 2
-    assert found.apis_by_cpu == 3, "1 core of answers in what reading leaves of half a core each"
-    assert not found.reads_too_much
+    actual = cluster(FOUND, 1_000, GIVEN)
+    assert actual.runtimes == 4, "2 ms a run, standby included, at half a core each"
+    assert actual.partitions == 16, "four for each runtime are more than the ten that the rate needs"
+    assert actual.live_runs == 10_000
+    assert actual.runtime_bytes == 25e6
+    assert actual.written_bytes_per_s == 27e6
+    assert actual.brokers == 27, "a megabyte a second each"
+    assert actual.read_bytes_per_s == 9e6 * (3 + 3), "standbys, projectors, auditor and three apis"
+    assert actual.log_bytes_per_day == 27e6 * 86_400
+    assert actual.rows_per_s == 25_000
+    assert actual.apis_by_streams == 2
+    assert actual.apis_by_cpu == 3, "1 core of answers in what reading leaves of half a core each"
+    assert not actual.reads_too_much
 
 
 def test_where_reading_takes_all_of_an_api_process_no_number_of_them_is_enough() -> None:
-    found = cluster(FOUND, 100_000, GIVEN)
-    assert found.reads_too_much
-    assert found.apis_by_cpu is None
-    assert found.apis_reading_their_own == 220
+    actual = cluster(FOUND, 100_000, GIVEN)
+    assert actual.reads_too_much
+    assert actual.apis_by_cpu is None
+    assert actual.apis_reading_their_own == 220
 
 
 def test_a_slow_partition_asks_for_more_of_them() -> None:
@@ -76,8 +76,8 @@ def test_a_slow_partition_asks_for_more_of_them() -> None:
     ],
 )
 def test_what_was_not_measured_is_not_invented(missing: str, unknown: str) -> None:
-    found = cluster(replace(FOUND, **{missing: None}), 1_000, GIVEN)
-    assert getattr(found, unknown) is None
+    actual = cluster(replace(FOUND, **{missing: None}), 1_000, GIVEN)
+    assert getattr(actual, unknown) is None
 
 
 def test_what_is_full_first_comes_first() -> None:
@@ -90,16 +90,16 @@ def test_what_is_full_first_comes_first() -> None:
 
 
 def test_half_of_a_cost_is_told_with_what_it_changes() -> None:
-    found = {one.figure: one.changes for one in sensitivities(FOUND, 1_000, GIVEN)}
-    assert found["log_bytes"] == {"brokers": (27, 14)}
-    assert found["runtime_ms"]["runtimes"] == (4, 3)
-    was, now = found["runtime_ms"]["cores"]
+    actual = {one.figure: one.changes for one in sensitivities(FOUND, 1_000, GIVEN)}
+    assert actual["log_bytes"] == {"brokers": (27, 14)}
+    assert actual["runtime_ms"]["runtimes"] == (4, 3)
+    was, now = actual["runtime_ms"]["cores"]
     assert was - now == pytest.approx(1.0), "half a millisecond of a thousand runs, at half a core each"
 
 
 def test_a_process_that_carries_twice_as_much_is_told() -> None:
-    found = {one.figure: one.changes for one in sensitivities(FOUND, 100_000, GIVEN)}
-    assert found["streams"]["apis_by_streams"] == (200, 100)
+    actual = {one.figure: one.changes for one in sensitivities(FOUND, 100_000, GIVEN)}
+    assert actual["streams"]["apis_by_streams"] == (200, 100)
 
 
 def test_what_saves_most_comes_first() -> None:
@@ -109,18 +109,18 @@ def test_what_saves_most_comes_first() -> None:
 
 
 def test_a_figure_that_was_not_measured_changes_nothing() -> None:
-    found = sensitivities(replace(FOUND, kafka_ms=None), 1_000, GIVEN)
-    assert "kafka_ms" not in {one.figure for one in found}
-    assert "cores" not in {name for one in found for name in one.changes}, "without the broker's nobody knows them"
+    actual = sensitivities(replace(FOUND, kafka_ms=None), 1_000, GIVEN)
+    assert "kafka_ms" not in {one.figure for one in actual}
+    assert "cores" not in {name for one in actual for name in one.changes}, "without the broker's nobody knows them"
 
 
 def test_costs_of_a_run_are_those_of_the_row_with_most_runs() -> None:
     rows = [row("http", 100, runtime=3.0, api=3.0), row("http", 300, runtime=1.5, api=1.4), row("topic", 400, api=0.2)]
-    found = measured({"peers": {"rows": rows}})
-    assert found.runtime_ms == 1.5
-    assert found.api_ms == pytest.approx(1.2), "what the api takes for its clients, reading left out"
-    assert found.api_reading_ms == 0.2
-    assert found.partition_runs_per_s is None
+    actual = measured({"peers": {"rows": rows}})
+    assert actual.runtime_ms == 1.5
+    assert actual.api_ms == pytest.approx(1.2), "what the api takes for its clients, reading left out"
+    assert actual.api_reading_ms == 0.2
+    assert actual.partition_runs_per_s is None
 
 
 def test_a_standby_costs_what_two_runtimes_use_beyond_one() -> None:
@@ -129,10 +129,10 @@ def test_a_standby_costs_what_two_runtimes_use_beyond_one() -> None:
         {"runtimes": 1, "partitions": 8, "runs_per_s": 300, "cpu_ms_per_run": {"runtime": 2.0}, "flushes_per_run": 0.3},
         {"runtimes": 2, "partitions": 8, "runs_per_s": 250, "cpu_ms_per_run": {"runtime": 1.5, "runtime-2": 1.2}},
     ]
-    found = measured({"scaling-partitions": {"rows": rows}})
-    assert found.standby_ms == pytest.approx(0.7)
-    assert found.partition_runs_per_s == 100
-    assert found.flushes == 0.3
+    actual = measured({"scaling-partitions": {"rows": rows}})
+    assert actual.standby_ms == pytest.approx(0.7)
+    assert actual.partition_runs_per_s == 100
+    assert actual.flushes == 0.3
 
 
 def test_streams_that_broke_are_not_counted_as_held() -> None:

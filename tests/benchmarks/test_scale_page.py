@@ -24,8 +24,8 @@ def measured(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def load(runtimes: int, partitions: int, runs_per_s: float, **cpu: float) -> dict[str, Any]:
-    found = {"runtimes": runtimes, "partitions": partitions, "runs_per_s": runs_per_s, "p50_ms": 20.0, "p99_ms": 40.0}
-    return {**found, "cpu_ms_per_run": cpu, **({"flushes_per_run": 0.4} if runtimes == 1 else {})}
+    actual = {"runtimes": runtimes, "partitions": partitions, "runs_per_s": runs_per_s, "p50_ms": 20.0, "p99_ms": 40.0}
+    return {**actual, "cpu_ms_per_run": cpu, **({"flushes_per_run": 0.4} if runtimes == 1 else {})}
 
 
 def peer(system: str, api: float) -> dict[str, Any]:

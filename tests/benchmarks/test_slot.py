@@ -80,8 +80,8 @@ def test_percentiles_of_several_processes_are_those_of_all_runs_together():
 
 
 def test_without_a_run_nothing_is_divided():
-    found = per_run({"cpu client": 1.0, "wal_bytes": 5.0}, 0)
-    assert found == {"cpu_ms_per_run": {"client": 0.0}, "wal_bytes_per_run": 0.0}
+    actual = per_run({"cpu client": 1.0, "wal_bytes": 5.0}, 0)
+    assert actual == {"cpu_ms_per_run": {"client": 0.0}, "wal_bytes_per_run": 0.0}
 
 
 def test_seconds_of_cpu_become_milliseconds_a_run():

@@ -72,9 +72,9 @@ def test_an_area_that_stands_before_a_wider_one_is_reached(areas: list[tuple[str
 
 
 def test_shares_are_percent_of_all_samples_the_largest_first() -> None:
-    found = shares({(RUN, DECIDE): 1, (RUN, ENCODE): 2, (RUN,): 1})
-    assert next(iter(found.items())) == ("encoding, decoding and hashing of records", 50.0)
-    assert sum(found.values()) == 100.0
+    actual = shares({(RUN, DECIDE): 1, (RUN, ENCODE): 2, (RUN,): 1})
+    assert next(iter(actual.items())) == ("encoding, decoding and hashing of records", 50.0)
+    assert sum(actual.values()) == 100.0
 
 
 def test_leaves_are_counted_over_all_their_callers() -> None:

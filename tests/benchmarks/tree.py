@@ -51,11 +51,11 @@ def main() -> int:
     environment = environment_in(folder, CONFIGURATION + AGENT)
     try:
         stack = up(environment)
-        found = asyncio.run(measure(stack.api, options.widths))
+        figures = asyncio.run(measure(stack.api, options.widths))
     finally:
         loomlog("down", environment)
         shutil.rmtree(folder, ignore_errors=True)
-    shown = asdict(found) | {"widths": options.widths, "machine": machine(Path.cwd())}
+    shown = asdict(figures) | {"widths": options.widths, "machine": machine(Path.cwd())}
     print(json.dumps(shown, indent=2))
     if options.json is not None:
         options.json.write_text(json.dumps(shown, indent=2) + "\n")
@@ -96,9 +96,9 @@ async def run(client: httpx.AsyncClient, agent: str, prompt: str) -> str:
     """The run's id once it is over."""
     answer = await client.post("/v1/runs:batch", json={"spawns": [{"agent": agent, "prompt": prompt}]})
     answer.raise_for_status()
-    [found] = answer.json()["results"]
-    assert found["status"] == "completed", found
-    return str(found["run_id"])
+    [result] = answer.json()["results"]
+    assert result["status"] == "completed", result
+    return str(result["run_id"])
 
 
 async def counted(client: httpx.AsyncClient, root: str) -> int:

@@ -114,14 +114,14 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
             probes += striker.probes
             old = load.orders
             met += load.met
-        found = await collected(rig, promises, strikes, probes, witness)
+        result = await collected(rig, promises, strikes, probes, witness)
         for task in watching:
             task.cancel()
     return Outcome(
         order=order,
         seeds=tuple(seeds),
         took_s=time.monotonic() - began_s,
-        verdict=check(found),
+        verdict=check(result),
         met=met,
         own_ends=rig.own_ends,
     )

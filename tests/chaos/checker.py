@@ -147,7 +147,7 @@ def ordered(evidence: Evidence) -> tuple[dict[Order, list[Place]], set[str], lis
 
 def promises_kept(evidence: Evidence, orders: Mapping[Order, list[Place]]) -> Iterable[Violation]:
     """What senders were told is true: the command is where the broker said, the run is the one the api named."""
-    commands = {(number, record.offset): record for number, found in evidence.commands.items() for record in found}
+    commands = {(number, record.offset): record for number, records in evidence.commands.items() for record in records}
     run_ids = {order.run_id for order in orders}
     named: dict[str, str] = {}
     for promise in evidence.promises:
@@ -178,8 +178,8 @@ def each_order_is_one_run(
         if not events:
             yield Violation(kind="lost", text=f"{name}: StartRun at {places} has no run")
         if len(events) > 1:
-            found = ", ".join(f"{event.run_id} at {event.place}" for event in events)
-            yield Violation(kind="doubled", text=f"{name}: StartRun at {places} has {len(events)} runs: {found}")
+            result = ", ".join(f"{event.run_id} at {event.place}" for event in events)
+            yield Violation(kind="doubled", text=f"{name}: StartRun at {places} has {len(events)} runs: {result}")
         for event in events:
             if order.run_id and event.run_id != order.run_id:
                 yield Violation(kind="doubled", text=f"{name}: its StartRun began {event.run_id} at {event.place}")
@@ -289,7 +289,7 @@ def _repeats(call: Call) -> int:
 
 
 def _back(strikes: Iterable[Strike]) -> dict[str, tuple[float, ...]]:
-    found: dict[str, list[float]] = defaultdict(list)
+    result: dict[str, list[float]] = defaultdict(list)
     for strike in strikes:
-        found[strike.target].append((strike.back_s - strike.at_s) * 1000)
-    return {target: tuple(sorted(values)) for target, values in found.items()}
+        result[strike.target].append((strike.back_s - strike.at_s) * 1000)
+    return {target: tuple(sorted(values)) for target, values in result.items()}

@@ -194,9 +194,9 @@ async def answered(ask_for_it: Callable[[], Awaitable[Answer | None]]) -> Answer
     async with asyncio.timeout(ANSWER_TIMEOUT_S):
         while True:
             with suppress(KafkaError, OSError):
-                found = await ask_for_it()
-                if found is not None:
-                    return found
+                result = await ask_for_it()
+                if result is not None:
+                    return result
             await asyncio.sleep(LOOK_S)
 
 

@@ -134,13 +134,13 @@ async def read_topic(bootstrap: str, topic: str, partitions: int) -> dict[int, l
             ends = await consumer.end_offsets(places)
             for place in places:
                 consumer.seek(place, 0)
-            found: dict[int, list[Record]] = {number: [] for number in range(partitions)}
+            recordses: dict[int, list[Record]] = {number: [] for number in range(partitions)}
             while any([await consumer.position(place) < ends[place] for place in places]):
                 for place, records in (await consumer.getmany(timeout_ms=200, max_records=5_000)).items():
-                    found[place.partition] += [
+                    recordses[place.partition] += [
                         Record(partition=place.partition, offset=r.offset, key=r.key, value=r.value) for r in records
                     ]
-            return found
+            return recordses
         finally:
             await consumer.stop()
 
@@ -150,26 +150,26 @@ async def read_rows(dsn: str) -> dict[str, Row]:
     names = [field.name for field in fields(Row)]
     columns = sql.SQL(", ").join(map(sql.Identifier, names))
     async with await psycopg.AsyncConnection.connect(dsn) as connection:
-        found = await connection.execute(sql.SQL("SELECT run_id, {} FROM loom.runs").format(columns))
-        return {run_id: Row(**dict(zip(names, values, strict=True))) for run_id, *values in await found.fetchall()}
+        cursor = await connection.execute(sql.SQL("SELECT run_id, {} FROM loom.runs").format(columns))
+        return {run_id: Row(**dict(zip(names, values, strict=True))) for run_id, *values in await cursor.fetchall()}
 
 
 async def read_spent(dsn: str) -> Spent:
     """The sums over everybody and every day."""
     async with await psycopg.AsyncConnection.connect(dsn) as connection:
-        found = await connection.execute("SELECT sum(calls), sum(input_tokens), sum(output_tokens) FROM loom.usage")
-        calls, given, written = await found.fetchone() or (0, 0, 0)
-        return Spent(calls=int(calls or 0), input_tokens=int(given or 0), output_tokens=int(written or 0))
+        cursor = await connection.execute("SELECT sum(calls), sum(input_tokens), sum(output_tokens) FROM loom.usage")
+        calls, values, written = await cursor.fetchone() or (0, 0, 0)
+        return Spent(calls=int(calls or 0), input_tokens=int(values or 0), output_tokens=int(written or 0))
 
 
 async def read_cursors(dsn: str) -> dict[int, int]:
     """How far each partition is projected; empty before the first projector made its tables."""
     try:
         async with await psycopg.AsyncConnection.connect(dsn) as connection:
-            found = await connection.execute(
+            cursor = await connection.execute(
                 "SELECT partition, next_offset FROM loom.cursors WHERE topic = %s", (EVENTS,)
             )
-            return dict(await found.fetchall())
+            return dict(await cursor.fetchall())
     except (psycopg.errors.UndefinedTable, psycopg.OperationalError):
         return {}  # not there yet, or just being started again
 

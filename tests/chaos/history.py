@@ -71,34 +71,34 @@ class Accepted:
 
 def accepted(partition: int, records: Iterable[Record]) -> Accepted:
     """The history of one partition from all its records, in offset order."""
-    found = Accepted()
+    result = Accepted()
     terms: set[int] = set()
     term, expected = -1, 0
     for record in records:
         place = f"events/{partition} offset {record.offset}"
         if record.offset != expected:
-            found.violations.append(Violation(kind="gap", text=f"{place}: expected offset {expected}"))
+            result.violations.append(Violation(kind="gap", text=f"{place}: expected offset {expected}"))
         expected = record.offset + 1
         try:
             fields = decode(record.value)
         except Unreadable as error:
-            found.violations.append(Violation(kind="unreadable", text=f"{place}: {error}"))
+            result.violations.append(Violation(kind="unreadable", text=f"{place}: {error}"))
             continue
         if fields.name == CLAIM:
             term = record.offset
             terms.add(term)
             owner, reason = fields.values["owner"], fields.values["reason"]
-            found.claims.append(Claim(partition=partition, offset=term, owner=owner, reason=reason))
+            result.claims.append(Claim(partition=partition, offset=term, owner=owner, reason=reason))
             continue
         envelope = fields.values["envelope"]
         if envelope["term"] not in terms:
             text = f"{place}: the term {envelope['term']} was claimed by nobody before it"
-            found.violations.append(Violation(kind="illegal writer", text=text))
+            result.violations.append(Violation(kind="illegal writer", text=text))
         if envelope["term"] != term:
-            found.stale += 1
+            result.stale += 1
             continue
         assert record.value is not None
-        found.events.append(
+        result.events.append(
             Event(
                 partition=partition,
                 offset=record.offset,
@@ -113,7 +113,7 @@ def accepted(partition: int, records: Iterable[Record]) -> Accepted:
                 values=fields.values,
             )
         )
-    return found
+    return result
 
 
 @dataclass(slots=True, kw_only=True)
@@ -325,8 +325,8 @@ class Story:
         again = bool(self.summary_attempt)
         expected = (self.compactions, self.summary_attempt + 1) if again else (self.compactions + 1, 1)
         if place != expected or event.values["turn"] != self.turn + 1:
-            found = f"compaction and attempt {place} before turn {event.values['turn']}"
-            self._complain("order", event, f"asks for {found}, expected {expected} before turn {self.turn + 1}")
+            text = f"compaction and attempt {place} before turn {event.values['turn']}"
+            self._complain("order", event, f"asks for {text}, expected {expected} before turn {self.turn + 1}")
         self.compactions, self.summary_attempt = place
 
     def _compaction_over(self, event: Event) -> None:

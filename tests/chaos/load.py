@@ -181,10 +181,10 @@ class Load:
         body = {"agent": agent_of(number), "prompt": f"run {number}"}
         async with self._client.stream("POST", "/v1/runs", json=body, headers={"Idempotency-Key": key}) as answer:
             if answer.status_code == 503:
-                told = json.loads(await answer.aread())
-                self.met[f"http: 503 {told['code']}, came again"] += 1
-                if told["code"] == "run_pending":
-                    self._promise(key, told["run_id"])
+                values = json.loads(await answer.aread())
+                self.met[f"http: 503 {values['code']}, came again"] += 1
+                if values["code"] == "run_pending":
+                    self._promise(key, values["run_id"])
                 return ""
             if answer.status_code != 200:
                 text = (await answer.aread()).decode(errors="replace")

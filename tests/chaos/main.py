@@ -86,11 +86,11 @@ def _campaign(options: argparse.Namespace, brokers: int, minutes: float) -> Outc
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.main", description=(__doc__ or "").split("\n", 1)[0])
-    told = os.environ.get
-    parser.add_argument("--minutes", type=float, default=float(told("MINUTES") or 0), help="instead of rounds")
+    values = os.environ.get
+    parser.add_argument("--minutes", type=float, default=float(values("MINUTES") or 0), help="instead of rounds")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=0, help="one broker, or a cluster")
-    parser.add_argument("--runs", type=int, default=int(told("RUNS") or RUNS), help="runs of each round")
-    parser.add_argument("--rounds", type=int, default=int(told("ROUNDS") or ROUNDS))
+    parser.add_argument("--runs", type=int, default=int(values("RUNS") or RUNS), help="runs of each round")
+    parser.add_argument("--rounds", type=int, default=int(values("ROUNDS") or ROUNDS))
     parser.add_argument("--targets", default="", help="what is struck (default: everything there is)")
     parser.add_argument("--session", type=float, default=SESSION_S, help="seconds until a silent owner is given up")
     parser.add_argument(

@@ -95,9 +95,9 @@ async def frames(body: dict[str, Any], effects_url: str) -> AsyncIterator[str]:
         yield frame({"content": f"turn {turn + 1} part {number + 1} "})
     for index, method in enumerate(methods):
         name = f"{hashlib.blake2b(seed.encode(), digest_size=8).hexdigest()}-{index}"
-        wanted = json.dumps({"method": method, "url": f"{effects_url}/{name}"})
+        text = json.dumps({"method": method, "url": f"{effects_url}/{name}"})
         call = {"index": index, "id": f"call_{name}", "type": "function"}
-        yield frame({"tool_calls": [call | {"function": {"name": "HTTP", "arguments": wanted}}]})
+        yield frame({"tool_calls": [call | {"function": {"name": "HTTP", "arguments": text}}]})
     yield frame({}, finish_reason="tool_calls" if methods else "stop")
     usage = {"prompt_tokens": len(seed) // 4, "completion_tokens": 10 * PIECES}
     yield f"data: {json.dumps({'model': 'outside', 'choices': [], 'usage': usage})}\n\n"

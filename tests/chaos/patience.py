@@ -64,7 +64,7 @@ def _times(
     seen: dict[int, list[Sighting]] = defaultdict(list)
     for sighting in sightings:
         seen[sighting.partition].append(sighting)
-    now_s = max((sighting.at_s for found in seen.values() for sighting in found), default=0.0)
+    now_s = max((sighting.at_s for result in seen.values() for sighting in result), default=0.0)
     runs: dict[str, Open] = {}
     asked: dict[tuple[int, int], str] = {}
     for number, history in histories.items():
@@ -79,10 +79,10 @@ def _times(
             if event.name in LAST_EVENTS and event.run_id in runs:
                 runs[event.run_id].until_s = at_s
     for promise in promises:
-        told = runs.get(promise.run_id or asked.get((promise.partition, promise.offset), ""))
+        values = runs.get(promise.run_id or asked.get((promise.partition, promise.offset), ""))
         # A repeated order is promised when its run is long over.
-        if told is not None and promise.at_s:
-            told.since_s = min(told.since_s, promise.at_s)
+        if values is not None and promise.at_s:
+            values.since_s = min(values.since_s, promise.at_s)
     return runs, now_s
 
 

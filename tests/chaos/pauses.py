@@ -100,14 +100,14 @@ def _measured(
     seen: dict[int, list[Sighting]] = defaultdict(list)
     for sighting in sightings:
         seen[sighting.partition].append(sighting)
-    found: dict[str, list[float]] = defaultdict(list)
+    result: dict[str, list[float]] = defaultdict(list)
     everything = list(strikes)
     for strike in everything if among is None else among:
         for number, history in histories.items():
             measured = _pause_s(strike, seen[number], history, going)
             if measured is not None and _alone(strike, measured[0], everything):
-                found[name(strike, history, measured[1])].append(measured[0] * 1000)
-    return {kind: tuple(sorted(values)) for kind, values in found.items()}
+                result[name(strike, history, measured[1])].append(measured[0] * 1000)
+    return {kind: tuple(sorted(values)) for kind, values in result.items()}
 
 
 def _alone(strike: Strike, pause_s: float, strikes: Iterable[Strike]) -> bool:

@@ -75,65 +75,65 @@ class _Text:
             case "bytes":
                 return self._cut(depth, self._number(depth))
             case "string":
-                found = self._cut(depth, self._number(depth))
-                self._add(depth, f"{found} = {found}.decode()")
-                return found
+                text = self._cut(depth, self._number(depth))
+                self._add(depth, f"{text} = {text}.decode()")
+                return text
             case "int" | "long":
                 return self._number(depth)
             case "double":
-                found = self._variable()
-                self._add(depth, f"{found}, = double(v, at)", "at += 8")
-                return found
+                text = self._variable()
+                self._add(depth, f"{text}, = double(v, at)", "at += 8")
+                return text
             case "boolean":
-                found = self._variable()
-                self._add(depth, f"{found} = v[at] != 0", "at += 1")
-                return found
+                text = self._variable()
+                self._add(depth, f"{text} = v[at] != 0", "at += 1")
+                return text
         if kind in self._named:
             return self.read(self._named[kind], depth)
         raise Unusual
 
     def _number(self, depth: int) -> str:
-        found = self._variable()
+        text = self._variable()
         self._add(
             depth,
-            f"{found} = v[at]",
+            f"{text} = v[at]",
             "at += 1",
-            f"if {found} < 128: {found} = ({found} >> 1) ^ -({found} & 1)",
-            f"else: {found}, at = number(v, at, {found})",
+            f"if {text} < 128: {text} = ({text} >> 1) ^ -({text} & 1)",
+            f"else: {text}, at = number(v, at, {text})",
         )
-        return found
+        return text
 
     def _cut(self, depth: int, size: str) -> str:
         """So many bytes."""
-        found = self._variable()
+        text = self._variable()
         self._add(
             depth,
             f"if {size} < 0 or at + {size} > len(v): raise Unusual",
-            f"{found} = v[at:at + {size}]",
+            f"{text} = v[at:at + {size}]",
             f"at += {size}",
         )
-        return found
+        return text
 
     def _union(self, branches: list[Any], depth: int) -> str:
-        which, found = self._number(depth), self._variable()
+        which, text = self._number(depth), self._variable()
         for place, branch in enumerate(branches):
             self._add(depth, f"{'if' if place == 0 else 'elif'} {which} == {place}:")
-            self._add(depth + 1, f"{found} = {self.read(branch, depth + 1)}")
+            self._add(depth + 1, f"{text} = {self.read(branch, depth + 1)}")
         self._add(depth, "else: raise Unusual")
-        return found
+        return text
 
     def _blocks(self, schema: Any, depth: int, *, is_map: bool) -> str:
         """Items in blocks, of which the last one is empty. A block with its size in bytes is unusual."""
-        found = self._variable()
-        self._add(depth, f"{found} = {'{}' if is_map else '[]'}", "while True:")
+        text = self._variable()
+        self._add(depth, f"{text} = {'{}' if is_map else '[]'}", "while True:")
         count = self._number(depth + 1)
         self._add(depth + 1, f"if {count} == 0: break", f"if {count} < 0: raise Unusual", f"for _ in range({count}):")
         if is_map:
             key = self.read("string", depth + 2)
-            self._add(depth + 2, f"{found}[{key}] = {self.read(schema['values'], depth + 2)}")
+            self._add(depth + 2, f"{text}[{key}] = {self.read(schema['values'], depth + 2)}")
         else:
-            self._add(depth + 2, f"{found}.append({self.read(schema['items'], depth + 2)})")
-        return found
+            self._add(depth + 2, f"{text}.append({self.read(schema['items'], depth + 2)})")
+        return text
 
     def _variable(self) -> str:
         self._variables += 1
@@ -145,12 +145,12 @@ class _Text:
 
 def _number(value: bytes, at: int, byte: int) -> tuple[int, int]:
     """A number of several bytes, of which the first was read, and the position after it."""
-    found, shift = byte & 0x7F, 7
+    result, shift = byte & 0x7F, 7
     while byte & 0x80:
         if shift >= 7 * NUMBER_BYTES_MAX:
             raise Unusual
         byte = value[at]
         at += 1
-        found |= (byte & 0x7F) << shift
+        result |= (byte & 0x7F) << shift
         shift += 7
-    return (found >> 1) ^ -(found & 1), at
+    return (result >> 1) ^ -(result & 1), at

@@ -66,5 +66,5 @@ def _spread(values: Sequence[float]) -> str:
     """Percentiles of milliseconds."""
     if not values:
         return "no figure"
-    found = percentiles(values)
-    return f"p50 {found['p50']} ms, p99 {found['p99']} ms, max {found['max']} ms ({found['count']} figures)"
+    result = percentiles(values)
+    return f"p50 {result['p50']} ms, p99 {result['p99']} ms, max {result['max']} ms ({result['count']} figures)"

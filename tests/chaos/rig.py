@@ -145,11 +145,11 @@ class Rig:
 
         async def before_start() -> tuple[str, ...]:
             self._lives[name] += 1
-            told = f"LOOMLOG_REPLICA_ID={self.life(name)}"
+            text = f"LOOMLOG_REPLICA_ID={self.life(name)}"
             clock = self._clock(name)
             clock.unlink(missing_ok=True)
             main = f"loomlog.services.{module}.main"
-            return ("env", told, sys.executable, "-P", "-m", "tests.chaos.clock", str(clock), main)
+            return ("env", text, sys.executable, "-P", "-m", "tests.chaos.clock", str(clock), main)
 
         return ChildSpec(name=name, environment=environment, cwd=self.folder, before_start=before_start)
 
@@ -165,10 +165,10 @@ class Rig:
 
     def _pid(self, name: str) -> int | None:
         """Of the process when it is ready and not struck; None otherwise."""
-        found = next((child for child in self.supervisor.child_records() if child.name == name), None)
-        if found is None or found.state != "ready" or found.pid == self._struck.get(name):
+        record = next((child for child in self.supervisor.child_records() if child.name == name), None)
+        if record is None or record.state != "ready" or record.pid == self._struck.get(name):
             return None
-        return found.pid
+        return record.pid
 
     async def _recorded(self, children: Sequence[ChildRecord]) -> None:
         async with self._changed:

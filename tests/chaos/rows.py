@@ -42,25 +42,25 @@ def folded(events: Iterable[Event]) -> tuple[dict[str, Row], Spent, list[Violati
 
     `events` are accepted ones, each run's in the order of its offsets.
     """
-    found: dict[str, Folded] = {}
+    result: dict[str, Folded] = {}
     violations: list[Violation] = []
-    calls = given = written = 0
+    calls = values = written = 0
     for event in events:
-        run = found.get(event.run_id)
+        run = result.get(event.run_id)
         if run is None:
             if event.name != "RunStarted":
                 continue  # a request that was refused is no run
-            run = found[event.run_id] = Folded(event.partition, event.offset)
+            run = result[event.run_id] = Folded(event.partition, event.offset)
         run.last_offset, run.last_seq = event.offset, event.seq
         if event.name == "ModelReplied":
             calls += 1
-            given += event.values["usage"]["input_tokens"]
+            values += event.values["usage"]["input_tokens"]
             written += event.values["usage"]["output_tokens"]
         wrong = _follow(run, event)
         if wrong:
             violations.append(Violation(kind="sums", text=f"{event.run_id}: {event.name} at {event.place} {wrong}"))
-    spent = Spent(calls=calls, input_tokens=given, output_tokens=written)
-    return {name: run.row() for name, run in found.items()}, spent, violations
+    spent = Spent(calls=calls, input_tokens=values, output_tokens=written)
+    return {name: run.row() for name, run in result.items()}, spent, violations
 
 
 def _follow(run: Folded, event: Event) -> str:
@@ -88,11 +88,11 @@ def _follow(run: Folded, event: Event) -> str:
 
 def _wrong_sums(run: Folded, event: Event) -> str:
     usage = event.values["usage"]
-    told = (event.values["iterations"], usage["input_tokens"], usage["output_tokens"])
+    values = (event.values["iterations"], usage["input_tokens"], usage["output_tokens"])
     summed = (run.iterations, run.input_tokens, run.output_tokens)
-    if told == summed:
+    if values == summed:
         return ""
-    return f"carries turns and tokens {told}, the turns before it sum up to {summed}"
+    return f"carries turns and tokens {values}, the turns before it sum up to {summed}"
 
 
 def compared(

@@ -98,11 +98,11 @@ async def open_rig(
         ]
         for name in RUNTIMES:
             port = pick_port()
-            told = environment | {"LOOMLOG_RUNTIME_METRICS_PORT": str(port)}
+            values = environment | {"LOOMLOG_RUNTIME_METRICS_PORT": str(port)}
             if not standby:
-                told["LOOMLOG_STANDBY_ADDR"] = "off"
+                values["LOOMLOG_STANDBY_ADDR"] = "off"
             page = f"http://{LOOPBACK}:{port}/metrics"
-            services.append(replace(rig.service(name, "runtime", told), ready=partial(_answers, client, page)))
+            services.append(replace(rig.service(name, "runtime", values), ready=partial(_answers, client, page)))
         await supervisor.start(*map(rig.kept, services))
         yield rig
 

@@ -239,8 +239,8 @@ class Striker:
 
         async with asyncio.timeout(OWNER_TIMEOUT_S):
             await self._witness.until(lambda: any(at_work().values()))
-        found = at_work()
-        return max(found, key=lambda name: found[name])
+        result = at_work()
+        return max(result, key=lambda name: result[name])
 
     async def _leader(self) -> str:
         """The broker that leads most partitions of the events; without a cluster the only one."""

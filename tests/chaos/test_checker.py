@@ -40,7 +40,7 @@ def kinds(log: Log) -> set[str]:
 
 
 def says(log: Log, kind: str, words: str) -> bool:
-    return any(kind == found.kind and words in found.text for found in check(log.evidence()).violations)
+    return any(kind == violation.kind and words in violation.text for violation in check(log.evidence()).violations)
 
 
 def live_row(log: Log) -> Row:
@@ -519,7 +519,7 @@ def test_a_pause_into_which_another_strike_fell_is_no_figure(at_s: float, back_s
 
 
 def test_a_call_over_http_is_counted_unless_it_only_reads() -> None:
-    for effect_class, lines, found in (("unsafe", 2, {"doubled effect"}), ("unsafe", 0, {"lost effect"})):
+    for effect_class, lines, actual in (("unsafe", 2, {"doubled effect"}), ("unsafe", 0, {"lost effect"})):
         log = Log()
         log.claim()
         log.order()
@@ -528,7 +528,7 @@ def test_a_call_over_http_is_counted_unless_it_only_reads() -> None:
         log.event(tool(effect_class=effect_class))
         to_its_end(log)
         log.effects = log.effects[:1] * lines
-        assert kinds(log) == found
+        assert kinds(log) == actual
     log = Log()
     log.claim()
     log.order()

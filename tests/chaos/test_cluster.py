@@ -28,12 +28,12 @@ def properties(text: str) -> dict[str, str]:
 
 def test_every_node_has_an_identity_of_its_own_and_knows_all_voters(tmp_path: Path) -> None:
     all_nodes = nodes(tmp_path)
-    found = [properties(settings_of(node, all_nodes)) for node in all_nodes]
-    assert [settings["node.id"] for settings in found] == ["1", "2", "3"]
+    actual = [properties(settings_of(node, all_nodes)) for node in all_nodes]
+    assert [settings["node.id"] for settings in actual] == ["1", "2", "3"]
     voters = "1@127.0.0.1:9101,2@127.0.0.1:9102,3@127.0.0.1:9103"
-    assert {settings["controller.quorum.voters"] for settings in found} == {voters}
-    assert len({settings["log.dirs"] for settings in found}) == 3
-    assert [settings["listeners"] for settings in found] == [
+    assert {settings["controller.quorum.voters"] for settings in actual} == {voters}
+    assert len({settings["log.dirs"] for settings in actual}) == 3
+    assert [settings["listeners"] for settings in actual] == [
         f"CLIENTS://127.0.0.1:900{number},CONTROLLER://127.0.0.1:910{number}" for number in (1, 2, 3)
     ]
 

@@ -55,8 +55,8 @@ def test_a_run_that_ends_in_time_is_not_stuck() -> None:
 
 def test_a_run_that_ended_only_much_later_is_stuck() -> None:
     log = good()
-    found = stuck(seen(log, (3, 10.0), (len(log.events), 11.0 + STUCK_S)))
-    assert [text.partition(" and ")[0] for text in found] == ["r_one: was left alone for 46 s"]
+    actual = stuck(seen(log, (3, 10.0), (len(log.events), 11.0 + STUCK_S)))
+    assert [text.partition(" and ")[0] for text in actual] == ["r_one: was left alone for 46 s"]
 
 
 def test_a_run_that_never_ended_is_stuck() -> None:
@@ -73,5 +73,5 @@ def test_a_command_that_waited_long_for_its_run_is_stuck() -> None:
     for promise in (Promise(sender="topic", name="k1", partition=0, offset=0), Promise(sender="http", name="key")):
         run_id = "" if promise.sender == "topic" else "r_one"
         for at_s, count in ((100.0 - STUCK_S, 0), (99.0 - STUCK_S, 1)):
-            told = replace(promise, run_id=run_id, at_s=at_s)
-            assert len(stuck(replace(evidence, promises=(told,)))) == count
+            options = replace(promise, run_id=run_id, at_s=at_s)
+            assert len(stuck(replace(evidence, promises=(options,)))) == count

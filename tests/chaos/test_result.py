@@ -21,20 +21,20 @@ def result(
     log: Log | None = None, *, brokers: int = 3, spoil: bool = False, reason: str = "assigned"
 ) -> dict[str, Any]:
     """Of a campaign in which an owner was killed once and taken over, and a write was refused."""
-    told = log or Log()
+    options = log or Log()
     if log is None:
-        until_the_call(told)
-        claim = told.claim("runtime-2", reason)
-        to_its_end(told, outcome="outcome_unknown")
+        until_the_call(options)
+        claim = options.claim("runtime-2", reason)
+        to_its_end(options, outcome="outcome_unknown")
     if spoil:
-        told.effects *= 2
+        options.effects *= 2
     evidence = replace(
-        told.evidence(),
+        options.evidence(),
         strikes=(Strike(target="runtime", process="runtime-1", at_s=10.0, back_s=12.0),),
         sightings=(
             Sighting(partition=0, first=0, last=claim - 1, at_s=9.9),
             Sighting(partition=0, first=claim, last=claim, at_s=11.0),
-            Sighting(partition=0, first=claim + 1, last=len(told.events) - 1, at_s=11.5),
+            Sighting(partition=0, first=claim + 1, last=len(options.events) - 1, at_s=11.5),
         )
         if log is None
         else (),
@@ -65,23 +65,23 @@ def test_without_values_there_are_no_percentiles() -> None:
 
 
 def test_a_result_survives_a_file() -> None:
-    found = result()
-    assert json.loads(json.dumps(found)) == found
+    actual = result()
+    assert json.loads(json.dumps(actual)) == actual
 
 
 def test_a_take_over_is_told_by_its_claim_and_by_its_first_event() -> None:
-    found = result()
-    assert found["claimed_ms"]["group"] == {"count": 1, "p50": 1000, "p99": 1000, "max": 1000}
-    assert found["taken_over_ms"]["group"] == {"count": 1, "p50": 1500, "p99": 1500, "max": 1500}
-    assert found["claimed_ms"]["standby"] == found["taken_over_ms"]["standby"] == {"count": 0}
-    assert found["refused_ms"]["p99"] == 5000
+    actual = result()
+    assert actual["claimed_ms"]["group"] == {"count": 1, "p50": 1000, "p99": 1000, "max": 1000}
+    assert actual["taken_over_ms"]["group"] == {"count": 1, "p50": 1500, "p99": 1500, "max": 1500}
+    assert actual["claimed_ms"]["standby"] == actual["taken_over_ms"]["standby"] == {"count": 0}
+    assert actual["refused_ms"]["p99"] == 5000
 
 
 def test_a_take_over_by_a_standby_is_told_apart() -> None:
-    found = result(reason="standby")
-    assert found["claimed_ms"]["standby"] == {"count": 1, "p50": 1000, "p99": 1000, "max": 1000}
-    assert found["taken_over_ms"]["standby"]["p99"] == 1500
-    assert found["claimed_ms"]["group"] == {"count": 0}
+    actual = result(reason="standby")
+    assert actual["claimed_ms"]["standby"] == {"count": 1, "p50": 1000, "p99": 1000, "max": 1000}
+    assert actual["taken_over_ms"]["standby"]["p99"] == 1500
+    assert actual["claimed_ms"]["group"] == {"count": 0}
 
 
 def test_this_machine_knows_itself() -> None:

@@ -9,8 +9,8 @@ from tests.chaos.story_book import CALL, RUN, USAGE, Log, asked, good, replied, 
 
 
 def texts(log: Log, kind: str, spent: Spent | None = None) -> list[str]:
-    found = check(replace(log.evidence(), spent=spent)).violations
-    return [violation.text for violation in found if violation.kind == kind]
+    violations = check(replace(log.evidence(), spent=spent)).violations
+    return [violation.text for violation in violations if violation.kind == kind]
 
 
 def test_the_rows_of_a_good_history_are_equal() -> None:

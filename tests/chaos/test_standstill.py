@@ -11,7 +11,7 @@ async def test_a_gap_between_two_beats_is_noted_as_a_fault(monkeypatch: pytest.M
     monkeypatch.setattr(standstill, "BEAT_S", 0.0)
     moments = [0.0, 0.5, 0.5 + LONGEST_GAP_S, 207.0, 207.5]
     looked = asyncio.Event()
-    found: list[Strike] = []
+    strikes: list[Strike] = []
 
     def clock_s() -> float:
         if len(moments) == 1:
@@ -19,8 +19,8 @@ async def test_a_gap_between_two_beats_is_noted_as_a_fault(monkeypatch: pytest.M
             return moments[0]
         return moments.pop(0)
 
-    watching = asyncio.create_task(watch(found, clock_s=clock_s))
+    watching = asyncio.create_task(watch(strikes, clock_s=clock_s))
     async with asyncio.timeout(5):
         await looked.wait()
     watching.cancel()
-    assert found == [Strike(target=MACHINE, process="", at_s=0.5 + LONGEST_GAP_S, back_s=207.0)]
+    assert strikes == [Strike(target=MACHINE, process="", at_s=0.5 + LONGEST_GAP_S, back_s=207.0)]

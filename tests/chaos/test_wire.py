@@ -37,8 +37,8 @@ def test_a_record_is_what_fastavro_reads(value: bytes) -> None:
 @given(value=mutated())
 def test_what_is_damaged_is_refused_or_read_as_fastavro_does(value: bytes) -> None:
     try:
-        found = repr(decode(value))
+        text = repr(decode(value))
     except Unreadable as error:
-        found = told(error)
+        text = told(error)
     if len(value) >= 5 and value[0] == 0 and int.from_bytes(value[1:5], "big") in _names():
-        assert found == slowly(value)
+        assert text == slowly(value)

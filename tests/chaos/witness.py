@@ -74,10 +74,10 @@ class Witness:
 
     def at_work(self) -> dict[str, int]:
         """How many live runs each owner has."""
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for number, owner in self.owners.items():
-            found[owner] = found.get(owner, 0) + len(self._live[number])
-        return found
+            result[owner] = result.get(owner, 0) + len(self._live[number])
+        return result
 
     def _see(self, number: int, offset: int, value: bytes) -> None:
         reader = self._readers[number]

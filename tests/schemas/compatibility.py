@@ -25,20 +25,20 @@ SAMPLES: dict[str, Any] = {
 
 def problems(old: Json, new: Json) -> list[str]:
     """Why `new` must not follow `old`; empty when it may."""
-    found = list(_losses(old, new))
+    result = list(_losses(old, new))
     for full in (True, False):
         value = sample(old, full=full)
         try:
             read = _read(old, new, value)
         except Exception as error:  # noqa: BLE001 - whatever fastavro raises is what is asked for here
-            found.append(f"{'full' if full else 'empty'} record: {type(error).__name__}: {error}")
+            result.append(f"{'full' if full else 'empty'} record: {type(error).__name__}: {error}")
             continue
-        found += [
+        result += [
             f"{name}: {value[name]!r} was written and {read.get(name)!r} is read"
             for name in value
             if name in read and read[name] != value[name] and not isinstance(value[name], dict | list)
         ]
-    return found
+    return result
 
 
 def sample(schema: Json, *, full: bool) -> Any:
@@ -73,7 +73,7 @@ def _losses(old: Json, new: Json) -> Iterator[str]:
 
 def _named(schema: Json) -> dict[str, Json]:
     """Every named type inside, by full name. Schemas here write namespaces out or inherit them from the record."""
-    found: dict[str, Json] = {}
+    jsons: dict[str, Json] = {}
 
     def walk(node: Json, namespace: str) -> None:
         if isinstance(node, list):
@@ -82,7 +82,7 @@ def _named(schema: Json) -> dict[str, Json]:
         elif isinstance(node, dict):
             namespace = node.get("namespace", namespace)
             if node["type"] in ("record", "fixed"):
-                found[f"{namespace}.{node['name']}"] = node
+                jsons[f"{namespace}.{node['name']}"] = node
             for field in node.get("fields", ()):
                 walk(field["type"], namespace)
             for inner in ("items", "values"):
@@ -90,7 +90,7 @@ def _named(schema: Json) -> dict[str, Json]:
                     walk(node[inner], namespace)
 
     walk(schema, "")
-    return found
+    return jsons
 
 
 def _sample(schema: Json, named: dict[str, Json], full: bool) -> Any:

@@ -54,8 +54,8 @@ def records(record: type[Any]) -> st.SearchStrategy[Any]:
     """Any value of a generated dataclass."""
     if record not in _KNOWN:
         hints = get_type_hints(record)
-        given = {field.name: _values(record, field.name, hints[field.name]) for field in fields(record)}
-        _KNOWN[record] = st.builds(record, **given)
+        strategies = {field.name: _values(record, field.name, hints[field.name]) for field in fields(record)}
+        _KNOWN[record] = st.builds(record, **strategies)
     return _KNOWN[record]
 
 

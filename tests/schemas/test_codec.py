@@ -236,9 +236,9 @@ def test_ids_are_looked_up_once_and_again_when_something_was_learned() -> None:
     codec, names = Codec.for_foreign_records(), frozenset({RunParked.SCHEMA})
     assert codec.schema_ids_of(names) == frozenset()
     codec.add_schema(77, RunParked.SCHEMA, 1, released_schema(RunParked.SCHEMA, 1))
-    found = codec.schema_ids_of(names)
-    assert found == {77}
-    assert codec.schema_ids_of(names) is found
+    actual = codec.schema_ids_of(names)
+    assert actual == {77}
+    assert codec.schema_ids_of(names) is actual
 
 
 def test_what_strangers_ask_for_is_not_kept_without_bound() -> None:

@@ -23,11 +23,11 @@ REPLIED = NOW[ModelReplied.SCHEMA]
 
 def field_of(schema: Any, *path: str) -> Any:
     """A field by the names that lead to it."""
-    found: Any = None
+    actual: Any = None
     for name in path:
-        found = next(field for field in schema["fields"] if field["name"] == name)
-        schema = found["type"][1] if isinstance(found["type"], list) else found["type"]
-    return found
+        actual = next(field for field in schema["fields"] if field["name"] == name)
+        schema = actual["type"][1] if isinstance(actual["type"], list) else actual["type"]
+    return actual
 
 
 @pytest.mark.parametrize("path", RELEASED, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -37,8 +37,8 @@ def test_what_was_written_with_a_released_version_can_be_read_today(path: Path) 
 
 def test_every_version_of_the_lock_has_its_schema_and_no_other_is_there() -> None:
     lock = json.loads(generate.LOCK.read_text())
-    wanted = {generate.RELEASED / name / f"{v['version']}.avsc" for name, versions in lock.items() for v in versions}
-    assert set(RELEASED) == wanted
+    expected = {generate.RELEASED / name / f"{v['version']}.avsc" for name, versions in lock.items() for v in versions}
+    assert set(RELEASED) == expected
     assert set(lock) == set(CLASSES)
 
 

@@ -37,8 +37,8 @@ def test_a_command_or_a_record_is_what_fastavro_reads(record: type[Any], data: s
 @given(data=st.data())
 def test_an_event_is_what_fastavro_reads(record: type[Any], data: st.DataObject) -> None:
     value = QUICK.encode_event(data.draw(envelopes()), data.draw(records(record)))
-    found = QUICK.decode(value)
-    assert (found, hash(found.envelope)) == (SLOW.decode(value), hash(SLOW.decode(value).envelope))
+    decoded_record = QUICK.decode(value)
+    assert (decoded_record, hash(decoded_record.envelope)) == (SLOW.decode(value), hash(SLOW.decode(value).envelope))
 
 
 @settings(max_examples=3_000, deadline=None)
@@ -74,10 +74,10 @@ def test_a_schema_that_does_not_fit_its_class_has_no_quick_way() -> None:
 
 
 def test_a_decoded_envelope_cannot_be_changed() -> None:
-    found = QUICK.decode(QUICK.encode_event(ENVELOPE, RunParked(since_turn=1))).envelope
-    assert type(found) is Envelope
+    envelope = QUICK.decode(QUICK.encode_event(ENVELOPE, RunParked(since_turn=1))).envelope
+    assert type(envelope) is Envelope
     with pytest.raises(AttributeError):
-        found.seq = 4  # type: ignore[misc]  # the point of the test
+        envelope.seq = 4  # type: ignore[misc]  # the point of the test
 
 
 @pytest.mark.parametrize("size", [b"\x01", b"\xff\xff\x01"])

@@ -32,8 +32,8 @@ def edit(tree: Path, **field: Any) -> None:
 
 
 def versions(tree: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((tree / "ids.json").read_text())[TOOL_RETURNED]
-    return found
+    actual: list[dict[str, Any]] = json.loads((tree / "ids.json").read_text())[TOOL_RETURNED]
+    return actual
 
 
 def test_what_is_committed_is_what_the_schemas_give() -> None:
@@ -43,10 +43,10 @@ def test_what_is_committed_is_what_the_schemas_give() -> None:
 def test_an_edit_without_generating_is_stale_and_named(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(tree, name="new", type="string", default="")
     assert generate.main(["--check"]) == 1
-    said = capsys.readouterr().err
-    assert "run_events.py" in said
-    assert "ids.json" in said
-    assert "make schemas" in said
+    text = capsys.readouterr().err
+    assert "run_events.py" in text
+    assert "ids.json" in text
+    assert "make schemas" in text
 
 
 def test_check_writes_nothing(tree: Path) -> None:
@@ -69,7 +69,7 @@ def test_an_open_version_follows_its_schema_under_the_same_id(tree: Path) -> Non
 def test_a_released_version_stays_and_an_edit_makes_a_new_one_with_a_new_id(tree: Path) -> None:
     generate.main(["--release"])
     first = (tree / "released" / TOOL_RETURNED / "1.avsc").read_bytes()
-    highest = max(v["id"] for found in json.loads((tree / "ids.json").read_text()).values() for v in found)
+    highest = max(v["id"] for actual in json.loads((tree / "ids.json").read_text()).values() for v in actual)
     edit(tree, name="new", type="string", default="")
     generate.main([])
     assert [(v["version"], v["released"]) for v in versions(tree)] == [(1, True), (2, False)]
@@ -95,7 +95,7 @@ def test_a_changed_value_changes_every_record_that_holds_it(tree: Path) -> None:
     path.write_text(json.dumps(schema))
     generate.main([])
     lock = json.loads((tree / "ids.json").read_text())
-    changed = {name.rsplit(".", 1)[1] for name, found in lock.items() if len(found) == 2}
+    changed = {name.rsplit(".", 1)[1] for name, actual in lock.items() if len(actual) == 2}
     assert changed == {
         "CompactionFailed",
         "ContextCompacted",
@@ -119,7 +119,7 @@ def test_two_records_that_took_the_same_id_are_told_apart_again(tree: Path) -> N
     assert generate.main(["--check"]) == 1
     assert generate.main([]) == 0
     lock = json.loads((tree / "ids.json").read_text())
-    ids = [version["id"] for found in lock.values() for version in found]
+    ids = [version["id"] for actual in lock.values() for version in actual]
     assert len(ids) == len(set(ids))
     assert generate.main(["--check"]) == 0
 
@@ -161,6 +161,6 @@ def test_a_type_used_in_two_places_is_written_out_once() -> None:
         "doc": "",
         "fields": [{"name": "one", "type": "x.Outer", "doc": ""}, {"name": "two", "type": "x.Inner", "doc": ""}],
     }
-    found = generate.expand(whole, {"x.Inner": inner, "x.Outer": outer, "x.Whole": whole}, set())
-    assert found["fields"][1]["type"] == "x.Inner"
-    parse_schema(found, named_schemas={})
+    actual = generate.expand(whole, {"x.Inner": inner, "x.Outer": outer, "x.Whole": whole}, set())
+    assert actual["fields"][1]["type"] == "x.Inner"
+    parse_schema(actual, named_schemas={})

@@ -12,9 +12,9 @@ from loomlog.services.runtime.run.start_handler import KEY_PATTERN
 
 
 def command(record: CommandRecord) -> StartRun:
-    found = local_codec().decode(record.value).record
-    assert isinstance(found, StartRun)
-    return found
+    actual = local_codec().decode(record.value).record
+    assert isinstance(actual, StartRun)
+    return actual
 
 
 def test_a_new_run_has_an_id_of_its_own_under_its_own_key() -> None:

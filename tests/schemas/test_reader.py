@@ -26,25 +26,25 @@ def event(term: int, seq: int = 1, aggregate: str = "r_x") -> bytes:
 def accepted(values: list[bytes | None], *, term: int = -1, first: int = 0) -> list[int]:
     """Offsets of what a reader accepts; undecodable records are stepped over."""
     reader = TermReader(term=term, next_offset=first)
-    found: list[int] = []
+    actual: list[int] = []
     for offset, value in enumerate(values, start=first):
         try:
             read = reader.read(offset, value)
         except Undecodable:
             continue
         if read is not None:
-            found.append(read.offset)
-    return found
+            actual.append(read.offset)
+    return actual
 
 
 def test_a_claim_makes_its_own_offset_the_term() -> None:
     reader = TermReader()
     assert reader.read(0, claim()) is None
     assert (reader.term, reader.claims, reader.stale, reader.next_offset) == (0, 1, 0, 1)
-    found = reader.read(1, event(term=0))
-    assert found is not None
-    assert (found.term, found.seq, found.aggregate, found.offset) == (0, 1, "r_x", 1)
-    assert found.decode().record == RunParked(since_turn=1)
+    raw_event = reader.read(1, event(term=0))
+    assert raw_event is not None
+    assert (raw_event.term, raw_event.seq, raw_event.aggregate, raw_event.offset) == (0, 1, "r_x", 1)
+    assert raw_event.decode().record == RunParked(since_turn=1)
 
 
 def test_what_is_written_before_any_claim_is_stale() -> None:

@@ -52,9 +52,9 @@ def test_types_deep_in_each_other_are_not_read() -> None:
 
 
 def test_every_schema_that_was_ever_released_is_read() -> None:
-    found = sorted(HERE.glob("released/*/*.avsc"))
-    assert len(found) > 50
-    for path in found:
+    paths = sorted(HERE.glob("released/*/*.avsc"))
+    assert len(paths) > 50
+    for path in paths:
         check_schema(parse_schema(json.loads(path.read_text()), named_schemas={}))
 
 

@@ -87,12 +87,12 @@ def answered(effect: Any, state: Any, at_ms: int) -> Any:
     family = family_script(effect, state, at_ms)
     if family is not None:
         return family
-    said = answer(effect, turns_of(effect.run_id), at_ms)
+    text = answer(effect, turns_of(effect.run_id), at_ms)
     if effect.run_id.startswith(COMPACTED):
-        return compacted(said, effect.run_id)
-    if "ask" in effect.run_id and isinstance(said, ModelAnswered) and effect.turn == 1:
-        return asking(said, effect.run_id)
-    return said
+        return compacted(text, effect.run_id)
+    if "ask" in effect.run_id and isinstance(text, ModelAnswered) and effect.turn == 1:
+        return asking(text, effect.run_id)
+    return text
 
 
 def asking(said: ModelAnswered, run_id: str) -> ModelAnswered:

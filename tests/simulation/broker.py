@@ -142,10 +142,10 @@ class Range:
             raise StopAsyncIteration
         await self._wire.round_trip(f"{self._topic}/{self._partition} from {self._at}")
         stop = min(self._end, self._at + CHUNK_RECORDS)
-        found = self._wire.log.records(self._topic, self._partition)[self._at : stop]
-        assert len(found) == stop - self._at, "a range reaches over the end of the log"
+        records = self._wire.log.records(self._topic, self._partition)[self._at : stop]
+        assert len(records) == stop - self._at, "a range reaches over the end of the log"
         self._at = stop
-        return found
+        return records
 
 
 class Tail:
@@ -185,16 +185,16 @@ class Tail:
         return False
 
     def _take(self, max_records: int) -> dict[int, Sequence[Record]]:
-        found: dict[int, Sequence[Record]] = {}
+        recordses: dict[int, Sequence[Record]] = {}
         for partition, at in self._at.items():
             if partition in self._paused:
                 continue
             log = self._wire.log.records(self.topic, partition)
             if len(log) > at:
                 records = log[at : at + max_records]
-                found[partition] = records
+                recordses[partition] = records
                 self._at[partition] = at + len(records)
-        return found
+        return recordses
 
     def _wake(self) -> None:
         if self._waiting is not None and self._has_records():

@@ -116,10 +116,10 @@ class StoredIndex:
 
     async def next_offset(self, partition: int) -> int:
         await self._reach("index")
-        found = self._store.positions(self._store.live).get(partition) if self._store.live else None
-        if found is None:
+        result = self._store.positions(self._store.live).get(partition) if self._store.live else None
+        if result is None:
             raise Transient(f"the projections have not begun with partition {partition}", kind="unavailable")
-        return found
+        return result
 
     async def find_run(self, run_id: str) -> EndedRun | None:
         await self._reach("index")
@@ -129,8 +129,8 @@ class StoredIndex:
     async def last_run_of_session(self, session_id: str) -> EndedRun | None:
         await self._reach("index")
         rows = [dict(zip(COLUMNS["audit"], row, strict=True)) for row in self._audit()]
-        found = [row for row in rows if row["session_id"] == session_id and row["status"] != "refused"]
-        return _past(tuple(max(found, key=lambda row: row["first_offset"]).values())) if found else None
+        result = [row for row in rows if row["session_id"] == session_id and row["status"] != "refused"]
+        return _past(tuple(max(result, key=lambda row: row["first_offset"]).values())) if result else None
 
     def _audit(self) -> Iterable[Row]:
         return self._store.table(self._store.live, "audit").values()

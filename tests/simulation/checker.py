@@ -195,8 +195,8 @@ class Checker:
         run.story.follow(event)
         run.offsets.append(record.offset)
         if run.story.violations:
-            found = run.story.violations[0]
-            self.complain(found.kind, found.text)
+            violation = run.story.violations[0]
+            self.complain(violation.kind, violation.text)
         self._follow(run, event)
 
     def _follow(self, run: Run, event: Event) -> None:
@@ -284,19 +284,19 @@ class Checker:
 
     def _child_returned(self, event: Event) -> None:
         """A parent hears of an end only when that is in the log, and as it was."""
-        child, said = event.values["child_run_id"], event.values["status"]
+        child, status = event.values["child_run_id"], event.values["status"]
         run = self.runs.get(child)
-        if said in ("running", "awaiting_input"):
+        if status in ("running", "awaiting_input"):
             return
-        if said == "refused" and run is not None and run.damaged_at >= 0:
+        if status == "refused" and run is not None and run.damaged_at >= 0:
             return  # what became of it cannot be read
-        if said == "refused" and run is None and event.values["text"].startswith(OVER_LIMIT):
+        if status == "refused" and run is None and event.values["text"].startswith(OVER_LIMIT):
             self.ledger.ended(child, event.values["text"], "")  # a start that limits refuse leaves nothing else
             return
         closed = {"closed": ("completed", "cancelled")}
-        if run is None or run.story.ended not in closed.get(said, (said,)):
-            found = "no run" if run is None else run.story.ended or "live"
-            self.complain("invented", f"{event.run_id} hears at {event.place} that {child} is {said}; it is {found}")
+        if run is None or run.story.ended not in closed.get(status, (status,)):
+            actual = "no run" if run is None else run.story.ended or "live"
+            self.complain("invented", f"{event.run_id} hears at {event.place} that {child} is {status}; it is {actual}")
 
     def _begun(self, event: Event) -> None:
         if event.values.get("parent") is not None:
@@ -441,8 +441,13 @@ class Checker:
             if story.ended not in allowed and not is_given_up(run_id, run):
                 self.complain("not completed", f"{run_id} is {story.ended}: {story.reason}")
         for child, parent in self._named.items():
-            told = self.runs[parent].story
-            if child not in self.runs and told.ended == "completed" and told.first and told.first.key not in damaged:
+            values = self.runs[parent].story
+            if (
+                child not in self.runs
+                and values.ended == "completed"
+                and values.first
+                and values.first.key not in damaged
+            ):
                 self.complain("lost", f"{parent} asked for {child}, which never began")
         self._texts(damaged)
         self._compactions(damaged)
@@ -520,8 +525,8 @@ class Checker:
                 run.story.ended or "running",
                 run.offsets[-1],
             ):
-                said = (place[AUDIT["status"]], row[RUNS["status"]], row[RUNS["last_offset"]])
-                self.complain("rows", f"{run_id} is {run.story.ended} at {run.offsets[-1]}, its rows say {said}")
+                text = (place[AUDIT["status"]], row[RUNS["status"]], row[RUNS["last_offset"]])
+                self.complain("rows", f"{run_id} is {run.story.ended} at {run.offsets[-1]}, its rows say {text}")
             elif place[AUDIT["tail_digest"]] != run.story.digest:
                 self.complain("rows", f"{run_id}: the rows end with another digest than the log")
         unknown = [key for key in rows if key[0] not in self.runs]

@@ -78,7 +78,7 @@ class Wish:
 def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
     """The load of a seed."""
     random = Random(f"{seed}/wishes")
-    found = []
+    result = []
     for number in range(random.randint(1, MOST_WISHES)):
         kind = random.choice(KINDS)
         wish = Wish(
@@ -89,7 +89,7 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
             texts=random.randint(1, 3),
         )
         if wish.name not in without:
-            found.append(wish)
+            result.append(wish)
     family = Random(f"{seed}/family")  # drawn apart, so that a seed keeps its other wishes
     if family.random() < FAMILY_SHARE:
         kind = family.choice(("family", "family-cancel"))
@@ -102,7 +102,7 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
             agent=family.choice(FAMILIES),
         )
         if wish.name not in without:
-            found.append(wish)
+            result.append(wish)
     people = Random(f"{seed}/people")
     for kind in ("ask", "stop"):
         wish = Wish(
@@ -113,7 +113,7 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
             texts=0,
         )
         if people.random() < PEOPLE_SHARE and wish.name not in without:
-            found.append(wish)
+            result.append(wish)
     shrinking = Random(f"{seed}/compaction")
     if shrinking.random() < COMPACTION_SHARE:
         kind = shrinking.choice(COMPACTIONS)
@@ -126,8 +126,8 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
             agent=SHRINKER if kind == "auto" else BRIEF,
         )
         if wish.name not in without:
-            found.append(wish)
-    return found
+            result.append(wish)
+    return result
 
 
 def expires(run_id: str) -> bool:
@@ -208,15 +208,15 @@ class Client:
 
     async def _compact_by_hand(self, run_id: str, wish: Wish) -> None:
         """Text after text, a compaction, another text with it in mind, the end."""
-        said = 0
-        for said in range(wish.texts):
-            await self._until(partial(self._reader.is_at_rest, texts=said), run_id)
-            await self._say(run_id, wish, said)
-        await self._until(partial(self._reader.is_at_rest, texts=said + 1), run_id)
+        text = 0
+        for text in range(wish.texts):
+            await self._until(partial(self._reader.is_at_rest, texts=text), run_id)
+            await self._say(run_id, wish, text)
+        await self._until(partial(self._reader.is_at_rest, texts=text + 1), run_id)
         await self._send(run_id, CompactRun(envelope=self._envelope(f"compact-{wish.name}"), run_id=run_id), wish)
-        await self._until(partial(self._reader.is_at_rest, texts=said + 1, compactions=1), run_id)
-        await self._say(run_id, wish, said + 1)
-        await self._until(partial(self._reader.is_at_rest, texts=said + 2), run_id)
+        await self._until(partial(self._reader.is_at_rest, texts=text + 1, compactions=1), run_id)
+        await self._say(run_id, wish, text + 1)
+        await self._until(partial(self._reader.is_at_rest, texts=text + 2), run_id)
         await self._cancel(run_id, wish)
 
     async def _say(self, run_id: str, wish: Wish, number: int) -> None:

@@ -87,9 +87,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def process(self, name: str) -> Process:
         """A new process."""
-        found = Process(name)
-        self.processes.append(found)
-        return found
+        process = Process(name)
+        self.processes.append(process)
+        return process
 
     def spawn(self, process: Process, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """A task of that process."""

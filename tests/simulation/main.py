@@ -46,14 +46,14 @@ def story(outcome: Outcome, *, whole: bool = False) -> list[str]:
     lines: list[str] = []
     with simulated():
         without, best = (frozenset[str](), outcome) if whole or outcome.violation is None else shrunk(outcome)
-        told = simulate(outcome.seed, without=without, tell=lines.append)
-    assert told == best or whole, "a seed did not replay exactly; something is not simulated"
+        values = simulate(outcome.seed, without=without, tell=lines.append)
+    assert values == best or whole, "a seed did not replay exactly; something is not simulated"
     head = [
         f"seed {outcome.seed}: {len(outcome.fired)} faults and {len(outcome.wishes)} wishes happened, these matter:",
-        *(f"  {name}" for name in (*told.wishes, *told.fired)),
+        *(f"  {name}" for name in (*values.wishes, *values.fired)),
         "",
     ]
-    violation = told.violation
+    violation = values.violation
     end = "nothing is broken" if violation is None else f"BROKEN ({violation.kind}): {violation.text}"
     return [*head, *lines, "", end]
 

@@ -36,8 +36,8 @@ def term_rule() -> AbstractContextManager[Any]:
         if event is not None or value is None or peek(value).schema_id in self._claim_ids:
             return event
         assert stale
-        found = peek(value)
-        return RawEvent(offset, found.schema_id, found.term, found.seq, found.aggregate, value)
+        header = peek(value)
+        return RawEvent(offset, header.schema_id, header.term, header.seq, header.aggregate, value)
 
     return patch.object(TermReader, "read", lenient)
 

@@ -26,10 +26,10 @@ def told(record: Record, term: int | None) -> str:
         decoded = local_codec().decode(record.value or b"")
     except Undecodable:
         return f"{place} unreadable bytes"
-    said, envelope = decoded.record, decoded.envelope
-    name = type(said).__name__
+    text, envelope = decoded.record, decoded.envelope
+    name = type(text).__name__
     if envelope is None:
-        return f"{place} {name} {getattr(said, 'run_id', '')}"
-    stale = " STALE" if not isinstance(said, Claim) and envelope.term != term else ""
-    facts = ", ".join(f"{field} {getattr(said, field)}" for field in STORY_FIELDS if hasattr(said, field))
+        return f"{place} {name} {getattr(text, 'run_id', '')}"
+    stale = " STALE" if not isinstance(text, Claim) and envelope.term != term else ""
+    facts = ", ".join(f"{field} {getattr(text, field)}" for field in STORY_FIELDS if hasattr(text, field))
     return f"{place} {name} {envelope.aggregate} seq {envelope.seq} term {envelope.term}{stale} {facts}"

@@ -25,13 +25,13 @@ def read_once() -> Iterator[None]:
 
     def quickly_once(self: codec.Codec, value: bytes) -> Any:
         key = (id(self), value)
-        found = decoded.get(key)
-        if found is None:
-            found = quickly(self, value)
+        result = decoded.get(key)
+        if result is None:
+            result = quickly(self, value)
             if len(decoded) > MOST_REMEMBERED:
                 decoded.clear()
-            decoded[key] = found
-        return found
+            decoded[key] = result
+        return result
 
     with (
         patch.object(codec.Codec, "decode_fast", quickly_once),
@@ -46,12 +46,12 @@ def _once(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     known: dict[bytes, Any] = {}
 
     def once(value: bytes) -> Any:
-        found = known.get(value)
-        if found is None:
-            found = read(value)
+        result = known.get(value)
+        if result is None:
+            result = read(value)
             if len(known) > MOST_REMEMBERED:
                 known.clear()
-            known[value] = found
-        return found
+            known[value] = result
+        return result
 
     return once

@@ -30,9 +30,9 @@ def shrunk(
         while at < len(names) and trials < MOST_TRIALS:
             leave = without | set(names[at : at + size])
             trials += 1
-            found = attempt(seed, leave)
-            if found.violation is not None and found.violation.kind == kind:
-                without, best, progressed = leave, found, True
+            outcome = attempt(seed, leave)
+            if outcome.violation is not None and outcome.violation.kind == kind:
+                without, best, progressed = leave, outcome, True
                 # What happens now is another run with other faults: their names are looked at anew.
                 names = _names(best)
             else:

@@ -85,16 +85,16 @@ def text_of(query: Any) -> str:
 @cache
 def table_in(text: str) -> tuple[str, str]:
     """The first table that is named."""
-    found = re.search(r'"(\w+)"\."(\w+)"', text)
-    assert found is not None, text
-    return found[1], found[2]
+    match = re.search(r'"(\w+)"\."(\w+)"', text)
+    assert match is not None, text
+    return match[1], match[2]
 
 
 @cache
 def staging_in(text: str) -> str:
     """The temporary table that rows are copied into or moved from; empty when there is none."""
-    found = re.search(r'"(staging_\w+)"', text)
-    return "" if found is None else found[1]
+    match = re.search(r'"(staging_\w+)"', text)
+    return "" if match is None else match[1]
 
 
 @cache

@@ -204,8 +204,8 @@ class Connection:
             return await self._claim(asked.table, parameters)
         if asked.kind == "open calls":
             return Answer(self._open_calls(schema, parameters[0]))
-        found = [self._read(schema, name, (run_id,)) for run_id in parameters[0]]
-        return Answer([row for row in found if row is not None])
+        result = [self._read(schema, name, (run_id,)) for run_id in parameters[0]]
+        return Answer([row for row in result if row is not None])
 
     async def rollback(self) -> None:
         """What the transaction under way has changed is gone."""
@@ -251,11 +251,11 @@ class Connection:
     # --- the statements -----------------------------------------------------------------------------------------------
 
     async def _update(self, update: Update, parameters: Sequence[Any]) -> Answer:
-        wanted = parameters[len(update.sets) :]
-        place = (update.schema, update.name, tuple([wanted[at] for at in update.key]))
+        expected = parameters[len(update.sets) :]
+        place = (update.schema, update.name, tuple([expected[at] for at in update.key]))
         await self._store.lock(place, self)
         row = self._read(*place)
-        if row is None or any(row[at] != value for at, value in zip(update.where, wanted, strict=True)):
+        if row is None or any(row[at] != value for at, value in zip(update.where, expected, strict=True)):
             return Answer()
         changed = list(row)
         for at, value in zip(update.sets, parameters, strict=False):
@@ -273,7 +273,7 @@ class Connection:
         return Answer([(next_offset, term, epoch + 1)])
 
     def _open_calls(self, schema: str, run_ids: Sequence[str]) -> list[Row]:
-        found: list[Row] = []
+        rows: list[Row] = []
         at = COLUMNS["runs"].index("memory_reply_seq")
         for run_id in sorted(run_ids):
             run = self._read(schema, "runs", (run_id,))
@@ -282,13 +282,13 @@ class Connection:
             for values in self._store.table(schema, "transcript").values():
                 row = TranscriptRow._make(values)
                 if row.run_id == run_id and row.type == "tool_call" and row.seq // 256 == run[at]:
-                    found.append((row.run_id, row.event, row.seq))
-        return [row[:2] for row in sorted(found, key=lambda row: (row[0], row[2]))]
+                    rows.append((row.run_id, row.event, row.seq))
+        return [row[:2] for row in sorted(rows, key=lambda row: (row[0], row[2]))]
 
     def _read(self, schema: str, name: str, key: Key) -> Row | None:
         place = (schema, name, key)
-        found = self._changes.get(place)
-        return found if found is not None else self._store.table(schema, name).get(key)
+        row = self._changes.get(place)
+        return row if row is not None else self._store.table(schema, name).get(key)
 
     def _write(self, place: Place, row: Row) -> None:
         self._changes[place] = row

@@ -112,8 +112,8 @@ def test_within_a_process_callbacks_keep_their_order_and_between_processes_the_s
         return seen
 
     orders = [order(seed) for seed in range(20)]
-    assert all([item for item in found if item[0] == "c"] == ["c0", "c1", "c2"] for found in orders)
-    assert len({tuple(found) for found in orders}) > 10
+    assert all([item for item in actual if item[0] == "c"] == ["c0", "c1", "c2"] for actual in orders)
+    assert len({tuple(actual) for actual in orders}) > 10
     assert order(3) == orders[3]
 
 
@@ -129,7 +129,7 @@ def test_an_unordered_loop_runs_everything_once_in_any_order() -> None:
         return "".join(seen)
 
     orders = [order(seed) for seed in range(30)]
-    assert all(sorted(found) == list("abcde") for found in orders)
+    assert all(sorted(text) == list("abcde") for text in orders)
     assert len(set(orders)) > 10
     assert order(7) == orders[7]
 
@@ -200,10 +200,10 @@ def test_closing_ends_every_task_also_of_frozen_processes(loop: VirtualLoop) -> 
 
 def test_an_answer_wakes_who_waits_for_it_once_with_what_was_told_first(loop: VirtualLoop) -> None:
     seen: list[object] = []
-    told, failed, before = Answer(loop), Answer(loop), Answer(loop)
+    answer, failed, before = Answer(loop), Answer(loop), Answer(loop)
 
     async def work() -> None:
-        seen.append(await told)
+        seen.append(await answer)
         seen.append(loop.time())
         try:
             await failed
@@ -212,8 +212,8 @@ def test_an_answer_wakes_who_waits_for_it_once_with_what_was_told_first(loop: Vi
         seen.append(await before)
 
     (process,) = spawned(loop, work())
-    loop.call_for(process, 2.0, told.tell, "first")
-    loop.call_for(process, 3.0, told.fail, TimeoutError())
+    loop.call_for(process, 2.0, answer.tell, "first")
+    loop.call_for(process, 3.0, answer.fail, TimeoutError())
     loop.call_for(process, 4.0, before.tell, "before anybody asked")
     loop.call_for(process, 5.0, failed.fail, TimeoutError())
     loop.run(END_S)

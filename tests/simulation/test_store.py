@@ -80,7 +80,7 @@ def test_the_one_who_claimed_last_moves_the_cursor_and_the_other_is_fenced(bench
 
 def test_a_claim_waits_for_the_transaction_under_way_and_sees_what_it_wrote(bench: Bench) -> None:
     one, other = bench.connection("one"), bench.connection("other")
-    found: list[int] = []
+    actual: list[int] = []
 
     async def holds() -> None:
         cursor = (await claim(one, SCHEMA, TOPIC, [0], "one"))[0]  # type: ignore[arg-type]
@@ -90,13 +90,13 @@ def test_a_claim_waits_for_the_transaction_under_way_and_sees_what_it_wrote(benc
 
     async def takes() -> None:
         await asyncio.sleep(1.0)
-        found.append((await claim(other, SCHEMA, TOPIC, [0], "other"))[0].next_offset)  # type: ignore[arg-type]
+        actual.append((await claim(other, SCHEMA, TOPIC, [0], "other"))[0].next_offset)  # type: ignore[arg-type]
         assert bench.loop.time() > 3.0
 
     bench.begin(one, holds())
     bench.begin(other, takes())
     bench.run()
-    assert found == [5]
+    assert actual == [5]
 
 
 def test_a_transaction_whose_process_dies_leaves_nothing_and_frees_its_rows(bench: Bench) -> None:

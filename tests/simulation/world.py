@@ -406,10 +406,10 @@ class World:
 
     def _damage(self, act: Act) -> None:
         """Somebody who must not appends an event under the right term, with the right digest, and leaves a seq out."""
-        found = [(name, run) for name, run in self.checker.live() if "chat" not in name and "seed" not in name]
-        if not found:
+        result = [(name, run) for name, run in self.checker.live() if "chat" not in name and "seed" not in name]
+        if not result:
             return
-        name, run = found[int(act.amount * len(found))]
+        name, run = result[int(act.amount * len(result))]
         first = run.story.first
         assert first is not None
         envelope = Envelope(

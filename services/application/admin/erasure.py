@@ -293,9 +293,9 @@ class Erasing:
         rows: list[RunRow] = []
         after = ""
         user = _user_of(subject)
-        wanted = RunFilter(user_id=user, statuses=statuses)
+        run_filter = RunFilter(user_id=user, statuses=statuses)
         while True:
-            page = await self._reads.runs(caller, wanted, tenant=tenant, limit=limits.LIST_MAX, after=after)
+            page = await self._reads.runs(caller, run_filter, tenant=tenant, limit=limits.LIST_MAX, after=after)
             # An empty user_id in a filter is everybody.
             rows += [row for row in page.rows if row.user_id == user]
             after = page.next

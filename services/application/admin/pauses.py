@@ -168,10 +168,10 @@ class Pausing:
         """The live runs that the target means."""
         rows: list[RunRow] = []
         after = ""
-        wanted = RunFilter(statuses=frozenset({"running"}), agent=target.agent)
+        run_filter = RunFilter(statuses=frozenset({"running"}), agent=target.agent)
         for _ in range(COUNTED_PAGES_MAX):
             scope = target.tenant or EVERY_TENANT
-            page = await self._projection.runs(scope, wanted, limit=limits.LIST_MAX, after=after)
+            page = await self._projection.runs(scope, run_filter, limit=limits.LIST_MAX, after=after)
             rows += page.rows
             after = page.next
             if not after:

@@ -97,8 +97,10 @@ class Interrupts:
         """Those of a run. Raises not_found."""
         demand(caller, RUNS_READ)
         row = await self._reads.visible_run(caller, run_id, position=position)
-        wanted = InterruptFilter(run_id=run_id, statuses=statuses_of(status))
-        return await self._listed(AccessFilter(tenant=row.tenant, user_id=None), wanted, limit=limits.LIST_MAX)
+        interrupt_filter = InterruptFilter(run_id=run_id, statuses=statuses_of(status))
+        return await self._listed(
+            AccessFilter(tenant=row.tenant, user_id=None), interrupt_filter, limit=limits.LIST_MAX
+        )
 
     async def of_all(
         self, caller: Caller, *, user_id: str = "", status: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
@@ -106,13 +108,13 @@ class Interrupts:
         """Those the caller may see, of one user if given."""
         demand(caller, RUNS_READ)
         allowed = access_filter(caller)
-        wanted = InterruptFilter(user_id=user_id, statuses=statuses_of(status))
+        interrupt_filter = InterruptFilter(user_id=user_id, statuses=statuses_of(status))
         if allowed.user_id is not None:
             if user_id not in ("", allowed.user_id):
                 return InterruptList(rows=(), next="", total=0)
-            wanted = replace(wanted, user_id=allowed.user_id)
+            interrupt_filter = replace(interrupt_filter, user_id=allowed.user_id)
         await self._sources.barrier.own_writes(None)
-        return await self._listed(allowed, wanted, limit=limit, after=after)
+        return await self._listed(allowed, interrupt_filter, limit=limit, after=after)
 
     async def _listed(
         self, allowed: AccessFilter, wanted: InterruptFilter, *, limit: int, after: str = ""

@@ -152,10 +152,10 @@ class StateStream:
         if not self._sees_any:
             return found
         await self._sources.barrier.own_writes(None)
-        wanted = RunFilter(user_id=self._wanted.user_id, agent=self._wanted.agent, statuses=frozenset({"running"}))
+        run_filter = RunFilter(user_id=self._wanted.user_id, agent=self._wanted.agent, statuses=frozenset({"running"}))
         after = ""
         while len(found) < LIVE_RUNS_MAX:
-            page = await self._sources.projection.runs(self._scope, wanted, limit=PAGE_MAX, after=after)
+            page = await self._sources.projection.runs(self._scope, run_filter, limit=PAGE_MAX, after=after)
             found |= {row.run_id: _watched(row) for row in page.rows}
             after = page.next
             if not after:

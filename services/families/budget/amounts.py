@@ -117,9 +117,9 @@ def notice(scope: str, scope_id: str, severity: str, unit: str, used: int, limit
 def notice_of(refused: BudgetRefused, *, tokens: int, micros: int) -> LimitNotice:
     """The hard limit that forbids a call of this worst case, and whether it is reached or the call too large for it."""
     limit = f"the hard limit of {_whose(refused.scope, refused.scope_id)} for this month"
-    told = notice(refused.scope, refused.scope_id, HARD, refused.unit, refused.used, refused.limit)
+    limit_notice = notice(refused.scope, refused.scope_id, HARD, refused.unit, refused.used, refused.limit)
     if refused.used >= refused.limit:
-        return told
+        return limit_notice
     worst, unit = micros if refused.unit == MICROS else tokens, UNITS[refused.unit]
     if refused.may_fit:
         message = f"what is left of {limit} is set aside for calls under way; try again when they have ended"
@@ -128,7 +128,7 @@ def notice_of(refused: BudgetRefused, *, tokens: int, micros: int) -> LimitNotic
     else:
         left = f"{refused.limit - refused.used} of {refused.limit}"
         message = f"the call may use {worst} {unit}, and of {limit} {left} are left; a smaller max_tokens makes it less"
-    return replace(told, message=message)
+    return replace(limit_notice, message=message)
 
 
 def _whose(scope: str, scope_id: str) -> str:

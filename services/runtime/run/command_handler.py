@@ -341,8 +341,8 @@ class RunCommandHandler:
                 resume = ResumeCommand(at_ms=self._clock_ms(), command=command)
                 return self._prepare_for_live_run(command.run_id, command, partition, lambda: resume)
             case PostInput():
-                given = InputCommand(at_ms=self._clock_ms(), command=command)
-                return self._prepare_for_live_run(command.run_id, command, partition, lambda: given)
+                input_command = InputCommand(at_ms=self._clock_ms(), command=command)
+                return self._prepare_for_live_run(command.run_id, command, partition, lambda: input_command)
             case CompactRun():
                 compact = CompactCommand(at_ms=self._clock_ms(), command=command)
                 return self._prepare_for_live_run(command.run_id, command, partition, lambda: compact)

@@ -101,8 +101,8 @@ def narrow_allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | No
 
 
 def _covers(entry: str, host: str) -> bool:
-    text, text = entry.strip().lower().rstrip("."), host.strip().lower().rstrip(".")
-    if text in ("*", text):
+    pattern, name = entry.strip().lower().rstrip("."), host.strip().lower().rstrip(".")
+    if pattern in ("*", name):
         return True
     # Only names have subdomains; the last label of an IPv4 address is a number, that of a name never is.
-    return text.endswith("." + text) and not text.rpartition(".")[2].isdigit()
+    return name.endswith("." + pattern) and not name.rpartition(".")[2].isdigit()

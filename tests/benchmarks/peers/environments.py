@@ -49,23 +49,23 @@ def restate_server() -> Path:
             shutil.copy(lock.with_name(name), folder / name)
         _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], where=folder)
         (folder / STAMP).touch()
-    found = sorted(folder.glob("node_modules/@restatedev/restate-server-*/bin/restate-server"))
-    if not found:
+    paths = sorted(folder.glob("node_modules/@restatedev/restate-server-*/bin/restate-server"))
+    if not paths:
         raise NotInstalled("npm has no build of @restatedev/restate-server for this machine")
-    return found[0]
+    return paths[0]
 
 
 def pinned(peer: str, *names: str) -> dict[str, str]:
     """The versions that a peer's requirements pin, of these packages."""
     lines = (HERE / peer / "requirements.txt").read_text().splitlines()
-    found = dict(line.split(" ", 1)[0].split("==", 1) for line in lines if "==" in line and not line.startswith(" "))
-    return {name: found[name] for name in names}
+    result = dict(line.split(" ", 1)[0].split("==", 1) for line in lines if "==" in line and not line.startswith(" "))
+    return {name: result[name] for name in names}
 
 
 def pinned_server() -> str:
     """The version of the Restate server that is pinned."""
-    wanted = json.loads((HERE / "restate" / "package.json").read_text())
-    return str(wanted["dependencies"]["@restatedev/restate-server"])
+    expected = json.loads((HERE / "restate" / "package.json").read_text())
+    return str(expected["dependencies"]["@restatedev/restate-server"])
 
 
 def folder_of(name: str, pins: Path) -> Path:

@@ -80,9 +80,9 @@ def least_ratio(figures: Mapping[str, Any], ours: str, others: Sequence[str], go
     least: float | None = None
     where = 0
     for n in sorted({row["in_flight"] for row in figures["rows"]}):
-        found = [value for other in others if (value := ratio(figures, ours, other, n)) is not None]
-        if found and (least is None or min(found) < least):
-            least, where = min(found), n
+        result = [value for other in others if (value := ratio(figures, ours, other, n)) is not None]
+        if result and (least is None or min(result) < least):
+            least, where = min(result), n
     return Goal(
         text=f"{ours}, against {whom}, where that is least",
         goal=f"at least {goal:g} times the runs/s",
@@ -101,7 +101,7 @@ def ratio(figures: Mapping[str, Any], ours: str, theirs: str, n: int) -> float |
 
 def losses(figures: Mapping[str, Any]) -> list[str]:
     """A sentence for each number in flight and other system that beats the better of our two paths in something."""
-    told = []
+    values = []
     for n in sorted({row["in_flight"] for row in figures["rows"]}):
         mine = [row for name in OURS if (row := row_of(figures, name, n))]
         for system in figures["systems"]:
@@ -119,8 +119,8 @@ def losses(figures: Mapping[str, Any]) -> list[str]:
                 if text
             ]
             if worse:
-                told.append(f"{n} in flight, {system['title']}: {'; '.join(worse)}")
-    return told
+                values.append(f"{n} in flight, {system['title']}: {'; '.join(worse)}")
+    return values
 
 
 def less(ours: float, theirs: float, what: str) -> str:

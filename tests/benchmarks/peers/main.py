@@ -180,13 +180,13 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Medians of what was taken, and the spread of the throughput and of p99."""
     plain = [name for name in rows[0] if name.endswith("_per_run") and name != "cpu_ms_per_run"]
     names = ["runs_per_s", "p50_ms", "p99_ms", "errors", *plain]
-    found: dict[str, Any] = {name: statistics.median(row[name] for row in rows) for name in names}
+    result: dict[str, Any] = {name: statistics.median(row[name] for row in rows) for name in names}
     for name in ("runs_per_s", "p50_ms", "p99_ms"):
-        found[f"{name}_range"] = [min(row[name] for row in rows), max(row[name] for row in rows)]
+        result[f"{name}_range"] = [min(row[name] for row in rows), max(row[name] for row in rows)]
     groups = rows[0]["cpu_ms_per_run"]
-    found["cpu_ms_per_run"] = {name: statistics.median(row["cpu_ms_per_run"][name] for row in rows) for name in groups}
-    found["versions"] = rows[0].get("versions", {})
-    return found
+    result["cpu_ms_per_run"] = {name: statistics.median(row["cpu_ms_per_run"][name] for row in rows) for name in groups}
+    result["versions"] = rows[0].get("versions", {})
+    return result
 
 
 def commit() -> str:

@@ -154,12 +154,12 @@ class Bench:
             "server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level", "wal_sync_method",
             "shared_buffers", "max_wal_size", "max_connections",
         )  # fmt: skip
-        found = {}
+        result = {}
         for name in names:
             row = self._postgres.execute(sql.SQL("SHOW {}").format(sql.Identifier(name))).fetchone()
             assert row is not None
-            found[name] = str(row[0])
-        return found
+            result[name] = str(row[0])
+        return result
 
     def groups(self, *used: str) -> dict[str, Sequence[int]]:
         """The processes of ours that a system uses, by name; all others as one group."""
@@ -213,5 +213,5 @@ def opened(system: System, bench: Bench) -> Iterator[Opened]:
 def kafka_version() -> str:
     """Of the local broker, from the pom its jars are resolved by."""
     pom = Path(__file__).parents[3] / "redpanda" / "local" / "pom.xml"
-    found = re.search(r"<artifactId>kafka_[\d.]+</artifactId>\s*<version>([^<]+)</version>", pom.read_text())
-    return found.group(1) if found else "unknown"
+    match = re.search(r"<artifactId>kafka_[\d.]+</artifactId>\s*<version>([^<]+)</version>", pom.read_text())
+    return match.group(1) if match else "unknown"

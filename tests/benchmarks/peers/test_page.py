@@ -117,13 +117,13 @@ def test_a_peer_that_ended_nothing_divides_nothing_and_says_so():
 
 
 def test_goals_are_met_missed_or_not_measured():
-    found = met()
-    assert found["topic, 16 in flight: at least 800 runs/s"] is True
-    assert found["topic, 16 in flight: p99 under 50 ms"] is True
-    assert found["topic, 64 in flight: at least 2,000 runs/s"] is None
-    assert found["topic, against the best Python peer, where that is least: at least 10 times the runs/s"] is True
-    assert found["http, against Restate, where that is least: at least 4 times the runs/s"] is None
-    assert found["log of a run with 5,000 bytes of payload: at most 8,192 bytes"] is True
+    actual = met()
+    assert actual["topic, 16 in flight: at least 800 runs/s"] is True
+    assert actual["topic, 16 in flight: p99 under 50 ms"] is True
+    assert actual["topic, 64 in flight: at least 2,000 runs/s"] is None
+    assert actual["topic, against the best Python peer, where that is least: at least 10 times the runs/s"] is True
+    assert actual["http, against Restate, where that is least: at least 4 times the runs/s"] is None
+    assert actual["log of a run with 5,000 bytes of payload: at most 8,192 bytes"] is True
 
 
 def test_the_best_python_peer_is_the_one_that_counts():
@@ -141,10 +141,10 @@ def test_a_missed_goal_is_shouted():
 
 
 def test_where_others_are_better_is_told_in_a_sentence():
-    (told,) = losses(FIGURES)
-    assert told.startswith("16 in flight, KAFKA-FLOOR: 1,800 runs/s against our 900")
-    assert "8.0 ms at p50 against our 17.0" in told
-    assert "CPU" not in told, "equal CPU is no loss"
+    (text,) = losses(FIGURES)
+    assert text.startswith("16 in flight, KAFKA-FLOOR: 1,800 runs/s against our 900")
+    assert "8.0 ms at p50 against our 17.0" in text
+    assert "CPU" not in text, "equal CPU is no loss"
 
 
 def test_the_cost_of_our_idle_stack_is_not_in_the_total_of_others():

@@ -89,11 +89,11 @@ async def served(folder: Path, **more: Any) -> AsyncIterator[Served]:
     more.setdefault("state_files", StateFiles(folder / "states"))
     async with world(**more) as made:
         service = service_of(made, folder)
-        found = Served(made, service, build_app(service))
+        result = Served(made, service, build_app(service))
         try:
-            yield found
+            yield result
         finally:
-            for client in found.clients.values():
+            for client in result.clients.values():
                 await client.aclose()
 
 
@@ -108,13 +108,13 @@ class SentEvent:
 
 def frames_of(text: str) -> list[SentEvent]:
     """The events in a whole stream; comments are left out."""
-    found = []
+    result = []
     for block in text.split("\n\n"):
         lines = [line for line in block.split("\n") if line and not line.startswith(":")]
         if lines:
             fields: Mapping[str, str] = dict(line.split(": ", 1) for line in lines)
-            found.append(SentEvent(fields["event"], json.loads(fields["data"]), fields.get("id")))
-    return found
+            result.append(SentEvent(fields["event"], json.loads(fields["data"]), fields.get("id")))
+    return result
 
 
 class Wire:

@@ -29,41 +29,41 @@ async def batch(here: Served, *agents: str, caller: Any = ACME, status: int = 20
 
 
 async def test_a_join_answers_with_every_end_in_the_order_of_the_spawns(here: Served) -> None:
-    found = await batch(here, "soaker", "soaker", mode="join")
-    assert found["spawned"] == 2
-    assert [one["status"] for one in found["results"]] == ["completed", "completed"]
-    one = found["results"][0]
+    actual = await batch(here, "soaker", "soaker", mode="join")
+    assert actual["spawned"] == 2
+    assert [one["status"] for one in actual["results"]] == ["completed", "completed"]
+    one = actual["results"][0]
     assert (one["final_text"], one["stop_reason"], one["error"]) == ("ok", "end_turn", None)
-    assert one["run_id"] != found["results"][1]["run_id"]
+    assert one["run_id"] != actual["results"][1]["run_id"]
     assert one["session_id"]
     assert one["usage"]["input_tokens"] > 0
     assert one["position"].startswith("run.events/")
 
 
 async def test_one_bad_spawn_does_not_harm_the_others(here: Served) -> None:
-    found = await batch(here, "soaker", "ghost", "soaker")
-    assert [one["status"] for one in found["results"]] == ["completed", "failed", "completed"]
-    assert "unknown agent" in found["results"][1]["error"]
-    assert found["spawned"] == 2
+    actual = await batch(here, "soaker", "ghost", "soaker")
+    assert [one["status"] for one in actual["results"]] == ["completed", "failed", "completed"]
+    assert "unknown agent" in actual["results"][1]["error"]
+    assert actual["spawned"] == 2
 
 
 async def test_a_timeout_cancels_what_is_left_and_says_so(here: Served) -> None:
-    found = await batch(here, "soaker", "silent", timeout_ms=200)
-    assert [one["status"] for one in found["results"]] == ["completed", "cancelled"]
-    assert found["results"][1]["stop_reason"] == "batch timeout"
-    run_id = found["results"][1]["run_id"]
+    actual = await batch(here, "soaker", "silent", timeout_ms=200)
+    assert [one["status"] for one in actual["results"]] == ["completed", "cancelled"]
+    assert actual["results"][1]["stop_reason"] == "batch timeout"
+    run_id = actual["results"][1]["run_id"]
     assert (await here.client(ACME).get(f"/v1/runs/{run_id}")).json()["status"] == "cancelled"
 
 
 async def test_an_interactive_run_is_waited_for_until_it_stands_still(here: Served) -> None:
-    found = await batch(here, "parker")
-    assert found["results"][0]["status"] == "awaiting_input"
+    actual = await batch(here, "parker")
+    assert actual["results"][0]["status"] == "awaiting_input"
 
 
 async def test_a_detached_batch_answers_with_the_ids(here: Served) -> None:
-    found = await batch(here, "silent", "silent", mode="detach", status=202)
-    assert [one["status"] for one in found["results"]] == ["running", "running"]
-    assert all(one["run_id"] for one in found["results"])
+    actual = await batch(here, "silent", "silent", mode="detach", status=202)
+    assert [one["status"] for one in actual["results"]] == ["running", "running"]
+    assert all(one["run_id"] for one in actual["results"])
 
 
 async def test_the_same_key_again_joins_the_same_runs(here: Served) -> None:
@@ -171,9 +171,9 @@ def resident(here: Served) -> str:
 
 async def test_residents_are_listed_and_closed_by_their_tenant(here: Served) -> None:
     run_id = resident(here)
-    found = (await here.client(ACME).get("/v1/_resident")).json()["residents"]
-    assert [(one["child_run_id"], one["state"], one["idle_ttl_seconds"]) for one in found] == [(run_id, "running", 60)]
-    assert found[0]["parent_agent_id"] == "a_parent"
+    actual = (await here.client(ACME).get("/v1/_resident")).json()["residents"]
+    assert [(one["child_run_id"], one["state"], one["idle_ttl_seconds"]) for one in actual] == [(run_id, "running", 60)]
+    assert actual[0]["parent_agent_id"] == "a_parent"
     assert (await here.client(GLOBEX).get("/v1/_resident")).json()["residents"] == []
     assert (await here.client(GLOBEX).post(f"/v1/_resident/{run_id}/close")).status_code == 404
     answer = await here.client(ACME).post(f"/v1/_resident/{run_id}/close")
@@ -186,20 +186,20 @@ async def test_the_turn_of_a_resident_is_stopped_and_it_stays(here: Served) -> N
     run_id = resident(here)
     answer = await here.client(ACME).post(f"/v1/_resident/{run_id}/cancel")
     assert (answer.status_code, answer.json()["state"]) == (200, "awaiting_input"), answer.text
-    found = (await here.client(ACME).get("/v1/_resident")).json()["residents"]
-    assert [one["state"] for one in found] == ["awaiting_input"]
+    actual = (await here.client(ACME).get("/v1/_resident")).json()["residents"]
+    assert [one["state"] for one in actual] == ["awaiting_input"]
     assert (await here.client(GLOBEX).post(f"/v1/_resident/{run_id}/cancel")).status_code == 404
 
 
 async def test_a_run_that_is_no_resident_is_not_closed(here: Served) -> None:
-    found = await batch(here, "silent", mode="detach", status=202)
-    run_id = found["results"][0]["run_id"]
+    actual = await batch(here, "silent", mode="detach", status=202)
+    run_id = actual["results"][0]["run_id"]
     assert (await here.client(ACME).post(f"/v1/_resident/{run_id}/close")).status_code == 404
 
 
 async def test_a_cancel_names_the_runs_that_end_with_it(here: Served) -> None:
-    found = await batch(here, "silent", mode="detach", status=202)
-    run_id, agent_id = found["results"][0]["run_id"], found["results"][0]["agent_id"]
+    actual = await batch(here, "silent", mode="detach", status=202)
+    run_id, agent_id = actual["results"][0]["run_id"], actual["results"][0]["agent_id"]
     here.world.cascaded[run_id] = ("a_one", "a_two")
     answer = await here.client(ACME).post(f"/v1/agents/{agent_id}/cancel")
     assert answer.json()["cascaded"] == ["a_one", "a_two"]

@@ -21,12 +21,12 @@ async def test_a_limit_is_put_listed_and_deleted(here: Served) -> None:
     made = await client.put("/v1/_limits", json=body)
     assert made.status_code == 200
     assert made.headers["x-loomlog-position"].startswith("budget.events/0:")
-    found = made.json()
-    assert {name: found[name] for name in body} == body
-    assert (found["used"], found["updated_by"], found["currency"]) == (0, "default", "USD")
-    assert found["updated_at"].endswith("Z")
+    actual = made.json()
+    assert {name: actual[name] for name in body} == body
+    assert (actual["used"], actual["updated_by"], actual["currency"]) == (0, "default", "USD")
+    assert actual["updated_at"].endswith("Z")
     listed = (await client.get("/v1/_limits")).json()["limits"]
-    assert listed == [found]
+    assert listed == [actual]
     where = {"scope": "user", "tenant": "acme", "scope_id": "ivy"}
     gone = await client.delete("/v1/_limits", params=where)
     assert (gone.status_code, gone.content) == (204, b"")
@@ -37,9 +37,9 @@ async def test_a_limit_is_put_listed_and_deleted(here: Served) -> None:
 
 async def test_money_is_limited_in_millionths(here: Served) -> None:
     body = {"scope": "operator", "hard_limit_micros": 5_000_000, "strict": True}
-    found = (await here.client().put("/v1/_limits", json=body)).json()
-    assert (found["hard_limit_micros"], found["hard_limit"], found["strict"]) == (5_000_000, None, True)
-    assert (found["used_micros"], found["reserved_micros"]) == (0, 0)
+    actual = (await here.client().put("/v1/_limits", json=body)).json()
+    assert (actual["hard_limit_micros"], actual["hard_limit"], actual["strict"]) == (5_000_000, None, True)
+    assert (actual["used_micros"], actual["reserved_micros"]) == (0, 0)
 
 
 async def test_what_is_not_a_limit_is_refused(here: Served) -> None:
@@ -64,9 +64,9 @@ async def test_usage_has_the_rows_that_clients_know(here: Served) -> None:
     client = here.client()
     await here.run(user_id="ada")
     await here.run(user_id="ada")
-    found = (await client.get("/v1/_usage", params={"group_by": "user"})).json()
-    [row] = found["rows"]
-    assert (found["group_by"], found["from"], found["to"]) == (["user"], None, None)
+    actual = (await client.get("/v1/_usage", params={"group_by": "user"})).json()
+    [row] = actual["rows"]
+    assert (actual["group_by"], actual["from"], actual["to"]) == (["user"], None, None)
     assert row == {
         "user_id": "ada",
         "input_tokens": 6,

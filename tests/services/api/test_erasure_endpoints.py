@@ -21,15 +21,15 @@ async def test_a_subject_is_reported_then_erased_then_proved(here: Served) -> No
     await here.run(prompt="the words of ivy", caller=IVY, metadata={"note": "hers"})
     client = here.client()
     assert (await client.get(PLACE)).json() == {"tenant": "acme", "subjects": ["ivy"]}
-    found = (await client.get(f"{PLACE}&subject=ivy")).json()
-    assert found["tier1_covered"]["counts"] == {
+    actual = (await client.get(f"{PLACE}&subject=ivy")).json()
+    assert actual["tier1_covered"]["counts"] == {
         "keys": 1, "runs": 1, "live_runs": 0, "events": 4, "frames": 1, "blobs": 0
     }  # fmt: skip
     in_clear = {"counts": {"frames": 1, "blobs": 0}, "total": 1, "runs": 1}
-    assert found["tier2_uncovered"] == in_clear, "its owner here seals nothing"
-    assert found["tier3_residue"] == {"rows": 1, "scopes": 0, "sessions_examined": 1, "truncated": False}
-    assert [key["erased"] for key in found["keys"]] == [False]
-    assert [note for note in found["notes"] if "tools of other services" in note], "what is not looked at is said"
+    assert actual["tier2_uncovered"] == in_clear, "its owner here seals nothing"
+    assert actual["tier3_residue"] == {"rows": 1, "scopes": 0, "sessions_examined": 1, "truncated": False}
+    assert [key["erased"] for key in actual["keys"]] == [False]
+    assert [note for note in actual["notes"] if "tools of other services" in note], "what is not looked at is said"
 
     dry = await client.post(PLACE, json={"subject": "ivy", "confirm": "ivy"})
     assert (dry.status_code, dry.json()["dry_run"], dry.json()["deleted"]) == (200, True, {})
@@ -72,8 +72,8 @@ async def test_an_erasure_may_be_repeated_and_each_is_told(here: Served) -> None
     body = {"subject": "ivy", "dry_run": False, "confirm": "ivy"}
     for _ in range(2):
         assert (await here.client().post(PLACE, json=body)).status_code == 200
-    found = (await here.client().get(f"{PLACE}&subject=ivy")).json()
-    assert (found["known"], len(found["keys"]), len(found["erasures"])) == (True, 1, 2)
+    actual = (await here.client().get(f"{PLACE}&subject=ivy")).json()
+    assert (actual["known"], len(actual["keys"]), len(actual["erasures"])) == (True, 1, 2)
 
 
 async def test_only_an_administrator_may_and_only_with_a_tenant_and_known_fields(here: Served) -> None:
@@ -89,9 +89,9 @@ async def test_only_an_administrator_may_and_only_with_a_tenant_and_known_fields
 async def test_where_nothing_is_encrypted_nothing_can_be_erased_and_that_is_said(tmp_path: Path) -> None:
     async with served(tmp_path) as made:
         await made.run(caller=IVY)
-        found = (await made.client().get(f"{PLACE}&subject=ivy")).json()
-        assert (found["encrypted"], found["tier2_uncovered"]["total"]) == (False, 2)
-        assert "keys" not in found["tier1_covered"]["counts"], "the topic of keys was not looked at"
+        actual = (await made.client().get(f"{PLACE}&subject=ivy")).json()
+        assert (actual["encrypted"], actual["tier2_uncovered"]["total"]) == (False, 2)
+        assert "keys" not in actual["tier1_covered"]["counts"], "the topic of keys was not looked at"
         refused = await made.client().post(PLACE, json={"subject": "ivy", "dry_run": False, "confirm": "ivy"})
         assert (refused.status_code, refused.json()["code"]) == (503, "encryption_off")
 

@@ -17,17 +17,17 @@ async def here(tmp_path: Path) -> AsyncIterator[Served]:
 async def test_the_events_of_a_run_with_their_places(here: Served) -> None:
     run = await here.run()
     run_id = run[1].data["run_id"]
-    found = (await here.client().get("/v1/events", params={"run_id": run_id})).json()
-    assert [event["type"] for event in found["events"]] == [
+    actual = (await here.client().get("/v1/events", params={"run_id": run_id})).json()
+    assert [event["type"] for event in actual["events"]] == [
         "RunStarted",
         "ModelCallRequested",
         "ModelReplied",
         "RunCompleted",
     ]
-    first = found["events"][0]
+    first = actual["events"][0]
     assert {"position", "term", "seq", "run_id", "type", "at", "payload"} <= set(first)
     assert first["payload"]["agent_id"] == run[1].data["agent_id"]
-    assert found["next"] is None
+    assert actual["next"] is None
     place = first["position"].removeprefix("run.events/").replace(":", "/")
     for topic in ("loom.run.events", "run.events"):
         assert (await here.client().get(f"/v1/events/{topic}/{place}")).json() == first

@@ -191,8 +191,8 @@ async def test_usage_below_zero_keeps_nobody_from_setting_a_limit(here: Served) 
 async def with_payload(there: Served) -> bytes:
     ref = await there.world.blobs.put(b"long " * 20_000)
     block = ContentBlock(type="trusted-text", blob=ref)
-    said = started(RUN, segments=(Segment(role="user", content=(block,)),))
-    return await forged(there, said, requested(1), replied(1, "ok"), completed())
+    event = started(RUN, segments=(Segment(role="user", content=(block,)),))
+    return await forged(there, event, requested(1), replied(1, "ok"), completed())
 
 
 async def test_a_payload_that_is_not_in_the_file_is_refused(two: tuple[Served, Served]) -> None:

@@ -115,9 +115,9 @@ def test_every_answer_is_what_the_document_says(case: Case, address: str) -> Non
     if breaks_the_body(case):
         assert 400 <= answer.status_code < 500, answer.status_code
     if answer.status_code >= 400 and case.operation.path != "/readyz":
-        found = answer.json()
-        assert found["code"], found
-        assert found["error"], found
+        actual = answer.json()
+        assert actual["code"], actual
+        assert actual["error"], actual
 
 
 def breaks_the_body(case: Case) -> bool:

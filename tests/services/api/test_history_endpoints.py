@@ -42,12 +42,12 @@ async def test_a_run_is_shown_as_it_was(here: Served) -> None:
 
 async def test_a_run_is_replayed_and_agrees_with_its_row(here: Served) -> None:
     run = await run_id(here)
-    found = (await here.client().get(f"/v1/runs/{run}/replay")).json()
-    assert (found["seq"], found["drift"], found["compared"], found["status"]) == (4, [], True, "completed")
-    assert found["events"][0]["type"] == "RunStarted"
+    actual = (await here.client().get(f"/v1/runs/{run}/replay")).json()
+    assert (actual["seq"], actual["drift"], actual["compared"], actual["status"]) == (4, [], True, "completed")
+    assert actual["events"][0]["type"] == "RunStarted"
     part = (await here.client().get(f"/v1/runs/{run}/replay?to=2")).json()
     assert (part["seq"], part["compared"], part["not_compared"]) == (2, False, "it ends at seq 2")
-    assert part["state_sha256"] != found["state_sha256"]
+    assert part["state_sha256"] != actual["state_sha256"]
 
 
 @pytest.mark.parametrize("what", ["state?at=99", "replay?to=5"])
@@ -65,9 +65,9 @@ async def test_a_question_that_makes_no_sense_is_a_clear_400(here: Served, what:
 
 async def test_two_runs_are_compared_step_by_step(here: Served) -> None:
     first, second = await run_id(here), await run_id(here, prompt="other")
-    found = (await here.client().get(f"/v1/runs/{first}/diff", params={"with": second})).json()
-    assert (found["same"], found["shared_steps"], found["definition"]) == (False, 0, [])
-    assert (found["first"]["a"]["text"], found["first"]["b"]["text"]) == ("go", "other")
+    actual = (await here.client().get(f"/v1/runs/{first}/diff", params={"with": second})).json()
+    assert (actual["same"], actual["shared_steps"], actual["definition"]) == (False, 0, [])
+    assert (actual["first"]["a"]["text"], actual["first"]["b"]["text"]) == ("go", "other")
     same = (await here.client().get(f"/v1/runs/{first}/diff", params={"with": first})).json()
     assert (same["same"], same["first"], same["shared_steps"]) == (True, None, 2)
 
@@ -135,10 +135,10 @@ async def test_an_export_is_a_file_that_replays_by_itself(here: Served) -> None:
     answer = await here.client().get(f"/v1/runs/{run}/export")
     assert answer.headers["content-type"] == "application/gzip"
     assert f'filename="{run}.loomlog-run.gz"' in answer.headers["content-disposition"]
-    found = replay_bundle(io.BytesIO(answer.content))
-    assert (found.header.run_id, found.replayed.seq, found.drift) == (run, 4, ())
+    replay = replay_bundle(io.BytesIO(answer.content))
+    assert (replay.header.run_id, replay.replayed.seq, replay.drift) == (run, 4, ())
     proof = (await here.client().get(f"/v1/runs/{run}/replay")).json()
-    assert found.replayed.state_sha256 == proof["state_sha256"]
+    assert replay.replayed.state_sha256 == proof["state_sha256"]
 
 
 async def test_others_see_nothing_of_it(here: Served) -> None:

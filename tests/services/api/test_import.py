@@ -168,8 +168,8 @@ async def test_payloads_come_along(two: tuple[Served, Served]) -> None:
     there.world.tenants[run] = "default"
     ref = await there.world.blobs.put(b"long " * 200_000)
     block = ContentBlock(type="trusted-text", blob=ref)
-    said = started(run, segments=(Segment(role="user", content=(block,)),))
-    there.world.happen(run, said, requested(1), replied(1, "ok"), completed())
+    event = started(run, segments=(Segment(role="user", content=(block,)),))
+    there.world.happen(run, event, requested(1), replied(1, "ok"), completed())
     await taken_in(here, await exported(there, run))
     assert await here.world.blobs.get(ref) == b"long " * 200_000
     assert ref == blob_ref(b"long " * 200_000, "text/plain")
@@ -264,11 +264,11 @@ async def test_a_token_among_words_in_clear_does_not_pass_them_off_as_sealed(tmp
         world = there.world
         text = TOKEN if where != "text" else f"in clear {TOKEN}"
         payload = TOKEN * 2_000 if where == "text" else f"{TOKEN} long " if where != "payload" else f"long {TOKEN}"
-        said = ContentBlock(type="trusted-text", text=text)
+        block = ContentBlock(type="trusted-text", text=text)
         blob = ContentBlock(type="trusted-text", blob=await world.blobs.put(payload.encode(), "text/plain"))
         run = "r_" + world.token()
         world.tenants[run] = "acme"
-        first = started(run, segments=(Segment(role="user", content=(said, blob)),))
+        first = started(run, segments=(Segment(role="user", content=(block, blob)),))
         world.happen(run, first, requested(1), replied(1, text=TOKEN), completed())
         refused = await taken_in(here, await exported(there, run))
         assert (refused.status_code, refused.json()["code"]) == (409, "content_in_clear")
@@ -279,10 +279,10 @@ async def test_the_script_of_an_agent_is_no_content(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     async with served(tmp_path / "there") as there, served(tmp_path / "here", encrypted=True) as here:
         world = there.world
-        said = Segment(role="user", content=(ContentBlock(type="trusted-text", text=TOKEN),))
+        segment = Segment(role="user", content=(ContentBlock(type="trusted-text", text=TOKEN),))
         run = "r_" + world.token()
         world.tenants[run] = "acme"
-        first = started(run, segments=(said,))
+        first = started(run, segments=(segment,))
         script = await world.blobs.put(b"function run(input) {} " * 4_000, "text/plain")
         first = replace(first, definition=replace(first.definition, code_blob=script))
         world.happen(run, first, requested(1), replied(1, text=TOKEN), completed())

@@ -84,9 +84,9 @@ async def test_unknown_closed_and_expired_questions_have_statuses_of_their_own(h
 async def test_lists_have_the_known_shape(here: Served) -> None:
     run_id, question, _ = await asked(here, context="c", priority="high")
     for path in (f"/v1/runs/{run_id}/interrupts", "/v1/users/default/interrupts", "/v1/interrupts?status=all"):
-        found = (await here.client().get(path)).json()
-        assert found["total"] == 1
-        [row] = found["interrupts"]
+        actual = (await here.client().get(path)).json()
+        assert actual["total"] == 1
+        [row] = actual["interrupts"]
         assert (row["interrupt_id"], row["run_id"], row["kind"]) == (question, run_id, "question")
         assert (row["status"], row["question"], row["options"]) == ("pending", "Shall I?", ["yes", "no"])
         assert (row["context"], row["priority"], row["user_id"]) == ("c", "high", "default")

@@ -84,12 +84,12 @@ async def test_a_tier_that_leads_nowhere_ends_the_start_and_a_key_that_only_runt
 ) -> None:
     environ = {"LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_POSTGRES": "postgresql://x@127.0.0.1:1/x"}
     file = tmp_path / "loomlog.yaml"
-    said = []
+    output = []
     for model in ("{ provider: mock, model: m }", "{ provider: openai, model: m }"):
         file.write_text(f"provider_priority: [mock, openai]\ntiers: {{low: [{model}]}}\nagents: {{a: {{tier: low}}}}\n")
         _, error = await ended({**environ, "LOOMLOG_CONFIG_FILES": str(file)}, tmp_path)
-        said.append("resolves to nothing" in error)
-    assert said == [True, False]
+        output.append("resolves to nothing" in error)
+    assert output == [True, False]
 
 
 async def test_who_is_not_answered_before_a_stop_gets_json_on_the_wire(

@@ -11,10 +11,10 @@ from tests.services.api.serving import Wire, service_of
 
 
 def test_every_route_is_in_the_document_with_its_access() -> None:
-    found = document("1.2.3")
-    assert found["openapi"].startswith("3.1")
+    actual = document("1.2.3")
+    assert actual["openapi"].startswith("3.1")
     for route in ROUTES:
-        operation = found["paths"][route.path][route.method.lower()]
+        operation = actual["paths"][route.path][route.method.lower()]
         assert ("security" in operation) == (route.access is not Access.PUBLIC)
         assert "default" in operation["responses"]
         names = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
@@ -22,10 +22,10 @@ def test_every_route_is_in_the_document_with_its_access() -> None:
 
 
 def test_every_reference_leads_somewhere() -> None:
-    found = document("1.2.3")
-    text = orjson.dumps(found).decode()
+    actual = document("1.2.3")
+    text = orjson.dumps(actual).decode()
     for name in re.findall(r'"#/components/schemas/(\w+)"', text):
-        assert name in found["components"]["schemas"]
+        assert name in actual["components"]["schemas"]
 
 
 def test_streams_say_what_a_client_that_comes_back_has_to_drop() -> None:
@@ -35,8 +35,8 @@ def test_streams_say_what_a_client_that_comes_back_has_to_drop() -> None:
 
 
 def test_operation_ids_are_unique() -> None:
-    found = [op["operationId"] for path in document("1")["paths"].values() for op in path.values()]
-    assert len(found) == len(set(found))
+    actual = [op["operationId"] for path in document("1")["paths"].values() for op in path.values()]
+    assert len(actual) == len(set(actual))
 
 
 def test_the_document_is_the_same_every_time() -> None:

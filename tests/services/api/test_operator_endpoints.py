@@ -30,16 +30,16 @@ async def here(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def test_health_has_the_fields_existing_probes_read(here: Served) -> None:
-    found = (await here.client(None).get("/healthz")).json()
-    assert found["ok"] is True
-    assert (found["version"], found["replica_id"], found["replicas"], found["metrics_enabled"]) == (
+    actual = (await here.client(None).get("/healthz")).json()
+    assert actual["ok"] is True
+    assert (actual["version"], actual["replica_id"], actual["replicas"], actual["metrics_enabled"]) == (
         "1.2.3",
         "tests",
         [],
         True,
     )
-    assert found["uptime_seconds"] >= 0
-    assert {"commit", "built"} <= set(found)
+    assert actual["uptime_seconds"] >= 0
+    assert {"commit", "built"} <= set(actual)
 
 
 async def test_readiness_is_good_when_both_neighbours_answer(here: Served) -> None:
@@ -51,8 +51,13 @@ async def test_readiness_names_what_is_missing_and_nothing_more(here: Served) ->
     here.world.postgres_is_away = True
     answer = await here.client(None).get("/readyz")
     assert answer.status_code == 503
-    told = {"ready": False, "missing": ["postgres"], "code": "not_ready", "error": "the API does not reach: postgres"}
-    assert answer.json() == told
+    options = {
+        "ready": False,
+        "missing": ["postgres"],
+        "code": "not_ready",
+        "error": "the API does not reach: postgres",
+    }
+    assert answer.json() == options
 
 
 async def test_readiness_tells_read_models_that_were_never_made(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +91,8 @@ async def test_a_probe_in_a_hurry_does_not_ask_the_neighbours_again(
         raise Transient("away", kind="unavailable")
 
     monkeypatch.setattr(here.world.log, "end_offset", counting)
-    found = await asyncio.gather(*(here.client(None).get("/readyz") for _ in range(10)))
-    assert {answer.status_code for answer in found} == {503}
+    responses = await asyncio.gather(*(here.client(None).get("/readyz") for _ in range(10)))
+    assert {answer.status_code for answer in responses} == {503}
     assert asked == 1
 
 
@@ -156,22 +161,22 @@ async def test_metrics_work_before_anything_else_does(tmp_path: Path) -> None:
 
 
 async def test_a_caller_learns_who_it_is(here: Served) -> None:
-    found = (await here.client(IVY).get("/v1/_me")).json()
-    assert (found["tenant_id"], found["subject"], found["scopes"]) == ("acme", "ivy", ["substrate:user"])
-    assert (found["is_admin"], found["is_isolated"], found["legacy"]) == (False, True, False)
+    actual = (await here.client(IVY).get("/v1/_me")).json()
+    assert (actual["tenant_id"], actual["subject"], actual["scopes"]) == ("acme", "ivy", ["substrate:user"])
+    assert (actual["is_admin"], actual["is_isolated"], actual["legacy"]) == (False, True, False)
     assert (await here.client().get("/v1/_me")).json()["is_admin"] is True
 
 
 async def test_the_routing_view_shows_providers_and_plans(here: Served) -> None:
-    found = (await here.client().get("/v1/_routing")).json()
-    assert {"mock", "anthropic"} <= {provider["provider"] for provider in found["providers"]}
-    assert {"default", "resilient"} <= {plan["name"] for plan in found["user_tiers"]}
-    (middle,) = (tier for tier in found["user_tiers"][0]["tiers"] if tier["tier"] == "middle")
+    actual = (await here.client().get("/v1/_routing")).json()
+    assert {"mock", "anthropic"} <= {provider["provider"] for provider in actual["providers"]}
+    assert {"default", "resilient"} <= {plan["name"] for plan in actual["user_tiers"]}
+    (middle,) = (tier for tier in actual["user_tiers"][0]["tiers"] if tier["tier"] == "middle")
     assert middle["cascade"][0] == {
         "provider": "mock", "model": "mock-generic", "primary": True, "available": True, "selected": True,
         "stalled": False, "rate_limited": False, "reachable": True,
     }  # fmt: skip
-    assert isinstance(found["search"], list)
+    assert isinstance(actual["search"], list)
 
 
 async def test_why_a_provider_cannot_be_used_is_for_administrators(here: Served) -> None:
@@ -183,8 +188,8 @@ async def test_why_a_provider_cannot_be_used_is_for_administrators(here: Served)
 
 
 async def test_the_models_of_a_provider_are_asked_of_it(here: Served) -> None:
-    found = (await here.client().get("/v1/_providers/mock/models")).json()
-    assert "mock-generic" in found["models"]
+    actual = (await here.client().get("/v1/_providers/mock/models")).json()
+    assert "mock-generic" in actual["models"]
     answer = await here.client().get("/v1/_providers/nobody/models")
     assert (answer.status_code, answer.json()["code"]) == (404, "provider_unknown")
     answer = await here.client().get("/v1/_providers/anthropic/models")
@@ -238,8 +243,8 @@ async def test_the_marks_of_runtimes_show_in_the_matrix_and_the_cascade(here: Se
     here.world.layer.providers.note(stalled)
     matrix = (await here.client().get("/v1/_resolver")).json()
     assert matrix["providers"]["mock"]["models"]["mock-generic"]["stalled"] is True
-    found = (await here.client().get("/v1/_routing")).json()
-    assert found["user_tiers"][0]["tiers"][0]["cascade"][0]["stalled"] is True
+    actual = (await here.client().get("/v1/_routing")).json()
+    assert actual["user_tiers"][0]["tiers"][0]["cascade"][0]["stalled"] is True
 
 
 async def test_a_probe_is_made_by_a_runtime_and_answers_with_the_matrix(here: Served) -> None:
@@ -248,10 +253,10 @@ async def test_a_probe_is_made_by_a_runtime_and_answers_with_the_matrix(here: Se
     assert await board.until(lambda: bool(board.matrix.request_ids), timeout_s=5.0)
     for name, provider in here.service.providers.items():
         if provider.is_usable:
-            found = ProviderProbed(
+            actual = ProviderProbed(
                 provider=name, reachable=True, models=("m",), request_id=board.matrix.request_ids[-1], at_ms=5
             )
-            here.world.log.put(board.topic, 0, [ProducerRecord(key=None, value=local_codec().encode(found))])
+            here.world.log.put(board.topic, 0, [ProducerRecord(key=None, value=local_codec().encode(actual))])
     answer = await probing
     assert answer.status_code == 200, answer.text
     assert answer.json()["providers"]["mock"]["models"]["m"]["listed"] is True
@@ -275,8 +280,8 @@ async def test_the_runs_at_work_are_counted_by_user_and_provider_and_parked_ones
     )
     wire = Wire(here.app, "POST", "/v1/runs", body=b'{"agent":"silent","prompt":"x","user_id":"zoe"}').begin()
     await wire.until("event: started")
-    found = (await here.client().get("/v1/_concurrency/stats")).json()
-    assert found == {
+    actual = (await here.client().get("/v1/_concurrency/stats")).json()
+    assert actual == {
         "active": 1,
         "queued": 0,
         "per_user": {"zoe": 1},

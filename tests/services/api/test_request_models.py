@@ -43,14 +43,14 @@ def test_every_field_of_a_start_arrives() -> None:
         "compaction": {"enabled": True},
         "idempotency_key": "k",
     }
-    found = checked(request_of(body))
-    assert (found.agent, found.session_id, found.agent_id, found.user_id) == ("soaker", "s_1", "mine", "zoe")
-    assert (found.tools, found.allowed_hosts, found.user_tier) == (("Read",), (), "gold")
-    assert found.parent_context == {"function_key": "f"}
-    assert (found.interactive, found.idempotency_key, found.metadata) == (True, "k", {"n": 1})
-    assert found.sampling is not None
-    assert (found.sampling.temperature, found.sampling.stop) == (1.0, ("x",))
-    (first, prompt) = found.segments
+    request = checked(request_of(body))
+    assert (request.agent, request.session_id, request.agent_id, request.user_id) == ("soaker", "s_1", "mine", "zoe")
+    assert (request.tools, request.allowed_hosts, request.user_tier) == (("Read",), (), "gold")
+    assert request.parent_context == {"function_key": "f"}
+    assert (request.interactive, request.idempotency_key, request.metadata) == (True, "k", {"n": 1})
+    assert request.sampling is not None
+    assert (request.sampling.temperature, request.sampling.stop) == (1.0, ("x",))
+    (first, prompt) = request.segments
     assert [block.type for block in first.content] == ["trusted-text", "untrusted-block", "image"]
     assert (first.content[0].cacheable, first.content[1].kind) == (True, "web_content")
     assert prompt.content[0].text == "p"
@@ -68,8 +68,8 @@ def test_the_header_wins_over_the_body() -> None:
 
 
 def test_a_message_has_neither_session_nor_user_of_its_own() -> None:
-    found = request_of({"prompt": "x", "session_id": "s_other", "user_id": "zoe"}, MessageBody)
-    assert (found.session_id, found.user_id, found.agent) == ("", "", "")
+    actual = request_of({"prompt": "x", "session_id": "s_other", "user_id": "zoe"}, MessageBody)
+    assert (actual.session_id, actual.user_id, actual.agent) == ("", "", "")
 
 
 @pytest.mark.parametrize("model", [RunBody, MessageBody])

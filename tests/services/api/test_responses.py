@@ -9,14 +9,14 @@ from loomlog.services.application.errors import CODES, Declined
 def test_every_refusal_has_the_one_shape(code: str) -> None:
     answer = declined_answer(Declined(code, "why", details={"scope": "runs:read"}))
     assert answer.status_code == STATUS[code]
-    found = orjson.loads(answer.body)
-    assert (found["code"], found["error"]) == (code, "why")
+    actual = orjson.loads(answer.body)
+    assert (actual["code"], actual["error"]) == (code, "why")
     assert answer.headers["content-type"] == "application/json"
 
 
 def test_details_join_the_answer_and_cannot_hide_the_code() -> None:
-    found = orjson.loads(declined_answer(Declined("not_yet", "why", details={"lag": 3, "code": "ok"})).body)
-    assert (found["lag"], found["code"]) == (3, "not_yet")
+    actual = orjson.loads(declined_answer(Declined("not_yet", "why", details={"lag": 3, "code": "ok"})).body)
+    assert (actual["lag"], actual["code"]) == (3, "not_yet")
 
 
 def test_when_to_come_again_is_a_header() -> None:

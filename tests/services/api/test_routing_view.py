@@ -110,9 +110,9 @@ def test_a_step_has_the_fields_clients_know(tmp_path: Path) -> None:
 
 def test_the_matrix_has_every_provider_with_what_was_found_out(tmp_path: Path) -> None:
     service = service_of(None, tmp_path)
-    found = resolver(service.providers, after(LISTED, STALLED), now_ms=NOW)["providers"]
-    assert set(found) == set(service.providers)
-    mock = found["mock"]
+    actual = resolver(service.providers, after(LISTED, STALLED), now_ms=NOW)["providers"]
+    assert set(actual) == set(service.providers)
+    mock = actual["mock"]
     assert {"excluded", "reachable", "models", "last_check", "last_error"} <= set(mock)
     assert (mock["excluded"], mock["reachable"], mock["last_error"]) == (False, True, None)
     assert mock["last_check"] == "2026-05-28T20:26:40.000Z"
@@ -124,10 +124,10 @@ def test_the_matrix_has_every_provider_with_what_was_found_out(tmp_path: Path) -
         "rate_limited_until": None,
         "reason": None,
     }
-    assert (found["anthropic"]["excluded"], found["anthropic"]["reachable"]) == (True, False)
-    assert "ANTHROPIC_API_KEY" in found["anthropic"]["last_error"]
+    assert (actual["anthropic"]["excluded"], actual["anthropic"]["reachable"]) == (True, False)
+    assert "ANTHROPIC_API_KEY" in actual["anthropic"]["last_error"]
 
 
 def test_a_provider_that_is_away_says_why(tmp_path: Path) -> None:
-    found = resolver(service_of(None, tmp_path).providers, after(AWAY), now_ms=NOW)["providers"]["mock"]
-    assert (found["reachable"], found["last_error"], found["models"]) == (False, "refused", {})
+    actual = resolver(service_of(None, tmp_path).providers, after(AWAY), now_ms=NOW)["providers"]["mock"]
+    assert (actual["reachable"], actual["last_error"], actual["models"]) == (False, "refused", {})

@@ -145,10 +145,10 @@ async def test_a_handle_in_use_is_a_409_in_valid_json(here: Served) -> None:
 async def test_a_pending_run_tells_its_ids_and_its_position(tmp_path: Path) -> None:
     async with served(tmp_path, decision_wait_s=0.02) as here:
         answer = await here.client().post("/v1/runs", json={"agent": "deaf", "prompt": "x"})
-    found = answer.json()
-    assert (answer.status_code, found["code"]) == (503, "run_pending")
-    assert found["run_id"].startswith("r_")
-    assert answer.headers["x-loomlog-position"] == found["position"]
+    actual = answer.json()
+    assert (answer.status_code, actual["code"]) == (503, "run_pending")
+    assert actual["run_id"].startswith("r_")
+    assert answer.headers["x-loomlog-position"] == actual["position"]
     assert answer.headers["retry-after"] == "5"
 
 
@@ -280,12 +280,12 @@ async def test_a_message_continues_the_session(here: Served) -> None:
 
 async def test_the_transcript_is_what_was_streamed(here: Served) -> None:
     run = await here.run()
-    found = (await here.client().get(f"/v1/sessions/{run[0].data['text']}/transcript")).json()
-    stored = [row["event"] for row in found["events"] if row["type"] not in ("user_input", "system_prompt")]
+    actual = (await here.client().get(f"/v1/sessions/{run[0].data['text']}/transcript")).json()
+    stored = [row["event"] for row in actual["events"] if row["type"] not in ("user_input", "system_prompt")]
     assert stored == [frame.data for frame in run[2:]]
-    assert found["events"][0]["payload"][0]["content"][0]["text"] == "go"
-    assert found["session"]["id"] == run[0].data["text"]
-    assert {"seq", "run_id", "ts_ns", "type", "event"} <= set(found["events"][0])
+    assert actual["events"][0]["payload"][0]["content"][0]["text"] == "go"
+    assert actual["session"]["id"] == run[0].data["text"]
+    assert {"seq", "run_id", "ts_ns", "type", "event"} <= set(actual["events"][0])
 
 
 # --- reads -----------------------------------------------------------------------------------------------------------
@@ -372,8 +372,8 @@ async def test_an_interactive_run_streams_over_several_turns(here: Served) -> No
     assert answer.headers["x-loomlog-position"].startswith("run.events/")
     await wire.until('"text":"second"')
     cancelled = await here.client().post(f"/v1/agents/a_{run_id[2:]}/cancel", json={"reason": "enough"})
-    found = cancelled.json()
-    assert (found["cancelled"], found["status"], found["reason"], found["cascaded"]) == (
+    actual = cancelled.json()
+    assert (actual["cancelled"], actual["status"], actual["reason"], actual["cascaded"]) == (
         True,
         "cancelled",
         "enough",
@@ -514,12 +514,12 @@ async def test_an_order_in_bulk_is_a_preview_unless_it_is_said_otherwise(here: S
     run_id = here.world.commands()[0].run_id
     client = here.client()
     body = {"action": "quarantine", "where": "status=running", "reason": "look"}
-    found = (await client.post("/v1/runs/bulk", json=body)).json()
-    assert (found["dry_run"], found["matched"], found["more"]) == (True, 1, False)
-    assert [row["run_id"] for row in found["runs"]] == [run_id]
-    found = (await client.post("/v1/runs/bulk", json={**body, "dry_run": False})).json()
-    (result,) = found["results"]
-    assert (result["run_id"], result["outcome"], found["next"]) == (run_id, "changed", None)
+    actual = (await client.post("/v1/runs/bulk", json=body)).json()
+    assert (actual["dry_run"], actual["matched"], actual["more"]) == (True, 1, False)
+    assert [row["run_id"] for row in actual["runs"]] == [run_id]
+    actual = (await client.post("/v1/runs/bulk", json={**body, "dry_run": False})).json()
+    (result,) = actual["results"]
+    assert (result["run_id"], result["outcome"], actual["next"]) == (run_id, "changed", None)
     assert result["position"].startswith("run.events/")
     wrong = await client.post("/v1/runs/bulk", json={**body, "cursor": "nonsense"})
     assert (wrong.status_code, "cursor" in wrong.json()["error"]) == (400, True)
@@ -552,9 +552,9 @@ async def parked_run(here: Served, texts: int = 4) -> str:
 async def test_a_compaction_answers_with_what_it_saved(here: Served) -> None:
     run_id = await parked_run(here)
     answer = await here.client().post(f"/v1/runs/{run_id}/compact", json={"reason": "tidy"})
-    found = answer.json()
-    assert (answer.status_code, found["run_id"], found["compacted"], found["applied"]) == (200, run_id, True, "live")
-    assert 0 < found["after_tokens"] < found["before_tokens"]
+    actual = answer.json()
+    assert (answer.status_code, actual["run_id"], actual["compacted"], actual["applied"]) == (200, run_id, True, "live")
+    assert 0 < actual["after_tokens"] < actual["before_tokens"]
     assert answer.headers["x-loomlog-position"].startswith("run.events/")
     again = (await here.client().post(f"/v1/runs/{run_id}/compact")).json()
     assert (again["compacted"], again["applied"]) == (False, "noop")
@@ -582,12 +582,12 @@ async def test_a_compaction_that_cannot_be_has_the_status_that_clients_know(
 async def test_a_session_is_given_to_another_agent(here: Served) -> None:
     (session,) = [frame.data["text"] for frame in await here.run() if frame.event == "session"]
     answer = await here.client().post(f"/v1/sessions/{session}/replay", json={"agent": "soaker"})
-    found = answer.json()
+    actual = answer.json()
     assert answer.status_code == 200
-    assert found["new_session_id"] != session
-    assert found["seed_run_id"].startswith("r_")
-    assert found["events_copied"] > 0
-    assert found["compacted"] is False
+    assert actual["new_session_id"] != session
+    assert actual["seed_run_id"].startswith("r_")
+    assert actual["events_copied"] > 0
+    assert actual["compacted"] is False
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from tests.services.api.serving import service_of
 def test_until_it_is_open_it_says_what_is_waited_for(tmp_path: Path) -> None:
     service = service_of(None, tmp_path)
     service.readiness.missing |= {"postgres": "secret", "broker": "secret"}
-    with pytest.raises(Declined) as found:
+    with pytest.raises(Declined) as info:
         _ = service.layer
-    assert found.value.code == "starting"
-    assert found.value.message.endswith("broker, postgres")
+    assert info.value.code == "starting"
+    assert info.value.message.endswith("broker, postgres")
 
 
 def test_streams_are_counted_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,9 +22,9 @@ def test_streams_are_counted_and_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     service = service_of(None, tmp_path)
     service.take_stream()
     service.take_stream()
-    with pytest.raises(Declined) as found:
+    with pytest.raises(Declined) as info:
         service.take_stream()
-    assert found.value.code == "too_many_streams"
+    assert info.value.code == "too_many_streams"
     service.give_stream()
     service.take_stream()
 

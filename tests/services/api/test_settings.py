@@ -18,8 +18,8 @@ def test_the_address_is_taken_apart() -> None:
         (":8080", "", 8080),
         ("localhost:1", "localhost", 1),
     ):
-        found = api_settings(settings(listen_addr=addr))
-        assert (found.host, found.port) == (host, port)
+        actual = api_settings(settings(listen_addr=addr))
+        assert (actual.host, actual.port) == (host, port)
 
 
 @pytest.mark.parametrize(("field", "name"), [("kafka", "LOOMLOG_KAFKA"), ("postgres", "LOOMLOG_POSTGRES")])
@@ -29,7 +29,7 @@ def test_what_is_missing_is_named(field: str, name: str) -> None:
 
 
 def test_the_rest_is_passed_on() -> None:
-    found = api_settings(settings(sse_keepalive_ms=3_000, replica_id="one", postgres_max_connections=7))
-    assert (found.keepalive_s, found.replica_id, found.places.postgres_connections) == (3.0, "one", 7)
-    assert found.max_request_bytes == 16 * 1024 * 1024
-    assert "secret" not in repr(found)
+    actual = api_settings(settings(sse_keepalive_ms=3_000, replica_id="one", postgres_max_connections=7))
+    assert (actual.keepalive_s, actual.replica_id, actual.places.postgres_connections) == (3.0, "one", 7)
+    assert actual.max_request_bytes == 16 * 1024 * 1024
+    assert "secret" not in repr(actual)

@@ -76,9 +76,9 @@ async def test_a_file_is_restored_elsewhere_and_a_second_time_adds_nothing(two: 
     tried = (await here.client().post(f"{SNAPSHOTS}/restore?dry_run=1", content=data)).json()
     assert (tried["dry_run"], tried["runs_restored"], tried["positions"]) == (True, 1, [])
     answer = await here.client().post(f"{SNAPSHOTS}/restore", content=data)
-    found = answer.json()
-    assert (found["runs_restored"], found["runs_skipped"], found["events_restored"]) == (1, 0, 4)
-    assert found["positions"] == [answer.headers["x-loomlog-position"]]
+    actual = answer.json()
+    assert (actual["runs_restored"], actual["runs_skipped"], actual["events_restored"]) == (1, 0, 4)
+    assert actual["positions"] == [answer.headers["x-loomlog-position"]]
     assert (await here.client().get(f"/v1/runs/{run}")).json()["status"] == "completed"
     again = (await here.client().post(f"{SNAPSHOTS}/restore", content=gzip.decompress(data))).json()
     assert (again["runs_restored"], again["runs_skipped"], again["positions"]) == (0, 1, [])
@@ -90,9 +90,9 @@ async def test_a_kept_one_is_restored_by_its_id_and_by_a_document(two: tuple[Ser
     await there.run()
     made = await created(there)
     path = f"{SNAPSHOTS}/{made['id']}/restore"
-    found = (await there.client().post(path, json={"include_history": True})).json()
-    assert (found["runs_restored"], found["runs_skipped"]) == (0, 1)
-    assert "no effect" in found["warnings"][0]
+    actual = (await there.client().post(path, json={"include_history": True})).json()
+    assert (actual["runs_restored"], actual["runs_skipped"]) == (0, 1)
+    assert "no effect" in actual["warnings"][0]
     assert (await there.client().post(path)).status_code == 200
     document = (await there.client().get(f"{SNAPSHOTS}/{made['id']}/export")).json()
     empty = await created(here)

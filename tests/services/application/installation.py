@@ -82,11 +82,11 @@ class Installation:
 
     def lengths(self) -> dict[Any, int]:
         """Records of every partition of what is kept for ever."""
-        return {place: len(found) for place, found in self.log.records.items() if place[0].endswith("events")}
+        return {place: len(records) for place, records in self.log.records.items() if place[0].endswith("events")}
 
     async def states(self, seqs: dict[str, int] | None = None) -> dict[str, tuple[int, State]]:
         """Of every accepted run the seq and the state, as it is or as it was at the seq that is given for it."""
-        found: dict[str, tuple[int, State]] = {}
+        result: dict[str, tuple[int, State]] = {}
         for partition in range(self.world.partitions):
             reader = TermReader()
             places: dict[str, tuple[int, int]] = {}
@@ -104,8 +104,8 @@ class Installation:
                     log, await log.lineage(link, first), codec=local_codec(), to_seq=seq, through_bytes=False
                 )
                 assert not replayed.drift, replayed.drift
-                found[run_id] = (replayed.seq, replayed.state)
-        return found
+                result[run_id] = (replayed.seq, replayed.state)
+        return result
 
 
 @contextlib.asynccontextmanager

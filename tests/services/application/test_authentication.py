@@ -21,10 +21,10 @@ def test_a_token_is_its_caller_whatever_the_case_of_the_scheme(caller: Caller, s
     [None, "", "Bearer", "Bearer ", "shared-token", "Basic shared-token", "Bearer wrong", "Bearer shared-token x"],
 )
 def test_anything_else_is_nobody(header: str | None) -> None:
-    with pytest.raises(Declined) as found:
+    with pytest.raises(Declined) as info:
         Gate(tokens()).identify(header)
-    assert found.value.code == "unauthorized"
-    assert "shared-token" not in found.value.message
+    assert info.value.code == "unauthorized"
+    assert "shared-token" not in info.value.message
 
 
 def test_two_principals_of_one_name_are_two_callers() -> None:
@@ -58,6 +58,6 @@ def test_in_open_mode_everybody_is_the_administrator() -> None:
 def test_a_right_that_is_missing_is_named() -> None:
     demand(READER, RUNS_READ)
     demand(ADMIN_CALLER, RUNS_CREATE)
-    with pytest.raises(Declined) as found:
+    with pytest.raises(Declined) as info:
         demand(READER, RUNS_CREATE)
-    assert (found.value.code, found.value.details["scope"]) == ("insufficient_scope", RUNS_CREATE)
+    assert (info.value.code, info.value.details["scope"]) == ("insufficient_scope", RUNS_CREATE)

@@ -170,8 +170,8 @@ async def test_a_run_goes_through_a_real_broker_and_is_read_back_from_real_read_
                 row = await layer.reads.agent(ADMIN_CALLER, run.agent_id, position=run.position)
                 assert (row.run_id, row.status) == (run.run_id, "completed")
                 assert len((await layer.reads.runs(ADMIN_CALLER, RunFilter(agent="soaker"))).rows) == 1
-                found = await layer.reads.transcript(ADMIN_CALLER, run.session_id)
-                assert [frame.type for frame in found.rows] == ["user_input", "started", "text", "usage", "done"]
+                transcript = await layer.reads.transcript(ADMIN_CALLER, run.session_id)
+                assert [frame.type for frame in transcript.rows] == ["user_input", "started", "text", "usage", "done"]
                 replay = await pieces_of(await layer.reads.stream(ADMIN_CALLER, run.run_id))
                 assert types_of(replay) == ["agent", "steer", "started", "text", "usage", "done"]
                 events = await layer.audit.events(ADMIN_CALLER, EventQuery(run_id=run.run_id))
@@ -203,15 +203,15 @@ async def test_without_read_models_the_hub_reads_from_the_beginning(places: Plac
 async def test_what_is_not_there_yet_is_waited_for_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loomlog.services.application.bootstrap.RETRY_S", 0.0)
     readiness = Readiness()
-    told: list[str] = []
+    options: list[str] = []
     errors = [Transient("starting", kind="unavailable"), Permanent("wrong password", kind="unauthorised")]
 
     async def open_it() -> str:
-        told.append(readiness.missing.get("broker", ""))
+        options.append(readiness.missing.get("broker", ""))
         if errors:
             raise errors.pop(0)
         return "open"
 
     assert await waited_for("broker", readiness, open_it) == "open"
-    assert told == ["", "starting", "wrong password"]
+    assert options == ["", "starting", "wrong password"]
     assert readiness.missing == {}

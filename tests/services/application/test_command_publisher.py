@@ -119,11 +119,11 @@ async def test_a_lost_acknowledgement_is_appended_again_with_the_same_id() -> No
 async def test_a_broker_that_is_away_is_an_answer_within_the_bound() -> None:
     log = StuckLog({TOPIC: 1})
     async with publishing(log, wait_s=0.05) as publisher:
-        with pytest.raises(Declined) as found:
+        with pytest.raises(Declined) as info:
             await publisher.publish("k", "c_1", command())
-    assert found.value.code == "log_unavailable"
-    assert found.value.details["outcome"] == "unknown"
-    assert "Idempotency-Key" in found.value.message
+    assert info.value.code == "log_unavailable"
+    assert info.value.details["outcome"] == "unknown"
+    assert "Idempotency-Key" in info.value.message
 
 
 async def test_what_never_left_says_that_it_never_left() -> None:
@@ -132,9 +132,9 @@ async def test_what_never_left_says_that_it_never_left() -> None:
         first = asyncio.create_task(publisher.publish("k", "c_1", command(1)))
         while not log.asked:
             await asyncio.sleep(0)
-        with pytest.raises(Declined) as found:
+        with pytest.raises(Declined) as info:
             await publisher.publish("k", "c_2", command(2))
-        assert found.value.details["outcome"] == "not_sent"
+        assert info.value.details["outcome"] == "not_sent"
         with pytest.raises(Declined):
             await first
         # And it never leaves: its sender was told so.
@@ -147,9 +147,9 @@ async def test_an_outcome_that_stays_unknown_is_given_up_at_the_deadline() -> No
     log = MemoryLog({TOPIC: 1})
     log.lose_acks = 10**9
     async with publishing(log, wait_s=0.05, retry_s=0.005) as publisher:
-        with pytest.raises(Declined) as found:
+        with pytest.raises(Declined) as info:
             await publisher.publish("k", "c_1", command())
-    assert found.value.details["outcome"] == "unknown"
+    assert info.value.details["outcome"] == "unknown"
 
 
 async def test_an_outage_does_not_fill_memory() -> None:
@@ -170,9 +170,9 @@ async def test_too_many_waiting_commands_are_refused_at_once(monkeypatch: pytest
     async with publishing(log, wait_s=0.2) as publisher:
         asked = [asyncio.create_task(publisher.publish("k", f"c_{n}", command(n))) for n in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(Declined) as found:
+        with pytest.raises(Declined) as info:
             await publisher.publish("k", "c_9", command(9))
-        assert found.value.details["outcome"] == "not_sent"
+        assert info.value.details["outcome"] == "not_sent"
         log.go.set()
         await asyncio.gather(*asked)
 
@@ -180,9 +180,9 @@ async def test_too_many_waiting_commands_are_refused_at_once(monkeypatch: pytest
 async def test_a_command_too_large_for_one_append_is_refused_before_it_is_queued() -> None:
     log = MemoryLog({TOPIC: 1})
     async with publishing(log) as publisher:
-        with pytest.raises(Declined) as found:
+        with pytest.raises(Declined) as info:
             await publisher.publish("k", "c_1", command(size=limits.COMMAND_BYTES_MAX))
-    assert found.value.code == "payload_too_large"
+    assert info.value.code == "payload_too_large"
     assert not log.records[TOPIC, 0]
 
 

@@ -15,12 +15,12 @@ SECRET = "sk-abcdefghijklmnop1234"
 async def test_a_secret_in_the_arguments_of_a_call_is_masked_once_they_are_opened() -> None:
     keys = keys_over(MemoryLog({TOPIC: 1}))
     sealer = await keys.sealer("acme", "ada")
-    given = sealer.text(orjson.dumps({"value": SECRET, "key": "k"}).decode())
-    event = {"type": "tool_call", "tool_use": {"id": "c1", "name": "Memory", "input": given}}
-    said = {"type": "text", "text": sealer.text(f"I was told {SECRET}")}
+    inputs = sealer.text(orjson.dumps({"value": SECRET, "key": "k"}).decode())
+    event = {"type": "tool_call", "tool_use": {"id": "c1", "name": "Memory", "input": inputs}}
+    output = {"type": "text", "text": sealer.text(f"I was told {SECRET}")}
     rows = [
         TranscriptRow("r_1", seq, "acme", "s_1", 0, str(frame["type"]), orjson.dumps(frame).decode(), None)
-        for seq, frame in enumerate((event, said))
+        for seq, frame in enumerate((event, output))
     ]
     call, text = await Content(keys).transcript(rows)
     assert orjson.loads(call.event)["tool_use"]["input"] == {"value": "[redacted:key]", "key": "k"}

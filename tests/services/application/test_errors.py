@@ -18,17 +18,17 @@ def test_what_an_owner_decides_is_told_in_words_callers_know(decided: str, shown
 
 
 def test_a_code_of_a_newer_owner_is_told_as_it_is() -> None:
-    found = refused("moon_phase_wrong", "come back")
-    assert (found.code, found.message) == ("bad_request", "moon_phase_wrong: come back")
+    actual = refused("moon_phase_wrong", "come back")
+    assert (actual.code, actual.message) == ("bad_request", "moon_phase_wrong: come back")
 
 
 @pytest.mark.parametrize("what", ["log", "projection", "blobs"])
 def test_something_outside_that_is_away_tells_no_internals(what: str) -> None:
     error = Transient("postgresql://user:secret@10.0.0.1 refused", kind="network")
-    found = away(what, error)
-    assert found.code == f"{what}_unavailable"
-    assert "secret" not in found.message
-    assert found.retry_after_s == 1
+    actual = away(what, error)
+    assert actual.code == f"{what}_unavailable"
+    assert "secret" not in actual.message
+    assert actual.retry_after_s == 1
     assert "logs" in away(what, Permanent("secret", kind="unauthorised")).message
 
 

@@ -37,10 +37,10 @@ async def test_of_an_image_the_base64_text_is_stored_and_its_type_stays() -> Non
     blobs = MemoryBlobs()
     block = ContentBlock(type="image", media_type="image/png", data="AAAA" * INLINE_BYTES)
     (segment,) = await offloaded((user(block),), blobs)
-    (found,) = segment.content
-    assert (found.media_type, found.data) == ("image/png", "")
-    assert found.blob is not None
-    assert await blobs.get(found.blob) == block.data.encode()
+    (content_block,) = segment.content
+    assert (content_block.media_type, content_block.data) == ("image/png", "")
+    assert content_block.blob is not None
+    assert await blobs.get(content_block.blob) == block.data.encode()
 
 
 async def test_bytes_count_and_not_characters() -> None:
@@ -65,9 +65,9 @@ async def test_system_texts_stay_and_too_many_of_them_are_refused() -> None:
     system = Segment(role="system", content=(text(INLINE_BYTES * 2),))
     assert (await offloaded((system, user(text(1))), blobs))[0] == system
     too_much = Segment(role="system", content=(text(COMMAND_BYTES_MAX),))
-    with pytest.raises(Declined) as found:
+    with pytest.raises(Declined) as info:
         await offloaded((too_much, user(text(1))), blobs)
-    assert found.value.code == "payload_too_large"
+    assert info.value.code == "payload_too_large"
 
 
 @pytest.mark.parametrize("error", [Transient("full", kind="unavailable"), Permanent("read-only", kind="forbidden")])
@@ -76,6 +76,6 @@ async def test_a_store_that_is_away_is_an_answer_and_not_a_crash(error: Exceptio
         async def put(self, data: bytes, media_type: str = "text/plain") -> BlobRef:
             raise error
 
-    with pytest.raises(Declined) as found:
+    with pytest.raises(Declined) as info:
         await offloaded((user(text(INLINE_BYTES + 1)),), Broken())
-    assert found.value.code == "blobs_unavailable"
+    assert info.value.code == "blobs_unavailable"

@@ -44,10 +44,10 @@ class Fails:
 @pytest.mark.parametrize("error", [TimeoutError(), UnknownOutcome("no broker")])
 async def test_a_log_that_does_not_acknowledge_is_said_and_where_to_look(error: Exception) -> None:
     post, _ = posting(Fails(error))
-    with pytest.raises(Declined) as found:
+    with pytest.raises(Declined) as info:
         await post.post_here(ALL, shown_at="GET /v1/_state")
-    assert (found.value.code, found.value.details) == ("log_unavailable", {"outcome": "unknown"})
-    assert "GET /v1/_state tells what is so" in found.value.message
+    assert (info.value.code, info.value.details) == ("log_unavailable", {"outcome": "unknown"})
+    assert "GET /v1/_state tells what is so" in info.value.message
 
 
 async def test_a_log_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,8 +215,8 @@ class World:
 
     def keys_of_a_process(self) -> SubjectKeys:
         """What another process knows of the keys of subjects: nothing yet."""
-        given = KeyEncryptionKeys(current=key_encryption_key_id(KEK), keys={key_encryption_key_id(KEK): KEK})
-        return SubjectKeys(self.codec, self.log, self.log, given, topic=TOPICS.subjects, clock_ms=lambda: NOW_MS)
+        keys = KeyEncryptionKeys(current=key_encryption_key_id(KEK), keys={key_encryption_key_id(KEK): KEK})
+        return SubjectKeys(self.codec, self.log, self.log, keys, topic=TOPICS.subjects, clock_ms=lambda: NOW_MS)
 
     # --- the owner ---------------------------------------------------------------------------------------------------
 
@@ -361,8 +361,8 @@ class World:
                 order = answering(self.now_ms)
             case CancelTurn():
                 turn, attempt = (state.turn, state.attempt) if isinstance(state, AwaitingModel) else (0, 0)
-                said = self.said
-                order = CancelTurnCommand(at_ms=NOW_MS, command=command, turn=turn, attempt=attempt, text=said)
+                text = self.said
+                order = CancelTurnCommand(at_ms=NOW_MS, command=command, turn=turn, attempt=attempt, text=text)
             case CompactRun():
                 order = CompactCommand(at_ms=NOW_MS, command=command)
             case PauseRun():
@@ -410,23 +410,23 @@ class World:
         """The origin up to the seq, read from the log as the real owner does it."""
         run_id, origin_id = command.run_id, command.origin_run_id
         partition = self.layer.publisher.partition_of(partition_key(origin_id))
-        found: list[tuple[int, bytes, Any, Any]] = []
+        result: list[tuple[int, bytes, Any, Any]] = []
         for record in self.log.records[TOPICS.events, partition]:
             decoded = self.codec.decode(record.value or b"")
             envelope = decoded.envelope
             if envelope is not None and envelope.aggregate == origin_id and envelope.tenant == command.envelope.tenant:
-                found.append((record.offset, record.value or b"", decoded.record, envelope))
+                result.append((record.offset, record.value or b"", decoded.record, envelope))
         origin: ForkOrigin | None = None
-        if 1 <= command.at_seq <= len(found):
-            started = found[0][2]
+        if 1 <= command.at_seq <= len(result):
+            started = result[0][2]
             assert isinstance(started, RunStarted)
             state: State = Absent(run_id=origin_id, history=self.histories.get(origin_id, ()))
-            for _, _, event, envelope in found[: command.at_seq]:
+            for _, _, event, envelope in result[: command.at_seq]:
                 state = evolve(state, event, envelope.at_ms)
-            last, value, _, _ = found[command.at_seq - 1]
+            last, value, _, _ = result[command.at_seq - 1]
             point = ForkPoint(
                 run_id=origin_id,
-                first_offset=found[0][0],
+                first_offset=result[0][0],
                 last_offset=last,
                 seq=command.at_seq,
                 digest=digest(value).hex(),
@@ -689,22 +689,22 @@ async def world(*, owner: bool = True, books: bool = False, **more: Any) -> Asyn
 
 async def pieces_of(stream: RunStream) -> list[Piece]:
     """Everything a stream gives until its end."""
-    found: list[Piece] = []
+    result: list[Piece] = []
     async with asyncio.timeout(WAIT_S):
         while (pieces := await stream.next()) is not None:
-            found += pieces
-    return found
+            result += pieces
+    return result
 
 
 async def until_type(stream: RunStream, kind: str) -> list[Piece]:
     """What a stream gives up to a frame of that type."""
-    found: list[Piece] = []
+    result: list[Piece] = []
     async with asyncio.timeout(WAIT_S):
-        while not any(piece.type == kind for piece in found):
+        while not any(piece.type == kind for piece in result):
             pieces = await stream.next()
-            assert pieces is not None, f"the stream ended ({stream.ended_because}) before {kind}: {types_of(found)}"
-            found += pieces
-    return found
+            assert pieces is not None, f"the stream ended ({stream.ended_because}) before {kind}: {types_of(result)}"
+            result += pieces
+    return result
 
 
 def types_of(pieces: Sequence[Piece]) -> list[str]:
@@ -715,10 +715,10 @@ async def declined(asked: Any) -> Declined:
     """What a use case was declined with."""
     try:
         async with asyncio.timeout(WAIT_S):
-            given = await asked
+            values = await asked
     except Declined as found:
         return found
-    raise AssertionError(f"it was not declined but gave {given!r}")
+    raise AssertionError(f"it was not declined but gave {values!r}")
 
 
 async def until(check: Callable[[], object]) -> None:

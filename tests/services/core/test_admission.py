@@ -25,13 +25,13 @@ def full(runs: int = 1, queue: int = 100, **more: int) -> AdmissionController:
 
 def order_of(made: AdmissionController) -> list[str]:
     """Who goes in, one after the other, each leaving before the next."""
-    found = []
+    actual = []
     for run_id in list(made.active):
         made.release(run_id)
     while run_id := made.admit_next():
-        found.append(run_id)
+        actual.append(run_id)
         made.release(run_id)
-    return found
+    return actual
 
 
 def test_tenants_take_turns_and_within_one_its_users_and_within_one_the_oldest() -> None:
@@ -77,9 +77,9 @@ def test_a_full_provider_keeps_out_only_its_own_runs() -> None:
     slow = Slot(tenant="acme", user_id="ada", provider="slow")
     made.admit("one", slow)
     assert made.enqueue("two", slow) is None
-    found = made.enqueue("three", slow)
-    assert found is not None
-    assert (found.code, found.about, found.cap) == ("provider_concurrency_exhausted", "slow", 1)
+    actual = made.enqueue("three", slow)
+    assert actual is not None
+    assert (actual.code, actual.about, actual.cap) == ("provider_concurrency_exhausted", "slow", 1)
     made.enqueue("quick", ADA)
     assert (made.admit_next(), made.admit_next()) == ("quick", "")
     made.release("one")
@@ -100,9 +100,9 @@ def test_who_finds_the_queue_full_is_turned_away_with_the_reason(
 ) -> None:
     made = AdmissionController(bounds)
     made.admit("one", ADA)
-    found = made.enqueue("two", ADA)
-    assert found is not None
-    assert (found.code, found.about, found.cap) == (code, about, cap)
+    actual = made.enqueue("two", ADA)
+    assert actual is not None
+    assert (actual.code, actual.about, actual.cap) == (code, about, cap)
     assert made.waiting == {}
 
 

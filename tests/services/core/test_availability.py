@@ -181,10 +181,10 @@ def test_a_provider_that_answers_and_cannot_list_keeps_what_it_listed() -> None:
 
 def test_an_answer_shows_that_a_provider_is_there_again() -> None:
     away = after(probe("m"), probe(reachable=False))
-    found = success_mark(away, "p", "m", at_ms=NOW, by="me")
-    assert found is not None
-    assert away.apply(found).availability("p", "m", NOW).is_available
-    assert (away.apply(found).providers["p"].error, away.apply(found).listings()) == ("", {"p": ("m",)})
+    actual = success_mark(away, "p", "m", at_ms=NOW, by="me")
+    assert actual is not None
+    assert away.apply(actual).availability("p", "m", NOW).is_available
+    assert (away.apply(actual).providers["p"].error, away.apply(actual).listings()) == ("", {"p": ("m",)})
     assert success_mark(after(probe("m")), "p", "m", at_ms=NOW, by="me") is None
 
 
@@ -222,10 +222,10 @@ def failed(matrix: AvailabilityTable, kind: str, cooldown_ms: int = 0) -> ModelM
 
 @pytest.mark.parametrize("kind", ["overloaded", "unavailable", "timeout", "network", "broken_off", "deprecated"])
 def test_a_failure_of_the_provider_stalls_the_model_once(kind: str) -> None:
-    found = failed(AvailabilityTable(), kind)
-    assert found is not None
-    assert (found.mark, found.reason, found.by) == (STALLED, kind, "me")
-    assert failed(after(found), kind) is None
+    actual = failed(AvailabilityTable(), kind)
+    assert actual is not None
+    assert (actual.mark, actual.reason, actual.by) == (STALLED, kind, "me")
+    assert failed(after(actual), kind) is None
 
 
 @pytest.mark.parametrize("kind", ["invalid", "unauthorised", "forbidden", "not_found", "unsupported", "refused"])
@@ -238,9 +238,9 @@ def test_a_request_that_is_wrong_in_itself_says_nothing_of_the_model(kind: str) 
     [(0, COOLDOWN_DEFAULT_MS), (5_000, 5_000), (1, 1_000), (999, 1_000), (600_000, 600_000), (600_001, 600_000)],
 )
 def test_a_rate_limit_lasts_as_the_plan_says_within_bounds(wanted_ms: int, lasts_ms: int) -> None:
-    found = failed(AvailabilityTable(), "rate_limited", wanted_ms)
-    assert found is not None
-    assert (found.mark, found.until_ms) == (RATE_LIMITED, NOW + lasts_ms)
+    actual = failed(AvailabilityTable(), "rate_limited", wanted_ms)
+    assert actual is not None
+    assert (actual.mark, actual.until_ms) == (RATE_LIMITED, NOW + lasts_ms)
 
 
 def test_a_model_that_is_limited_already_is_not_marked_again() -> None:
@@ -257,9 +257,9 @@ def test_an_answer_says_something_only_where_the_model_was_stalled() -> None:
     limited = after(mark(RATE_LIMITED, until_ms=NOW + 1))
     assert success_mark(AvailabilityTable(), "p", "m", at_ms=NOW, by="me") is None
     assert success_mark(limited, "p", "m", at_ms=NOW, by="me") is None
-    found = success_mark(after(mark(STALLED)), "p", "m", at_ms=NOW, by="me")
-    assert found is not None
-    assert found.mark == RECOVERED
+    actual = success_mark(after(mark(STALLED)), "p", "m", at_ms=NOW, by="me")
+    assert actual is not None
+    assert actual.mark == RECOVERED
 
 
 # --- what only the operator's key has met ----------------------------------------------------------------------------

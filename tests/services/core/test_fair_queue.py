@@ -7,10 +7,10 @@ from loomlog.services.core.fair_queue import FairQueue
 
 
 def emptied(queue: FairQueue) -> list[int]:
-    found = []
+    actual = []
     while (ticket := queue.next()) is not None:
-        found.append(ticket)
-    return found
+        actual.append(ticket)
+    return actual
 
 
 def test_tenants_take_turns_and_within_one_its_users_and_within_one_the_oldest() -> None:

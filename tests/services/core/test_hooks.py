@@ -33,10 +33,10 @@ def hook(name: str = "guard", *, tenant: str = "acme", owner: str = "ops", phase
 
 
 def table(*changes: HookRegistered | HookRemoved) -> HookTable:
-    found = HookTable()
+    hook_table = HookTable()
     for change in changes:
-        found = found.apply(change)
-    return found
+        hook_table = hook_table.apply(change)
+    return hook_table
 
 
 def names(found: HookTable, phase: str = "pre", *, tenant: str = "acme", agent: str = "helper", tool: str = "HTTP"):
@@ -48,30 +48,30 @@ def test_nobody_looks_at_first() -> None:
 
 
 def test_pre_hooks_are_asked_in_order_and_post_hooks_in_reverse() -> None:
-    found = table(hook("a"), hook("b"), hook("c", phase="post"), hook("d", phase="post"), hook("e"))
-    assert (names(found), names(found, "post")) == (["a", "b", "e"], ["d", "c"])
+    hook_table = table(hook("a"), hook("b"), hook("c", phase="post"), hook("d", phase="post"), hook("e"))
+    assert (names(hook_table), names(hook_table, "post")) == (["a", "b", "e"], ["d", "c"])
 
 
 def test_registering_a_name_again_replaces_it_and_keeps_its_place() -> None:
-    found = table(hook("a", hook_id="h_1"), hook("b"), hook("a", hook_id="h_2", timeout_ms=7))
-    assert names(found) == ["a", "b"]
-    assert found.find("h_1") is None
-    assert found.hooks_for_call("acme", "helper", "HTTP", "pre")[0].timeout_ms == 7
+    hook_table = table(hook("a", hook_id="h_1"), hook("b"), hook("a", hook_id="h_2", timeout_ms=7))
+    assert names(hook_table) == ["a", "b"]
+    assert hook_table.find("h_1") is None
+    assert hook_table.hooks_for_call("acme", "helper", "HTTP", "pre")[0].timeout_ms == 7
 
 
 def test_the_same_name_of_another_owner_or_tenant_is_another_hook() -> None:
-    found = table(hook("a"), hook("a", owner="else", hook_id="h_2"), hook("a", tenant="globex", hook_id="h_3"))
-    assert [one.hook_id for one in found.entries.values()] == ["h_a", "h_2", "h_3"]
+    hook_table = table(hook("a"), hook("a", owner="else", hook_id="h_2"), hook("a", tenant="globex", hook_id="h_3"))
+    assert [one.hook_id for one in hook_table.entries.values()] == ["h_a", "h_2", "h_3"]
 
 
 def test_a_removal_takes_one_registration_away() -> None:
-    found = table(hook("a"), hook("b"), HookRemoved(hook_id="h_a"))
-    assert names(found) == ["b"]
+    hook_table = table(hook("a"), hook("b"), HookRemoved(hook_id="h_a"))
+    assert names(hook_table) == ["b"]
 
 
 def test_removing_what_was_replaced_meanwhile_removes_nothing() -> None:
-    found = table(hook("a", hook_id="h_1"), hook("a", hook_id="h_2"), HookRemoved(hook_id="h_1"))
-    assert names(found) == ["a"]
+    hook_table = table(hook("a", hook_id="h_1"), hook("a", hook_id="h_2"), HookRemoved(hook_id="h_1"))
+    assert names(hook_table) == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -63,10 +63,10 @@ class Shaded(MemoryTail):
         self._world, self._name = world, name
 
     async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[LogRecord]]:
-        found = await super().poll(timeout_s=timeout_s, max_records=max_records)
+        recordses = await super().poll(timeout_s=timeout_s, max_records=max_records)
         while self._name in self._world.blind:
             await self._world.sees.wait()
-        return found
+        return recordses
 
 
 class BudgetWorld:
@@ -111,11 +111,11 @@ class BudgetWorld:
 
     @asynccontextmanager
     async def reader_of_the_books(self, name: str) -> AsyncIterator[Clerkship]:
-        found = Clerkship(self, name)
-        await found.board.open()
-        tail = Shaded(self, name, found.board.next_offset)
-        async with _task(found.board.follow(tail)), _task(found.clerk.run()):
-            yield found
+        clerkship = Clerkship(self, name)
+        await clerkship.board.open()
+        tail = Shaded(self, name, clerkship.board.next_offset)
+        async with _task(clerkship.board.follow(tail)), _task(clerkship.clerk.run()):
+            yield clerkship
 
     @asynccontextmanager
     async def runtime(
@@ -176,14 +176,14 @@ class BudgetWorld:
 
     def events(self) -> list[tuple[str, Any]]:
         """Of runs, with their run."""
-        found = []
+        result = []
         for partition in range(self.partitions):
             reader = TermReader()
             for record in self.log.records[TOPICS.events, partition]:
                 event = reader.read(record.offset, record.value)
                 if event is not None:
-                    found.append((event.aggregate, event.decode().record))
-        return found
+                    result.append((event.aggregate, event.decode().record))
+        return result
 
     def ends(self) -> Counter[str]:
         return Counter(type(event).__name__ for _, event in self.events() if isinstance(event, ENDS))
@@ -194,15 +194,15 @@ class BudgetWorld:
 
     def history(self) -> list[tuple[Any, Books]]:
         """Every legal event of the books, and the books after it."""
-        reader, books, found = TermReader(), Books(), []
+        reader, books, result = TermReader(), Books(), []
         for record in self.log.records[BUDGETS.events, 0]:
             event = reader.read(record.offset, record.value)
             if event is not None:
                 decoded = event.decode()
                 assert decoded.envelope is not None
                 books = evolve(books, decoded.record, decoded.envelope.at_ms)
-                found.append((decoded.record, books))
-        return found
+                result.append((decoded.record, books))
+        return result
 
     def kinds(self) -> list[str]:
         """Of the events of the books; those that settle with the kind of settlement."""

@@ -116,8 +116,8 @@ class DeskAtWork:
     async def looked_up(self, command: Command) -> Prepared:
         prepared = self.prepare(command)
         assert inspect.isawaitable(prepared), "the desk knew it from memory"
-        found: Prepared = await prepared
-        return found
+        result: Prepared = await prepared
+        return result
 
     def decide(self, prepared: Prepared) -> list[str]:
         """Decide what was prepared; names of its events, which are not in the log yet."""
@@ -240,5 +240,5 @@ class ToldTool:
 
 def values(log: MemoryLog, topic: str) -> list[Any]:
     """The decoded records of a topic, over all its partitions."""
-    found = [(name, at) for name, at in sorted(log.records) if name == topic]
-    return [CODEC.decode(record.value or b"").record for place in found for record in log.records[place]]
+    result = [(name, at) for name, at in sorted(log.records) if name == topic]
+    return [CODEC.decode(record.value or b"").record for place in result for record in log.records[place]]

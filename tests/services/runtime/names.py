@@ -9,12 +9,12 @@ from loomlog.services.stream.family import Topics
 
 def names_under(prefix: str) -> Mapping[str, Any]:
     """Every name of services.runtime.topics, with the prefix instead of `loom`; a new one cannot be forgotten."""
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "GROUP": prefix,
         "TOPICS": Topics.of("run", prefix),
         "BUDGET_TOPICS": Topics.of("budget", prefix),
     }
     for name, value in vars(topics).items():
         if name.endswith("_TOPIC"):
-            found[name] = f"{prefix}.{value.removeprefix('loom.')}"
-    return found
+            result[name] = f"{prefix}.{value.removeprefix('loom.')}"
+    return result

@@ -333,8 +333,8 @@ class Stage:
 
     def events(self) -> list[Any]:
         reader = TermReader()
-        found = [reader.read(record.offset, record.value) for record in self.log.records[TOPICS.events, 0]]
-        return [event.decode().record for event in found if event is not None]
+        events = [reader.read(record.offset, record.value) for record in self.log.records[TOPICS.events, 0]]
+        return [event.decode().record for event in events if event is not None]
 
     def has(self, *kinds: type[Any]) -> bool:
         """An event of one of these kinds is in the log."""

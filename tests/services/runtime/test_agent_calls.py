@@ -78,8 +78,8 @@ async def test_long_results_are_fetched_and_put_together() -> None:
     order = await work.run(run)
     assert isinstance(order, ToolCompleted)
     assert isinstance(order.text_blob, BlobRef)
-    found = json.loads(await work.blobs.get(order.text_blob))["results"]
-    assert [entry["output"] for entry in found] == ["short", text]
+    actual = json.loads(await work.blobs.get(order.text_blob))["results"]
+    assert [entry["output"] for entry in actual] == ["short", text]
 
 
 async def test_results_that_cannot_be_read_are_an_error_result() -> None:
@@ -97,15 +97,15 @@ async def test_with_encryption_prompts_and_results_are_sealed_and_still_make_one
     keys = keys_over(log)
     sealer = await keys.sealer("t", "")
     work, run = Work(ContentEncryption(keys)), granted("Agent")
-    given = sealer.text('{"op":"parallel_spawn","spawns":[{"name":"a","prompt":"the secret"}]}')
-    order = await work.run(run, input=given)
+    text = sealer.text('{"op":"parallel_spawn","spawns":[{"name":"a","prompt":"the secret"}]}')
+    order = await work.run(run, input=text)
     assert isinstance(order, ChildrenRequested)
     assert order.is_sealed
     assert is_token(order.spawns[0].prompt, untrusted=False)
     run.give(order)
     run.give(ChildReported(at_ms=NOW, child_run_id=child(0), status="completed", text=sealer.text('it "said" so')))
-    result = await work.run(run, input=given)
+    result = await work.run(run, input=text)
     assert isinstance(result, ToolCompleted)
     assert is_token(result.text, untrusted=False)
-    found = json.loads(await ContentEncryption(keys).decrypt_text(result.text, "t"))
-    assert found["results"][0]["output"] == 'it "said" so'
+    actual = json.loads(await ContentEncryption(keys).decrypt_text(result.text, "t"))
+    assert actual["results"][0]["output"] == 'it "said" so'

@@ -129,8 +129,8 @@ async def test_a_soft_limit_is_told_once_and_the_run_goes_on() -> None:
         world.start("r_one")
         await until(lambda: world.ends().total() == 1)
     assert world.ends() == {"RunCompleted": 1}
-    [told] = [event.notice for _, event in world.events() if isinstance(event, LimitReached)]
-    assert (told.severity, told.used, told.limit) == ("soft", 20, 10)
+    [notice] = [event.notice for _, event in world.events() if isinstance(event, LimitReached)]
+    assert (notice.severity, notice.used, notice.limit) == ("soft", 20, 10)
 
 
 async def test_a_call_that_the_provider_refuses_costs_nothing() -> None:

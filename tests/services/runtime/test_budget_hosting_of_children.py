@@ -72,9 +72,9 @@ def begun(world: BudgetWorld) -> int:
 
 def entries(world: BudgetWorld) -> list[dict[str, Any]]:
     [result] = of(world, ToolReturned)
-    found = json.loads(result.text)["results"]
-    assert isinstance(found, list)
-    return found
+    actual = json.loads(result.text)["results"]
+    assert isinstance(actual, list)
+    return actual
 
 
 @pytest.mark.parametrize("op", ["spawn", "open"])

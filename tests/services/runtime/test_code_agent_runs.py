@@ -95,8 +95,8 @@ class Scene(Stage):
 
     def started_at_ms(self) -> int:
         reader = TermReader()
-        found = [reader.read(record.offset, record.value) for record in self.log.records[TOPICS.events, 0]]
-        return next(event for event in found if event is not None).decode().envelope.at_ms
+        events = [reader.read(record.offset, record.value) for record in self.log.records[TOPICS.events, 0]]
+        return next(event for event in events if event is not None).decode().envelope.at_ms
 
     def final_text(self) -> str:
         return next(event.text for event in reversed(self.events()) if isinstance(event, ModelReplied))

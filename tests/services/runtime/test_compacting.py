@@ -134,8 +134,8 @@ async def test_a_context_that_fills_up_is_compacted_before_the_call_that_would_b
         model.used = 590
         await say(stage, "one more")
         await say(stage, "x" * 200)
-    found = [event for event in stage.events() if isinstance(event, CompactionRequested)]
-    assert [event.trigger for event in found] == ["auto"]
+    events = [event for event in stage.events() if isinstance(event, CompactionRequested)]
+    assert [event.trigger for event in events] == ["auto"]
     kinds = [type(event) for event in stage.events()]
     at = kinds.index(CompactionRequested)
     assert kinds[at + 1 : at + 4] == [ContextCompacted, ModelCallRequested, ModelReplied]
@@ -171,8 +171,8 @@ async def test_runs_of_one_turn_each_compact_their_session_and_another_owner_rea
         shown = model.requests[-1].messages
     async with stage.owner("two"):
         await ask(4)
-    found = [event for event in stage.events() if isinstance(event, CompactionRequested)]
-    assert [(event.trigger, event.turn) for event in found] == [("auto", 1)]
+    events = [event for event in stage.events() if isinstance(event, CompactionRequested)]
+    assert [(event.trigger, event.turn) for event in events] == [("auto", 1)]
     head = "".join(block.text for block in shown[0].blocks if isinstance(block, TextBlock))
     assert head.startswith("text 0")
     assert "they talked" in head

@@ -86,14 +86,14 @@ async def test_a_tool_that_ends_its_process_parks_its_run_and_the_process_stays(
         return partition
 
     async def count(partition: int, kind: type[object]) -> int:
-        reader, found = TermReader(codec=CODEC), 0
+        reader, actual = TermReader(codec=CODEC), 0
         end = await ranges.end_offset(topics.events, partition)
         async with await ranges.read(topics.events, partition, 0, end) as chunks:
             async for chunk in chunks:
                 for record in chunk:
                     raw = reader.read(record.offset, record.value)
-                    found += raw is not None and isinstance(raw.decode(CODEC).record, kind)
-        return found
+                    actual += raw is not None and isinstance(raw.decode(CODEC).record, kind)
+        return actual
 
     async def spawned() -> asyncio.subprocess.Process:
         words = (topic_prefix, str(LOSSES_MAX), str(FATAL), str(tmp_path))

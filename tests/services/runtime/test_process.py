@@ -92,9 +92,9 @@ async def test_a_run_goes_through_with_registry_ids_traces_and_metrics(
                 end = await ranges.end_offset(topics.events, partition)
                 async with await ranges.read(topics.events, partition, reader.next_offset, end) as chunks:
                     async for chunk in chunks:
-                        for found in chunk:
-                            assert int.from_bytes(found.value[1:5], "big") >= 1000
-                            raw = reader.read(found.offset, found.value)
+                        for log_record in chunk:
+                            assert int.from_bytes(log_record.value[1:5], "big") >= 1000
+                            raw = reader.read(log_record.offset, log_record.value)
                             if raw is not None:
                                 events.append(raw.decode(codec).record)
                 await asyncio.sleep(0.05)

@@ -100,9 +100,9 @@ def test_who_may_not_use_the_operators_keys_hears_of_every_key_that_would_do(mad
     assert places(resolved(made, "tiered", "ANTHROPIC_API_KEY", restricted=True)) == ["anthropic", "mock"]
     assert places(resolved(made, "pinned", "GATEWAY_KEY", restricted=True)) == ["gateway"]
     keyed_only = routing(tmp_path, TEXT.replace(", {provider: mock, model: m-1}", ""))
-    found = refused(resolved(keyed_only, "tiered", restricted=True))
-    assert found.code == "operator_key_restricted"
-    assert found.message.endswith("as the credential ANTHROPIC_API_KEY or OPENAI_API_KEY")
+    refusal = refused(resolved(keyed_only, "tiered", restricted=True))
+    assert refusal.code == "operator_key_restricted"
+    assert refusal.message.endswith("as the credential ANTHROPIC_API_KEY or OPENAI_API_KEY")
 
 
 def test_a_key_that_came_is_not_asked_for_again(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_a_key_that_came_is_not_asked_for_again(tmp_path: Path) -> None:
     made = routing(tmp_path, text, GATEWAY_KEY="sk-of-the-operator")
     made.global_table.note(ModelMarked(provider="openai", model="o-1", mark="stalled", at_ms=NOW))
     assert places(resolved(made, "tiered", "OPENAI_API_KEY"))[0] == "gateway"
-    found = refused(resolved(made, "tiered", "OPENAI_API_KEY", restricted=True))
-    assert found.code == "operator_key_restricted"
-    assert found.message.endswith("as the credential ANTHROPIC_API_KEY or GATEWAY_KEY")
+    refusal = refused(resolved(made, "tiered", "OPENAI_API_KEY", restricted=True))
+    assert refusal.code == "operator_key_restricted"
+    assert refusal.message.endswith("as the credential ANTHROPIC_API_KEY or GATEWAY_KEY")
 
 
 def test_a_run_that_may_use_the_operators_key_is_not_asked_for_one_of_its_own(tmp_path: Path) -> None:
@@ -122,14 +122,14 @@ def test_a_run_that_may_use_the_operators_key_is_not_asked_for_one_of_its_own(tm
     made.global_table.note(
         ModelMarked(provider="openai", model="o-1", mark="rate_limited", until_ms=NOW + 1_000, at_ms=NOW)
     )
-    found = refused(resolved(made, "tiered"))
-    assert (found.code, "credential" in found.message) == ("tier_unavailable", False)
+    refusal = refused(resolved(made, "tiered"))
+    assert (refusal.code, "credential" in refusal.message) == ("tier_unavailable", False)
 
 
 def test_without_a_key_of_the_operators_a_restricted_run_lacks_a_key_and_no_right(made: Routing) -> None:
-    found = refused(resolved(made, "pinned", restricted=True))
-    assert found.code == "pin_unavailable"
-    assert found.message.endswith("as the credential GATEWAY_KEY")
+    refusal = refused(resolved(made, "pinned", restricted=True))
+    assert refusal.code == "pin_unavailable"
+    assert refusal.message.endswith("as the credential GATEWAY_KEY")
 
 
 def test_without_a_secret_key_no_run_brings_anything_so_nothing_is_as_if_it_did(tmp_path: Path) -> None:
@@ -144,10 +144,10 @@ def test_a_summary_by_an_alias_goes_there_only_with_the_key(tmp_path: Path) -> N
     made = routing(tmp_path, text)
 
     def summaries(*credentials: str) -> str:
-        found = resolved(made, "summing", *credentials)
-        assert isinstance(found, AgentDefinition)
-        assert found.compaction is not None
-        return found.compaction.provider
+        actual = resolved(made, "summing", *credentials)
+        assert isinstance(actual, AgentDefinition)
+        assert actual.compaction is not None
+        return actual.compaction.provider
 
     assert (summaries("ANTHROPIC_API_KEY"), summaries()) == ("anthropic", "")
 
@@ -200,8 +200,8 @@ def left(one: Replica, *credentials: str, restricted: bool = False) -> list[str]
     failing = state()
     facts = replace(failing.facts, credentials=credentials, operator_key_restricted=restricted)
     here = replace(failing, facts=facts)
-    found = one.availability.on_failure(here, erred(here, "unavailable", transient=True))
-    return [alternative.choice.provider for alternative in found.alternatives]
+    actual = one.availability.on_failure(here, erred(here, "unavailable", transient=True))
+    return [alternative.choice.provider for alternative in actual.alternatives]
 
 
 def test_a_run_falls_back_there_with_its_key_only() -> None:
@@ -279,7 +279,7 @@ def test_what_no_key_helps_still_ends_the_start(tmp_path: Path, text: str) -> No
 
 
 def test_a_fallback_knows_whether_the_operator_has_a_key(made: Routing) -> None:
-    found = {name: model_traits(provider).requires_run_key for name, provider in made.providers.items()}
-    names: Collection[str] = [name for name, is_of_runs in found.items() if is_of_runs]
+    actual = {name: model_traits(provider).requires_run_key for name, provider in made.providers.items()}
+    names: Collection[str] = [name for name, is_of_runs in actual.items() if is_of_runs]
     assert sorted(names) == ["anthropic", "deepseek", "gateway", "gemini", "ollama"]
-    assert not found["ollama-local"]
+    assert not actual["ollama-local"]

@@ -37,8 +37,8 @@ class Talkative(Scripted):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
         blocks = [block for message in request.messages if message.role == "user" for block in message.blocks]
         if not request.tools:
-            said = [block.text for block in blocks if isinstance(block, TextBlock)][-1]
-            yield Reply(text=f"ok {said}", stop_reason="end_turn", usage=Usage(input_tokens=1), model="m-1")
+            text = [block.text for block in blocks if isinstance(block, TextBlock)][-1]
+            yield Reply(text=f"ok {text}", stop_reason="end_turn", usage=Usage(input_tokens=1), model="m-1")
             return
         opened = [CHILD_RUN.search(block.text) for block in blocks if isinstance(block, ToolResultBlock)]
         place = {"child_run_id": opened[0][0]} if opened and opened[0] else {}
@@ -64,9 +64,9 @@ async def results(*turns: list[dict[str, Any]]) -> list[list[ToolReturned]]:
     stage.start()
     async with stage.owner("one"):
         await stage.until(lambda: any(isinstance(one, ModelReplied) and one.text == "bye" for one in stage.events()))
-    found = [event for event in stage.events() if isinstance(event, ToolReturned)]
-    found.sort(key=lambda event: (event.turn, event.index))
-    return [[event for event in found if event.turn == turn] for turn in range(1, len(turns) + 1)]
+    events = [event for event in stage.events() if isinstance(event, ToolReturned)]
+    events.sort(key=lambda event: (event.turn, event.index))
+    return [[event for event in events if event.turn == turn] for turn in range(1, len(turns) + 1)]
 
 
 def texts_for(*prompts: str) -> list[dict[str, Any]]:

@@ -62,8 +62,8 @@ class Watch:
 
     async def run(self) -> None:
         while True:
-            found = await self._tail.poll(timeout_s=0.5)
-            for number, records in found.items():
+            recordses = await self._tail.poll(timeout_s=0.5)
+            for number, records in recordses.items():
                 for record in records:
                     reader = self._readers[number]
                     claims = reader.claims
@@ -104,8 +104,8 @@ async def warm(port: int) -> float:
 
     def scraped() -> bytes:
         with urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as answer:
-            found: bytes = answer.read()
-            return found
+            data: bytes = answer.read()
+            return data
 
     try:
         return value(samples(await asyncio.to_thread(scraped)), "loomlog_partitions_warm")

@@ -68,8 +68,8 @@ class LedgerWorld(World):
     @property
     def lines(self) -> Counter[str]:
         """How often each key is in the file."""
-        found = self.path.read_text().splitlines() if self.path.exists() else []
-        return Counter(line.split(" ")[0] for line in found)
+        result = self.path.read_text().splitlines() if self.path.exists() else []
+        return Counter(line.split(" ")[0] for line in result)
 
     async def effect(self, effect: Any, state: Any, tenant: str) -> Any:
         self._look()
@@ -121,8 +121,8 @@ class LedgerWorld(World):
 
     def result(self, run_id: str = RUN) -> ToolReturned:
         """The one result of the run's first turn."""
-        (found,) = [event for event in self.story().runs[run_id].events if isinstance(event, ToolReturned)]
-        return found
+        (result,) = [event for event in self.story().runs[run_id].events if isinstance(event, ToolReturned)]
+        return result
 
 
 class Gated:
@@ -134,8 +134,8 @@ class Gated:
         self.timeout_s: float = tool.timeout_s
 
     def effect_class(self, arguments: Any) -> EffectClass:
-        found: EffectClass = self._tool.effect_class(arguments)
-        return found
+        result: EffectClass = self._tool.effect_class(arguments)
+        return result
 
     async def call(self, arguments: Any, context: ToolContext) -> ToolResult:
         await self._world.wait_at_the_gate(after=False)

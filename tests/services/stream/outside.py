@@ -72,11 +72,11 @@ class Index:
 
     async def last_run_of_session(self, session_id: str) -> EndedRun | None:
         # A run of one event was refused: it was asked for in the session and is no part of it.
-        found = [run for run in self._ended() if run.session_id == session_id and run.last_offset > run.first_offset]
-        return found[-1] if found else None
+        runs = [run for run in self._ended() if run.session_id == session_id and run.last_offset > run.first_offset]
+        return runs[-1] if runs else None
 
     def _ended(self) -> list[EndedRun]:
-        found: list[EndedRun] = []
+        runs: list[EndedRun] = []
         for partition in range(self._partitions):
             records = self._log.records[TOPICS.events, partition]
             seen: dict[str, tuple[int, str, str]] = {}
@@ -95,7 +95,7 @@ class Index:
                     raw.aggregate, (record.offset, session, decoded.envelope.tenant)
                 )
                 if decoded.record.SCHEMA in RunFamily.endings:
-                    found.append(
+                    runs.append(
                         EndedRun(
                             run_id=raw.aggregate,
                             tenant=tenant,
@@ -106,7 +106,7 @@ class Index:
                             ended_at_ms=decoded.envelope.at_ms,
                         )
                     )
-        return found
+        return runs
 
 
 class Definitions:
@@ -116,8 +116,8 @@ class Definitions:
         self.known = {"helper": AgentDefinition(name="helper", provider="acme", model="large", tools=("T",))}
 
     def resolve(self, agent: str, **_: object) -> AgentDefinition | CommandRefusal:
-        found = self.known.get(agent)
-        return found or CommandRefusal(code="unknown_agent", message=f"agent {agent} does not exist")
+        definition = self.known.get(agent)
+        return definition or CommandRefusal(code="unknown_agent", message=f"agent {agent} does not exist")
 
     def providers(self) -> frozenset[str]:
         return frozenset(known.provider for known in self.known.values())

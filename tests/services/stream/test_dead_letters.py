@@ -43,7 +43,7 @@ class Desk:
         self.letters = DeadLetters(CODEC, self.log, topic=TOPIC, service="runtime", clock_ms=lambda: NOW)
 
     def written(self) -> list[DeadLetter]:
-        return [CODEC.decode(found.value or b"").record for found in self.log.records[TOPIC, 0]]
+        return [CODEC.decode(consumer_record.value or b"").record for consumer_record in self.log.records[TOPIC, 0]]
 
     async def until(self, count: int) -> list[DeadLetter]:
         async with asyncio.timeout(5):
@@ -82,12 +82,12 @@ async def test_a_letter_holds_all_that_is_needed_to_put_the_record_back(desk: De
 
 
 async def test_whoever_parks_is_told_when_the_letter_is_in_the_log_and_not_before(desk: Desk) -> None:
-    told: list[int] = []
+    options: list[int] = []
     desk.log.refuses = 3
-    desk.letters.park(record(), kind="refused", error="e", parked=lambda: told.append(len(desk.written())))
-    assert told == []
+    desk.letters.park(record(), kind="refused", error="e", parked=lambda: options.append(len(desk.written())))
+    assert options == []
     await desk.until(1)
-    assert told == [1]
+    assert options == [1]
 
 
 async def test_letters_wait_while_the_broker_is_away_and_keep_their_order(desk: Desk) -> None:

@@ -40,14 +40,14 @@ def lineage(story: Story) -> dict[str, str]:
             if isinstance(event, ChildRequested) and event.child_agent_id:
                 assert event.child_run_id not in named, f"{event.child_run_id} is asked for twice"
                 named[event.child_run_id] = name
-    found = {}
+    actual = {}
     for name, run in story.runs.items():
         first = run.events[0]
         assert isinstance(first, RunStarted)
-        found[name] = first.parent.run_id if first.parent is not None else ""
-        assert found[name] == named.get(name, ""), f"{name} says that its parent is {found[name]}"
+        actual[name] = first.parent.run_id if first.parent is not None else ""
+        assert actual[name] == named.get(name, ""), f"{name} says that its parent is {actual[name]}"
     assert set(named) <= set(story.runs)
-    return found
+    return actual
 
 
 async def over(world: World, root: str = "r_x") -> Story:
@@ -89,9 +89,9 @@ async def test_a_tree_is_its_parents_tenants_and_so_are_the_agents_and_keys_it_f
     world.start_run("r_x", agent="pair", tenant="acme", credentials=("ACME_KEY",), operator_key_restricted=True)
     story = await over(world)
     assert len(story.runs) == 3
-    records = [record for (topic, _), found in world.log.records.items() if topic == EVENTS for record in found]
+    records = [record for (topic, _), actual in world.log.records.items() if topic == EVENTS for record in actual]
     envelopes = [decoded.envelope for decoded in map(CODEC.decode, [record.value or b"" for record in records])]
-    assert {told.tenant for told in envelopes if told is not None and told.aggregate} == {"acme"}
+    assert {envelope.tenant for envelope in envelopes if envelope is not None and envelope.aggregate} == {"acme"}
     assert len(asked) >= 3
     assert set(asked) == {("acme", ("ACME_KEY",), True)}
 
@@ -294,9 +294,11 @@ async def test_a_run_of_another_partition_is_no_child_and_its_offsets_are_not_re
     await world.finished(stranger)
 
     def asks(effect: Any, state: Any, at_ms: int) -> Any:
-        found = family_script(effect, state, at_ms)
+        actual = family_script(effect, state, at_ms)
         return (
-            replace(found, op=op, spawns=(), child_run_id=stranger) if isinstance(found, ChildrenRequested) else found
+            replace(actual, op=op, spawns=(), child_run_id=stranger)
+            if isinstance(actual, ChildrenRequested)
+            else actual
         )
 
     world.script = asks
@@ -364,10 +366,12 @@ async def test_a_stopped_open_leaves_no_guest_that_nobody_knows_of(world_of: Wor
             await held.wait()
 
     def opens(effect: Any, state: Any, at_ms: int) -> Any:
-        found = family_script(effect, state, at_ms)
-        if not isinstance(found, ChildrenRequested):
-            return found
-        return replace(found, op="open", spawns=(Spawn(agent="guest", prompt="hello"),), child_run_id="", idle_ttl_s=60)
+        actual = family_script(effect, state, at_ms)
+        if not isinstance(actual, ChildrenRequested):
+            return actual
+        return replace(
+            actual, op="open", spawns=(Spawn(agent="guest", prompt="hello"),), child_run_id="", idle_ttl_s=60
+        )
 
     world.on_effect, world.script = hold, opens
     world.start_run("r_x", agent="keeper", interactive=True)

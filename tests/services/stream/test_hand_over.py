@@ -61,11 +61,11 @@ async def rebalanced(world: World) -> tuple[Hosted, Hosted]:
 
 def model_calls(world: World) -> Counter[tuple[str, int]]:
     """How often each turn was asked of a model, over all attempts and hosts."""
-    found: Counter[tuple[str, int]] = Counter()
+    counter: Counter[tuple[str, int]] = Counter()
     for (run_id, key), times in world.begun.items():
         if key[0] == "model":
-            found[run_id, key[1]] += times
-    return found
+            counter[run_id, key[1]] += times
+    return counter
 
 
 async def test_a_model_call_that_outlasts_a_rebalance_is_taken_by_the_next_owner(

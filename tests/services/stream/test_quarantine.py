@@ -29,8 +29,8 @@ Worlds = Callable[..., World]
 
 
 def events_of(world: World, run_id: str = "r_bad") -> list[Any]:
-    found = world.story().runs.get(run_id)
-    return list(found.events) if found is not None else []
+    story = world.story().runs.get(run_id)
+    return list(story.events) if story is not None else []
 
 
 def count(world: World, kind: type[Any], run_id: str = "r_bad") -> int:
@@ -147,10 +147,10 @@ class CannotGoOn(RunFamily):
     """The rules with a bug that shows in everything but a release's refusal: the recovery."""
 
     def decide(self, state: State, order: Any) -> list[Event]:
-        found = super().decide(state, order)
-        if any(isinstance(event, RunReleased) for event in found):
+        events = super().decide(state, order)
+        if any(isinstance(event, RunReleased) for event in events):
             raise ZeroDivisionError("a bug in the release")
-        return found
+        return events
 
 
 async def test_a_release_that_breaks_a_rule_changes_nothing_and_tells_its_caller_why(world_of: Worlds) -> None:
@@ -162,9 +162,9 @@ async def test_a_release_that_breaks_a_rule_changes_nothing_and_tells_its_caller
     world.release_run("r_bad", "the release")
     parked = await stands_still(world, 2)
     assert "a bug in the release" in parked.error
-    told = CODEC.decode(world.log.records[TOPICS.events, 0][-1].value or b"")
-    assert told.envelope is not None
-    assert told.envelope.cause_id == "the release"
+    record = CODEC.decode(world.log.records[TOPICS.events, 0][-1].value or b"")
+    assert record.envelope is not None
+    assert record.envelope.cause_id == "the release"
     world.on_effect = None
     await others_finish(world)
 

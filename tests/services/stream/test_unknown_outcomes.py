@@ -30,9 +30,9 @@ async def test_an_effect_that_happened_is_found_by_the_reconciler_and_not_done_a
     world.host("b")
     await world.finished(RUN)
     assert world.lines == {KEY: 1}
-    found = world.result()
-    assert (found.outcome, found.settled_by, found.attempt) == ("ok", "reconciler", 1)
-    assert found.text == f"Recorded {KEY}."
+    event = world.result()
+    assert (event.outcome, event.settled_by, event.attempt) == ("ok", "reconciler", 1)
+    assert event.text == f"Recorded {KEY}."
     await world.close()
 
 

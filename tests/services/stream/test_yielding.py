@@ -26,8 +26,8 @@ Worlds = Callable[..., World]
 
 def owners(world: World) -> list[str]:
     """Who claimed partition 0, in order."""
-    found = [local_codec().decode(record.value or b"").record for record in world.log.records[TOPICS.events, 0]]
-    return [claim.owner for claim in found if isinstance(claim, Claim)]
+    actual = [local_codec().decode(record.value or b"").record for record in world.log.records[TOPICS.events, 0]]
+    return [claim.owner for claim in actual if isinstance(claim, Claim)]
 
 
 async def at_work(world: World, *, drain_s: float = DRAIN_S) -> tuple[Hosted, Hosted]:
@@ -85,8 +85,8 @@ async def test_what_a_look_up_leads_to_while_a_partition_is_given_up_is_written_
         async def looked_up() -> Prepared:
             for _ in range(random.randint(1, 40)):
                 await asyncio.sleep(0)
-            found = prepare(self, record, command, partition)
-            return found if isinstance(found, Prepared) else await found
+            actual = prepare(self, record, command, partition)
+            return actual if isinstance(actual, Prepared) else await actual
 
         return looked_up()
 

@@ -312,8 +312,8 @@ class World:
             await asyncio.sleep(0)
         if self.on_effect is not None:
             await self.on_effect(effect)
-        found = self.script(effect, state, self.now) if self.script is not None else None
-        return found or answer(effect, self.turns, self.now)
+        result = self.script(effect, state, self.now) if self.script is not None else None
+        return result or answer(effect, self.turns, self.now)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
@@ -332,8 +332,10 @@ class World:
 
     async def finished(self, *runs: str) -> Story:
         """These runs, or all that were accepted, have ended; the judged story."""
-        wanted = set(runs)
-        await self.until(lambda: self._look() and (wanted <= self._ended if wanted else self._started <= self._ended))
+        expected = set(runs)
+        await self.until(
+            lambda: self._look() and (expected <= self._ended if expected else self._started <= self._ended)
+        )
         return self.story()
 
     def story(self) -> Story:

@@ -57,8 +57,8 @@ class Connection(asyncio.Protocol):
 
 def content_length(head: bytes) -> int:
     """Bytes of the body that such a head announces. An answer that announces none is an error here."""
-    _, found, rest = head.lower().partition(LENGTH)
-    if not found:
+    _, data, rest = head.lower().partition(LENGTH)
+    if not data:
         raise ConnectionError(f"an answer without content-length: {head[:200]!r}")
     return int(rest.partition(b"\r\n")[0])
 

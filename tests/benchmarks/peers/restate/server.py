@@ -69,8 +69,8 @@ def running(program: Path, python: Path, folder: Path) -> Iterator[Restate]:
             _until(lambda: _asked(f"http://127.0.0.1:{admin}/deployments", {"uri": f"http://127.0.0.1:{port}"}))
             _until(lambda: _asked(f"http://127.0.0.1:{ingress}/Agent/run", "warm"))
         except TimeoutError as error:
-            said = (folder / "server.log").read_text()[-1000:] + (folder / "service.log").read_text()[-1000:]
-            raise SlotFailed(f"Restate is not ready after {START_TIMEOUT_S:g} s:\n{said}") from error
+            text = (folder / "server.log").read_text()[-1000:] + (folder / "service.log").read_text()[-1000:]
+            raise SlotFailed(f"Restate is not ready after {START_TIMEOUT_S:g} s:\n{text}") from error
         yield Restate(ingress=f"127.0.0.1:{ingress}", server=server.pid, service=service.pid)
 
 

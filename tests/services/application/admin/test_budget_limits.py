@@ -71,9 +71,9 @@ async def test_a_limit_is_not_set_before_all_is_counted_that_was_spent_without_i
         made.projecting = False
         accepted = await made.layer.runs.start(IVY, RunRequest(agent="soaker", prompt="go"))
         await pieces_of(accepted.stream)
-        found = await declined(put(made, ACME, of_user()))
-        assert (found.code, found.retry_after_s) == ("not_yet", 1)
-        assert found.details["lag"] > 0
+        actual = await declined(put(made, ACME, of_user()))
+        assert (actual.code, actual.retry_after_s) == ("not_yet", 1)
+        assert actual.details["lag"] > 0
         assert await made.layer.budgets.limits(ADMIN_CALLER) == []
         made.projecting = True
         view, _ = await put(made, ACME, of_user())
@@ -100,8 +100,8 @@ async def test_the_position_of_a_limit_is_waited_for_and_that_of_something_else_
         await made.layer.budgets.passed(position)
         await made.layer.budgets.passed("run.events/0:99999")
         await made.layer.budgets.passed("")
-        found = await declined(made.layer.budgets.passed("budget.events/0:7"))
-        assert (found.code, found.details["lag"]) == ("not_yet", 8 - made.layer.books.next_offset)
+        actual = await declined(made.layer.budgets.passed("budget.events/0:7"))
+        assert (actual.code, actual.details["lag"]) == ("not_yet", 8 - made.layer.books.next_offset)
 
 
 MAY: list[tuple[Caller, LimitWanted, str]] = [
@@ -147,8 +147,8 @@ SEEN: list[tuple[Caller, list[str]]] = [
 @pytest.mark.parametrize(("caller", "scopes"), SEEN)
 async def test_everybody_sees_the_limits_within_reach(caller: Caller, scopes: list[str]) -> None:
     async with world(books=True) as made:
-        for wanted in (of_user("ivy"), of_user("rob"), OPERATOR, TENANT_ACME):
-            await put(made, ADMIN_CALLER, wanted)
+        for expected in (of_user("ivy"), of_user("rob"), OPERATOR, TENANT_ACME):
+            await put(made, ADMIN_CALLER, expected)
         assert [view.limit.scope for view in await made.layer.budgets.limits(caller)] == scopes
         assert [v.limit.tenant for v in await made.layer.budgets.limits(ADMIN_CALLER, "acme")] == ["acme"] * 3
 
@@ -203,9 +203,9 @@ async def test_a_run_that_a_limit_forbids_is_refused_with_the_limit() -> None:
         await until(made.commands)
         refusal = RunRefused(code="token_limit_exceeded", message="token_limit_exceeded: no more", limit=notice)
         made.happen(made.commands()[0].run_id, refusal)
-        found = await declined(asked)
-    assert (found.code, found.retry_after_s) == ("token_limit_exceeded", None)
-    assert dict(found.details) == {
+        actual = await declined(asked)
+    assert (actual.code, actual.retry_after_s) == ("token_limit_exceeded", None)
+    assert dict(actual.details) == {
         "scope": "user",
         "scope_id": "ivy",
         "window": "month",

@@ -27,13 +27,13 @@ def seen(made: World, caller: Caller) -> list[str]:
 
 async def test_a_hook_is_in_the_log_with_who_and_where_before_it_is_answered() -> None:
     async with world() as made:
-        found = await made.layer.hooks.register(
+        actual = await made.layer.hooks.register(
             ACME, replace(REQUEST, agents=("a/b",), tools=("mcp__*",), timeout_ms=60_000)
         )
-        assert found.position == "hook.events/0:0"
-        assert made.layer.hooks.listed(ACME) == (found.hook,)
-        assert found.hook == HookRegistered(
-            hook_id=found.hook.hook_id,
+        assert actual.position == "hook.events/0:0"
+        assert made.layer.hooks.listed(ACME) == (actual.hook,)
+        assert actual.hook == HookRegistered(
+            hook_id=actual.hook.hook_id,
             tenant="acme",
             owner="ops",
             name="guard",
@@ -43,10 +43,10 @@ async def test_a_hook_is_in_the_log_with_who_and_where_before_it_is_answered() -
             callback_url="https://hooks.example/x",
             timeout_ms=60_000,
             by="acme-op",
-            at_ms=found.hook.at_ms,
-            command_id=found.hook.command_id,
+            at_ms=actual.hook.at_ms,
+            command_id=actual.hook.command_id,
         )
-        assert found.hook.hook_id.startswith("hook_")
+        assert actual.hook.hook_id.startswith("hook_")
 
 
 async def test_the_same_name_again_gives_a_new_id_and_keeps_the_place() -> None:
@@ -124,8 +124,8 @@ async def test_who_does_not_operate_the_tenant_may_do_nothing_with_hooks(caller:
 )
 async def test_what_is_no_registration_is_refused_before_anything_is_written(wrong: dict[str, Any], field: str) -> None:
     async with world() as made:
-        found = await declined(made.layer.hooks.register(ACME, replace(REQUEST, **wrong)))
-        assert (found.code, field in found.message) == ("invalid_registration", True)
+        actual = await declined(made.layer.hooks.register(ACME, replace(REQUEST, **wrong)))
+        assert (actual.code, field in actual.message) == ("invalid_registration", True)
         assert seen(made, ADMIN_CALLER) == []
 
 
@@ -149,10 +149,10 @@ async def test_a_tenant_has_only_so_many_and_may_still_replace_one(monkeypatch: 
 
 async def test_whoever_registers_is_told_what_callbacks_are_signed_with() -> None:
     async with world(secret=KEY) as made:
-        found = await made.layer.hooks.register(ACME, REQUEST)
-        assert found.signing_secret == callback_secrets(KEY, "acme", "ops", "guard")[0]
+        actual = await made.layer.hooks.register(ACME, REQUEST)
+        assert actual.signing_secret == callback_secrets(KEY, "acme", "ops", "guard")[0]
         everything = [record.value or b"" for records in made.log.records.values() for record in records]
-        assert not any(found.signing_secret.encode() in value for value in everything)
+        assert not any(actual.signing_secret.encode() in value for value in everything)
 
 
 async def test_without_a_key_nothing_is_signed() -> None:

@@ -29,14 +29,14 @@ async def start(made: World, agent: str = "soaker", caller: Caller = ADMIN_CALLE
 
 
 async def pause(made: World, target: Target = ALL, *, timeout_s: float = 0.0, reason: str = "deploy") -> str:
-    found = await made.layer.pausing.pause(ADMIN_CALLER, target, reason=reason, timeout_s=timeout_s)
-    return found.state
+    still = await made.layer.pausing.pause(ADMIN_CALLER, target, reason=reason, timeout_s=timeout_s)
+    return still.state
 
 
 async def test_a_pause_is_in_the_log_with_who_and_why_before_it_is_answered() -> None:
     async with world() as made:
-        found = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="deploy", timeout_s=0.0)
-        assert (found.state, found.position) == ("paused", "control.events/0:0")
+        still = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="deploy", timeout_s=0.0)
+        assert (still.state, still.position) == ("paused", "control.events/0:0")
         _, (entry,) = await made.layer.pausing.state(ADMIN_CALLER)
         assert (entry.scope, entry.reason, entry.by, entry.paused) == ("all", "deploy", "default", True)
 
@@ -45,9 +45,9 @@ async def test_a_pause_is_in_the_log_with_who_and_why_before_it_is_answered() ->
 async def test_new_runs_of_what_is_paused_are_refused_until_it_is_resumed(target: Target) -> None:
     async with world() as made:
         await pause(made, target)
-        found = await declined(made.layer.runs.start(ACME, RunRequest(agent="soaker", prompt="go")))
-        assert (found.code, found.retry_after_s) == ("runtime_paused", None)
-        assert "deploy" in found.message
+        actual = await declined(made.layer.runs.start(ACME, RunRequest(agent="soaker", prompt="go")))
+        assert (actual.code, actual.retry_after_s) == ("runtime_paused", None)
+        assert "deploy" in actual.message
         assert made.commands() == []
         await made.layer.pausing.resume(ADMIN_CALLER, target)
         run = await made.layer.runs.start(ACME, RunRequest(agent="soaker", prompt="go"))
@@ -68,8 +68,8 @@ async def test_a_pause_waits_until_the_runs_stand_still() -> None:
         await until(lambda: made.layer.pauses.table.entries)
         made.happen(run_id, RunPauseRequested(scope="all"))
         made.happen(run_id, RunPaused(turn=1))
-        found = await waiting
-        assert (found.state, found.paused, found.moving) == ("paused", 1, ())
+        still = await waiting
+        assert (still.state, still.paused, still.moving) == ("paused", 1, ())
         now, _ = await made.layer.pausing.state(ADMIN_CALLER)
         assert (now.state, now.paused) == ("paused", 1)
         assert (await made.layer.pausing.resume(ADMIN_CALLER, ALL)).resumed == 1
@@ -102,8 +102,8 @@ async def test_a_run_that_waits_for_people_is_shown_as_paused_and_found_so() -> 
                 is_requested,
                 is_requested,
             )
-            found = await made.layer.bulk.preview(ADMIN_CALLER, "resume", "status=paused")
-            assert [one.run_id for one in found.first] == [run_id] * is_requested
+            preview = await made.layer.bulk.preview(ADMIN_CALLER, "resume", "status=paused")
+            assert [one.run_id for one in preview.first] == [run_id] * is_requested
         made.happen(run_id, RunResumed(scope="run", remaining=0))
         assert not run_json(await made.layer.reads.run(ADMIN_CALLER, run_id))["paused"]
 
@@ -124,8 +124,8 @@ async def test_a_run_that_waits_for_its_children_stands_still_and_the_children_d
         made.reply(parent, tool_calls=(ToolCall(id="c1", name="Agent", input="{}"),), effect_classes=("idempotent",))
         spawns = (Spawn(agent="silent", prompt="look"),)
         made.happen(parent, ChildrenPlanned(turn=1, index=0, call_id="c1", op="spawn", spawns=spawns))
-        found = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
-        assert (found.state, found.moving) == ("pausing", (child,))
+        still = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
+        assert (still.state, still.moving) == ("pausing", (child,))
         made.ask(child, {"question": "Shall I?"})
         now, _ = await made.layer.pausing.state(ADMIN_CALLER)
         assert now.state == "paused"
@@ -134,8 +134,8 @@ async def test_a_run_that_waits_for_its_children_stands_still_and_the_children_d
 async def test_a_pause_that_takes_longer_names_the_runs_and_stays() -> None:
     async with world() as made:
         run_id = await start(made, "silent")
-        found = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
-        assert (found.state, found.moving) == ("pausing", (run_id,))
+        still = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
+        assert (still.state, still.moving) == ("pausing", (run_id,))
         now, _ = await made.layer.pausing.state(ADMIN_CALLER)
         assert now.state == "pausing"
 
@@ -196,5 +196,5 @@ async def test_only_administrators_pause(caller: Caller) -> None:
 async def test_a_log_that_does_not_acknowledge_is_said() -> None:
     async with world() as made:
         made.log.lose_acks = 10**9
-        found = await declined(made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0))
-        assert (found.code, found.details["outcome"]) == ("log_unavailable", "unknown")
+        actual = await declined(made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0))
+        assert (actual.code, actual.details["outcome"]) == ("log_unavailable", "unknown")

@@ -57,10 +57,10 @@ class Pipe:
         self._coming.put_nowait(ValueError("a bug"))
 
     async def receive(self) -> str | None:
-        found = await self._coming.get()
-        if isinstance(found, Exception):
-            raise found
-        return found
+        actual = await self._coming.get()
+        if isinstance(actual, Exception):
+            raise actual
+        return actual
 
     async def send(self, text: str) -> None:
         if self.stuck:
@@ -138,15 +138,15 @@ class Scene:
         return [record for record in self.told() if not isinstance(record, ClientHostAlive)]
 
     def results(self) -> list[RemoteToolResult]:
-        found = []
+        actual = []
         for number in range(2):
             for record in self.log.records[RESULTS_TOPIC, number]:
                 assert partition_of(record.key or b"", 2) == number
                 result = CODEC.decode(record.value or b"").record
                 assert isinstance(result, RemoteToolResult)
                 assert record.key == result.idempotency_key.encode()
-                found.append(result)
-        return found
+                actual.append(result)
+        return actual
 
     def outcomes(self) -> list[tuple[str, str]]:
         return [(result.request_id, result.outcome) for result in self.results()]

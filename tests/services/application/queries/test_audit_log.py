@@ -82,8 +82,8 @@ async def test_the_events_of_another_tenants_or_users_run_do_not_exist(stranger:
         run = await finished(made, caller=ACME)
         assert (await declined(listed(made, stranger, run_id=run.run_id))).code == "not_found"
         place = run.position.removeprefix("run.events/").split(":")
-        found = await declined(made.layer.audit.record(stranger, TOPICS.events, int(place[0]), int(place[1])))
-        assert found.code == "not_found"
+        actual = await declined(made.layer.audit.record(stranger, TOPICS.events, int(place[0]), int(place[1])))
+        assert actual.code == "not_found"
 
 
 async def test_an_isolated_user_sees_the_events_of_its_own_run() -> None:
@@ -102,8 +102,8 @@ async def test_an_isolated_user_must_name_its_run() -> None:
 
 async def test_a_refused_run_has_its_one_event() -> None:
     async with world() as made:
-        found = await declined(made.layer.runs.start(ADMIN_CALLER, RunRequest(agent="ghost", prompt="x")))
-        assert found.code == "unknown_agent"
+        actual = await declined(made.layer.runs.start(ADMIN_CALLER, RunRequest(agent="ghost", prompt="x")))
+        assert actual.code == "unknown_agent"
         page = await listed(made, run_id=made.commands()[0].run_id)
     assert types(page) == ["RunRefused"]
 
@@ -137,15 +137,15 @@ async def test_pages_go_on_without_hole_or_repetition() -> None:
             await finished(made)
         whole = (await listed(made)).events
         for limit in (1, 3, 7):
-            found: list[Any] = []
+            actual: list[Any] = []
             cursor = ""
             for _ in range(100):
                 page = await listed(made, limit=limit, cursor=cursor)
-                found += page.events
+                actual += page.events
                 cursor = page.next
                 if not cursor:
                     break
-            assert tuple(found) == whole
+            assert tuple(actual) == whole
 
 
 async def test_a_page_that_scanned_enough_comes_back_short_with_a_place_to_go_on(
@@ -155,17 +155,17 @@ async def test_a_page_that_scanned_enough_comes_back_short_with_a_place_to_go_on
     async with world() as made:
         await finished(made, caller=GLOBEX)
         run = await finished(made, caller=ACME)
-        found: list[Any] = []
+        actual: list[Any] = []
         cursor = ""
         for _ in range(100):
             page = await listed(made, ACME, cursor=cursor)
             assert len(page.events) <= 3
-            found += page.events
+            actual += page.events
             cursor = page.next
             if not cursor:
                 break
-    assert [view.type for view in found] == RUN_EVENTS
-    assert {view.run_id for view in found} == {run.run_id}
+    assert [view.type for view in actual] == RUN_EVENTS
+    assert {view.run_id for view in actual} == {run.run_id}
 
 
 async def test_a_type_narrows_the_list() -> None:
@@ -281,8 +281,8 @@ async def test_a_broker_that_is_away_is_an_answer_within_the_bound(monkeypatch: 
     monkeypatch.setattr(module, "READ_WAIT_S", 0.02)
     async with world() as made:
         for ranges in (StuckRanges(), StuckRanges(Transient("away", kind="unavailable"))):
-            found = await declined(audit_over(made, ranges).events(ADMIN_CALLER, EventQuery()))
-            assert found.code == "log_unavailable"
+            actual = await declined(audit_over(made, ranges).events(ADMIN_CALLER, EventQuery()))
+            assert actual.code == "log_unavailable"
 
 
 async def test_too_many_who_wait_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,8 +293,8 @@ async def test_too_many_who_wait_are_refused_at_once(monkeypatch: pytest.MonkeyP
         asked: Sequence[asyncio.Task[EventPage]] = [
             asyncio.create_task(audit.events(ADMIN_CALLER, EventQuery())) for _ in range(3)
         ]
-        found = await asyncio.gather(*asked, return_exceptions=True)
-    assert sorted(one.code for one in found if isinstance(one, module.Declined)) == [
+        actual = await asyncio.gather(*asked, return_exceptions=True)
+    assert sorted(one.code for one in actual if isinstance(one, module.Declined)) == [
         "backpressure",
         "log_unavailable",
         "log_unavailable",

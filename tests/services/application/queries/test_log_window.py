@@ -24,9 +24,9 @@ async def window_of(claims_after: list[int]) -> tuple[LogWindow, World, int]:
 
 async def test_a_single_record_or_none() -> None:
     window, _, partition = await window_of([3])
-    found = await window.one(partition, 2)
-    assert found is not None
-    assert found.offset == 2
+    record = await window.one(partition, 2)
+    assert record is not None
+    assert record.offset == 2
     assert await window.one(partition, 4) is None
     assert await window.one(partition, 10**17) is None
 
@@ -54,18 +54,18 @@ async def test_a_time_is_searched_from_both_sides(monkeypatch: pytest.MonkeyPatc
     window, made, partition = await window_of([100])
     records = made.log.records[TOPICS.events, partition]
     for at_ms in (0, 1_500, 50_500, 99_999, 10**9):
-        found = await window.offset_before(partition, 0, len(records), at_ms)
-        assert all(record.timestamp < at_ms for record in records[:found])
-        assert all(record.timestamp >= at_ms for record in records[found + 2 :])
+        actual = await window.offset_before(partition, 0, len(records), at_ms)
+        assert all(record.timestamp < at_ms for record in records[:actual])
+        assert all(record.timestamp >= at_ms for record in records[actual + 2 :])
 
 
 async def test_records_of_a_range_come_in_order_and_can_be_left() -> None:
     window, _, partition = await window_of([1_200])
-    found: list[LogRecord] = []
+    actual: list[LogRecord] = []
     records = window.records(partition, 5, 1_100)
     async for record in records:
-        found.append(record)
-    assert [record.offset for record in found] == list(range(5, 1_100))
+        actual.append(record)
+    assert [record.offset for record in actual] == list(range(5, 1_100))
     assert [record async for record in window.records(partition, 5, 5)] == []
     left = window.records(partition, 0, 1_100)
     assert (await anext(left)).offset == 0

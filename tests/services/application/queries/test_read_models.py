@@ -63,16 +63,16 @@ async def test_every_question_about_runs_is_confined_to_a_tenant() -> None:
 @pytest.mark.parametrize("error", [Transient("gone", kind="network"), Permanent("no table", kind="not_found")])
 async def test_whatever_goes_wrong_is_one_answer(error: Exception) -> None:
     for asked in questions(projection(Asked(error))):
-        found = await declined(asked)
-        assert found.code == "projection_unavailable"
-        assert found.__cause__ is error
+        actual = await declined(asked)
+        assert actual.code == "projection_unavailable"
+        assert actual.__cause__ is error
 
 
 async def test_a_server_that_does_not_answer_is_given_up_within_the_bound() -> None:
     reader = Asked(hangs=True)
     began = asyncio.get_running_loop().time()
-    found = await declined(projection(reader, wait_s=0.02).run("acme", "r_1"))
-    assert found.code == "projection_unavailable"
+    actual = await declined(projection(reader, wait_s=0.02).run("acme", "r_1"))
+    assert actual.code == "projection_unavailable"
     assert asyncio.get_running_loop().time() - began < 0.05, "the driver's own end is not waited for"
     async with asyncio.timeout(5.0):
         await reader.ended.wait()

@@ -47,8 +47,8 @@ async def test_without_a_partition_all_are_waited_for_within_one_bound() -> None
 async def test_the_end_of_the_log_is_waited_for_also_where_this_process_is_behind_it() -> None:
     positions = At({0: 10, 1: 8, 2: 0})
     await barrier(positions, {0: 0, 1: 0, 2: 0}).all_of({0: 10, 1: 8, 2: 0}, timeout_s=1.0)
-    found = await declined(barrier(positions, {0: 0, 1: 0}).all_of({0: 12, 1: 9}, timeout_s=1.0))
-    assert (found.code, found.details["lag"]) == ("not_yet", 3)
+    actual = await declined(barrier(positions, {0: 0, 1: 0}).all_of({0: 12, 1: 9}, timeout_s=1.0))
+    assert (actual.code, actual.details["lag"]) == ("not_yet", 3)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ async def test_a_token_is_waited_for_in_either_form(token: str) -> None:
 
 
 async def test_a_token_that_is_not_reached_says_not_yet_and_how_far() -> None:
-    found = await declined(barrier(At({0: 40}), {0: 0}).passed("run.events/0:41"))
-    assert (found.code, found.details["lag"], found.retry_after_s) == ("not_yet", 2, 1)
+    actual = await declined(barrier(At({0: 40}), {0: 0}).passed("run.events/0:41"))
+    assert (actual.code, actual.details["lag"], actual.retry_after_s) == ("not_yet", 2, 1)
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ async def finished_row(**fields: object) -> RunRow:
 
 
 def through_json(value: object) -> dict[str, object]:
-    found = orjson.loads(orjson.dumps(value))
-    assert isinstance(found, dict)
-    return found
+    actual = orjson.loads(orjson.dumps(value))
+    assert isinstance(actual, dict)
+    return actual
 
 
 async def test_a_run_has_every_field_existing_clients_read() -> None:
@@ -70,12 +70,12 @@ async def test_a_session_and_a_frame_as_the_transcript_shows_them() -> None:
     async with world() as made:
         accepted = await made.layer.runs.start(ADMIN_CALLER, RunRequest(agent="soaker", prompt="go"))
         await pieces_of(accepted.stream)
-        found = await made.layer.reads.transcript(ADMIN_CALLER, accepted.session_id)
-    first = through_json(frame_json(found.rows[0]))
+        transcript = await made.layer.reads.transcript(ADMIN_CALLER, accepted.session_id)
+    first = through_json(frame_json(transcript.rows[0]))
     assert first["type"] == "user_input"
     assert first["payload"] == [{"role": "user", "content": [{"type": "trusted-text", "text": "go"}]}]
-    assert "payload" not in through_json(frame_json(found.rows[2]))
-    assert session_json(accepted.session_id, found.newest)["last_run_id"] == accepted.run_id
+    assert "payload" not in through_json(frame_json(transcript.rows[2]))
+    assert session_json(accepted.session_id, transcript.newest)["last_run_id"] == accepted.run_id
 
 
 def test_an_event_names_its_place_in_the_log() -> None:

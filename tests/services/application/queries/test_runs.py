@@ -138,8 +138,8 @@ async def test_reading_needs_the_scope() -> None:
 async def test_a_run_the_read_models_may_miss_is_not_called_unknown() -> None:
     async with world(projecting=False) as made:
         run = await finished(made)
-        found = await declined(made.layer.reads.run(ADMIN_CALLER, run.run_id))
-        assert (found.code, found.details["lag"] > 0) == ("not_yet", True)
+        actual = await declined(made.layer.reads.run(ADMIN_CALLER, run.run_id))
+        assert (actual.code, actual.details["lag"] > 0) == ("not_yet", True)
         assert (await declined(made.layer.reads.agent(ADMIN_CALLER, run.agent_id))).code == "not_yet"
         made.project()
         assert (await made.layer.reads.run(ADMIN_CALLER, run.run_id)).run_id == run.run_id
@@ -166,8 +166,8 @@ async def test_a_read_with_a_position_waits_for_it_or_says_how_far() -> None:
         run = await finished(made)
         assert (await made.layer.reads.run(ADMIN_CALLER, run.run_id, position=run.position)).run_id == run.run_id
         beyond = run.position.rpartition(":")[0] + ":999"
-        found = await declined(made.layer.reads.run(ADMIN_CALLER, run.run_id, position=beyond))
-        assert (found.code, found.details["lag"]) == ("not_yet", 995)
+        actual = await declined(made.layer.reads.run(ADMIN_CALLER, run.run_id, position=beyond))
+        assert (actual.code, actual.details["lag"]) == ("not_yet", 995)
 
 
 # --- lists -----------------------------------------------------------------------------------------------------------
@@ -202,24 +202,24 @@ async def test_only_an_administrator_can_choose_the_tenant() -> None:
 async def test_pages_go_on_where_they_ended() -> None:
     async with world() as made:
         runs = [(await finished(made)).run_id for _ in range(5)]
-        found: list[str] = []
+        actual: list[str] = []
         after = ""
         while True:
             page = await made.layer.reads.runs(ADMIN_CALLER, RunFilter(), limit=2, after=after)
-            found += [row.run_id for row in page.rows]
+            actual += [row.run_id for row in page.rows]
             after = page.next
             if not after:
                 break
-    assert sorted(found) == sorted(runs)
-    assert len(found) == 5
+    assert sorted(actual) == sorted(runs)
+    assert len(actual) == 5
 
 
 @pytest.mark.parametrize("cursor", ["!", "AAAA", "YQ", "a" * 2_000, "AAo", "\0", "bm90IG91cnM"])
 async def test_a_place_we_did_not_give_out_is_refused(cursor: str) -> None:
     async with world() as made:
         run = await finished(made)
-        found = await declined(made.layer.reads.runs(ADMIN_CALLER, RunFilter(), after=cursor))
-        assert found.code == "bad_request"
+        actual = await declined(made.layer.reads.runs(ADMIN_CALLER, RunFilter(), after=cursor))
+        assert actual.code == "bad_request"
         if cursor in ("!", "\0", "AAAA"):
             asked = made.layer.reads.transcript(ADMIN_CALLER, run.session_id, after=cursor)
             assert (await declined(asked)).code == "bad_request"
@@ -233,10 +233,10 @@ async def test_a_transcript_holds_every_run_of_the_session() -> None:
         first = await finished(made)
         second = await made.layer.runs.continue_session(ADMIN_CALLER, first.session_id, RunRequest(prompt="more"))
         await pieces_of(second.stream)
-        found = await made.layer.reads.transcript(ADMIN_CALLER, first.session_id)
+        transcript = await made.layer.reads.transcript(ADMIN_CALLER, first.session_id)
     each = ["user_input", "system_prompt", "started", "text", "usage", "done"]
-    assert [row.type for row in found.rows] == each + each
-    assert {row.run_id for row in found.rows} == {first.run_id, second.run_id}
+    assert [row.type for row in transcript.rows] == each + each
+    assert {row.run_id for row in transcript.rows} == {first.run_id, second.run_id}
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------

@@ -20,22 +20,22 @@ async def started(made: World, agent: str = "silent", caller: Caller = ADMIN_CAL
 
 async def all_pages(made: World, action: str, where: str) -> list[tuple[str, str]]:
     """Run and outcome of every page."""
-    found: list[tuple[str, str]] = []
+    actual: list[tuple[str, str]] = []
     after = ""
     while True:
         page: Done = await made.layer.bulk.act(ADMIN_CALLER, action, where, "why", after=after)
-        found += [(one.run_id, one.outcome) for one in page.results]
+        actual += [(one.run_id, one.outcome) for one in page.results]
         after = page.next
         if not after:
-            return found
+            return actual
 
 
 async def test_a_preview_counts_and_shows_and_changes_nothing() -> None:
     async with world() as made:
         runs = {await started(made) for _ in range(3)}
         await started(made, "soaker")
-        found = await made.layer.bulk.preview(ADMIN_CALLER, "pause", "agent=silent")
-        assert (found.matched, found.more, {row.run_id for row in found.first}) == (3, False, runs)
+        preview = await made.layer.bulk.preview(ADMIN_CALLER, "pause", "agent=silent")
+        assert (preview.matched, preview.more, {row.run_id for row in preview.first}) == (3, False, runs)
         assert not any(isinstance(command, PauseRun) for command in made.commands())
 
 
@@ -77,8 +77,8 @@ async def test_runs_that_the_order_cannot_change_are_left_out() -> None:
         assert await all_pages(made, "release", "status=running") == [(bad, "changed")]
         made.happen(bad, BAD)
         assert await all_pages(made, "resume", "status=running") == [(asked, "changed")]
-        found = await all_pages(made, "quarantine", "agent=silent")
-        assert sorted(found) == sorted([(well, "changed"), (asked, "changed")])
+        actual = await all_pages(made, "quarantine", "agent=silent")
+        assert sorted(actual) == sorted([(well, "changed"), (asked, "changed")])
 
 
 async def test_status_narrows_to_what_stands_still_and_why() -> None:
@@ -87,8 +87,8 @@ async def test_status_narrows_to_what_stands_still_and_why() -> None:
         made.happen(bad, BAD)
         parked = await started(made, "soaker")
         del parked
-        found = await made.layer.bulk.preview(ADMIN_CALLER, "cancel", "status=quarantined")
-        assert [row.run_id for row in found.first] == [bad]
+        preview = await made.layer.bulk.preview(ADMIN_CALLER, "cancel", "status=quarantined")
+        assert [row.run_id for row in preview.first] == [bad]
         assert await all_pages(made, "cancel", "status=quarantined") == [(bad, "changed")]
 
 

@@ -39,10 +39,10 @@ async def ended(made: World, texts: int = 4) -> Accepted:
 async def test_a_parked_run_is_compacted_where_it_is() -> None:
     async with world() as made:
         run = await talked(made)
-        found = await made.layer.compactions.compact(ADMIN_CALLER, run.run_id, "tidy")
-        assert found.applied == "live"
-        assert 0 < found.after_tokens < found.before_tokens
-        assert found.position.startswith("run.events/")
+        actual = await made.layer.compactions.compact(ADMIN_CALLER, run.run_id, "tidy")
+        assert actual.applied == "live"
+        assert 0 < actual.after_tokens < actual.before_tokens
+        assert actual.position.startswith("run.events/")
         pieces = await until_type(run.stream, "context_compaction")
         assert any(b"they talked" in piece.data for piece in pieces)
         assert isinstance(made.states[run.run_id], Parked)
@@ -54,8 +54,8 @@ async def test_a_parked_run_is_compacted_where_it_is() -> None:
 async def test_a_short_conversation_is_left_alone() -> None:
     async with world() as made:
         run = await talked(made, texts=0)
-        found = await made.layer.compactions.compact(ADMIN_CALLER, run.run_id)
-        assert (found.applied, found.before_tokens, found.after_tokens) == ("noop", 0, 0)
+        actual = await made.layer.compactions.compact(ADMIN_CALLER, run.run_id)
+        assert (actual.applied, actual.before_tokens, actual.after_tokens) == ("noop", 0, 0)
         run.stream.close()
 
 
@@ -70,8 +70,8 @@ async def test_a_summary_that_saves_nothing_is_left_alone() -> None:
 async def test_a_run_in_the_middle_of_a_turn_is_busy() -> None:
     async with world() as made:
         run = await made.layer.runs.start(ADMIN_CALLER, RunRequest(agent="silent", prompt="go", interactive=True))
-        found = await declined(made.layer.compactions.compact(ADMIN_CALLER, run.run_id))
-        assert found.code == "run_busy"
+        actual = await declined(made.layer.compactions.compact(ADMIN_CALLER, run.run_id))
+        assert actual.code == "run_busy"
         run.stream.close()
 
 
@@ -80,9 +80,9 @@ async def test_a_summary_that_fails_is_said_and_changes_nothing() -> None:
         made.summary_error = "mock 529: overloaded"
         run = await talked(made)
         before = build_conversation(made.states[run.run_id])
-        found = await declined(made.layer.compactions.compact(ADMIN_CALLER, run.run_id))
-        assert found.code == "compaction_failed"
-        assert "mock 529" in found.message
+        actual = await declined(made.layer.compactions.compact(ADMIN_CALLER, run.run_id))
+        assert actual.code == "compaction_failed"
+        assert "mock 529" in actual.message
         assert build_conversation(made.states[run.run_id]) == before
         run.stream.close()
 
@@ -96,9 +96,9 @@ async def test_a_summary_that_takes_long_is_pending_and_goes_on() -> None:
         for number in range(4):
             await made.layer.control.post_input(ADMIN_CALLER, run.run_id, f"text {number} {LONG}")
             made.reply(run.run_id)
-        found = await declined(made.layer.compactions.compact(ADMIN_CALLER, run.run_id))
-        assert found.code == "compact_pending"
-        assert found.retry_after_s
+        actual = await declined(made.layer.compactions.compact(ADMIN_CALLER, run.run_id))
+        assert actual.code == "compact_pending"
+        assert actual.retry_after_s
         made.summarise(run.run_id)
         assert isinstance(made.states[run.run_id], Parked)
         run.stream.close()
@@ -107,9 +107,9 @@ async def test_a_summary_that_takes_long_is_pending_and_goes_on() -> None:
 async def test_a_session_that_is_over_gets_a_marker_from_which_its_next_run_starts() -> None:
     async with world() as made:
         run = await ended(made)
-        found = await made.layer.compactions.compact(ADMIN_CALLER, run.run_id)
-        assert found.applied == "marker"
-        assert found.after_tokens < found.before_tokens
+        actual = await made.layer.compactions.compact(ADMIN_CALLER, run.run_id)
+        assert actual.applied == "marker"
+        assert actual.after_tokens < actual.before_tokens
         (seed,) = [one for one in made.commands() if isinstance(one, StartRun) and one.seed]
         assert (seed.seed, seed.session_id, seed.agent) == (COMPACT, run.session_id, "parker")
         held = build_conversation(made.states[seed.run_id])
@@ -144,8 +144,8 @@ async def test_a_session_with_another_run_under_way_is_busy() -> None:
         second = await made.layer.runs.continue_session(
             ADMIN_CALLER, first.session_id, RunRequest(agent="silent", prompt="wait")
         )
-        found = await declined(made.layer.compactions.compact(ADMIN_CALLER, first.run_id))
-        assert found.code == "run_busy"
+        actual = await declined(made.layer.compactions.compact(ADMIN_CALLER, first.run_id))
+        assert actual.code == "run_busy"
         second.stream.close()
 
 
@@ -206,8 +206,8 @@ async def test_a_replay_that_cannot_be_is_said(agent: str, error: str, code: str
     async with world() as made:
         run = await ended(made)
         made.summary_error = error
-        found = await declined(made.layer.compactions.replay(ADMIN_CALLER, run.session_id, agent, compress=True))
-        assert found.code == code
+        actual = await declined(made.layer.compactions.replay(ADMIN_CALLER, run.session_id, agent, compress=True))
+        assert actual.code == code
 
 
 async def test_an_unknown_or_foreign_session_is_not_found() -> None:

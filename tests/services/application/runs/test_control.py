@@ -55,11 +55,11 @@ async def test_input_wakes_a_parked_run() -> None:
     async with world() as made:
         run = await start(made, "parker", interactive=True)
         await until_type(run.stream, "awaiting_input")
-        found = await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "second")
+        actual = await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "second")
         pieces = await until_type(run.stream, "awaiting_input")
         run.stream.close()
-    assert found.run_id == run.run_id
-    assert found.position.startswith("run.events/")
+    assert actual.run_id == run.run_id
+    assert actual.position.startswith("run.events/")
     assert types_of(pieces) == ["steer", "text", "usage", "awaiting_input"]
 
 
@@ -80,7 +80,7 @@ async def test_a_long_text_lies_in_the_blob_store_and_is_shown_whole() -> None:
         pieces = await until_type(run.stream, "awaiting_input")
         run.stream.close()
         [command] = [command for command in made.commands() if isinstance(command, PostInput)]
-        said = made.states[run.run_id].facts.messages[-2].blocks[0]  # type: ignore[union-attr]
+        output = made.states[run.run_id].facts.messages[-2].blocks[0]  # type: ignore[union-attr]
         again = await made.layer.reads.stream(ADMIN_CALLER, run.run_id)
         stored: list[Piece] = []
         while types_of(stored).count("awaiting_input") < 2:
@@ -88,7 +88,7 @@ async def test_a_long_text_lies_in_the_blob_store_and_is_shown_whole() -> None:
         again.close()
     assert len(text) > limits.INPUT_BYTES_MAX - 8
     assert (command.text, command.text_blob.size_bytes) == ("", len(text))
-    assert said == TextBlock(text="", blob=command.text_blob)
+    assert output == TextBlock(text="", blob=command.text_blob)
     for shown in (pieces, stored):
         steer = orjson.loads([piece for piece in shown if piece.type == "steer"][-1].data)
         assert steer["user_input"]["text"] == text
@@ -100,9 +100,9 @@ async def test_a_full_queue_is_said_with_when_to_come_again() -> None:
         run = await start(made, "silent", interactive=True)
         for number in range(16):
             await made.layer.control.post_input(ADMIN_CALLER, run.run_id, str(number))
-        found = await declined(made.layer.control.post_input(ADMIN_CALLER, run.run_id, "one more"))
+        actual = await declined(made.layer.control.post_input(ADMIN_CALLER, run.run_id, "one more"))
         run.stream.close()
-    assert (found.code, found.retry_after_s) == ("queue_full", 1)
+    assert (actual.code, actual.retry_after_s) == ("queue_full", 1)
 
 
 async def test_input_to_a_finished_or_unknown_run_is_not_found() -> None:
@@ -110,8 +110,8 @@ async def test_input_to_a_finished_or_unknown_run_is_not_found() -> None:
         run = await start(made, "soaker")
         await pieces_of(run.stream)
         for run_id in (run.run_id, "r_nothing", "has space", "\0"):
-            found = await declined(made.layer.control.post_input(ADMIN_CALLER, run_id, "hello?"))
-            assert found.code == "not_found"
+            actual = await declined(made.layer.control.post_input(ADMIN_CALLER, run_id, "hello?"))
+            assert actual.code == "not_found"
         assert not any(isinstance(command, PostInput) for command in made.commands())
 
 
@@ -131,8 +131,8 @@ async def test_the_run_of_another_tenant_or_user_takes_no_input(stranger: Caller
 async def test_who_may_only_read_may_not_steer() -> None:
     async with world() as made:
         run = await start(made, "silent", caller=ACME, interactive=True)
-        found = await declined(made.layer.control.post_input(READER, run.run_id, "x"))
-        assert found.code == "insufficient_scope"
+        actual = await declined(made.layer.control.post_input(READER, run.run_id, "x"))
+        assert actual.code == "insufficient_scope"
         assert (await declined(made.layer.control.cancel(READER, run.agent_id))).code == "insufficient_scope"
         run.stream.close()
 
@@ -161,8 +161,8 @@ async def test_orders_to_a_quarantined_run_say_why_nothing_happens() -> None:
         run = await start(made, "silent")
         made._handle = lambda command: None  # type: ignore[method-assign]
         made.happen(run.run_id, RunQuarantined(error="a bug", record_offset=1, record_topic="t"))
-        found = await declined(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
-        assert (found.code, "a bug" in found.message) == ("run_quarantined", True)
+        actual = await declined(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
+        assert (actual.code, "a bug" in actual.message) == ("run_quarantined", True)
         run.stream.close()
 
 
@@ -186,9 +186,9 @@ async def test_a_release_that_ends_in_quarantine_again_says_why_and_where() -> N
         run = await start(made, "silent")
         await made.layer.control.quarantine(ADMIN_CALLER, run.run_id)
         made.unfoldable = "IllegalEvent: two replies"
-        found = await declined(made.layer.control.release(ADMIN_CALLER, run.run_id))
-        assert (found.code, "two replies" in found.message) == ("run_quarantined", True)
-        assert str(found.details["position"]).startswith("run.events/")
+        actual = await declined(made.layer.control.release(ADMIN_CALLER, run.run_id))
+        assert (actual.code, "two replies" in actual.message) == ("run_quarantined", True)
+        assert str(actual.details["position"]).startswith("run.events/")
         run.stream.close()
 
 
@@ -221,10 +221,10 @@ async def test_a_refusal_of_somebody_elses_command_is_not_taken_for_ones_own() -
 async def test_cancel_ends_a_run_and_its_stream_and_keeps_the_reason() -> None:
     async with world() as made:
         run = await start(made, "silent")
-        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "enough")
+        actual = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "enough")
         pieces = await pieces_of(run.stream)
-    assert (found.cancelled, found.status, found.reason) == (True, "cancelled", "enough")
-    assert (found.agent_id, found.run_id) == (run.agent_id, run.run_id)
+    assert (actual.cancelled, actual.status, actual.reason) == (True, "cancelled", "enough")
+    assert (actual.agent_id, actual.run_id) == (run.agent_id, run.run_id)
     assert types_of(pieces)[-1] == "done"
 
 
@@ -235,9 +235,9 @@ async def test_a_cancel_of_a_run_under_way_does_not_wait_for_the_read_models() -
         made.projecting = False  # from now on the read models are behind, for ever
         made.happen(run.run_id, InputReceived(text="later", source="api"))
         waits = waits_of(made)
-        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "enough")
+        actual = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "enough")
         run.stream.close()
-    assert (found.cancelled, found.reason, waits) == (True, "enough", [])
+    assert (actual.cancelled, actual.reason, waits) == (True, "enough", [])
 
 
 async def test_a_run_that_has_ended_and_is_not_yet_told_so_in_the_read_models_is_told_as_it_ended() -> None:
@@ -246,9 +246,9 @@ async def test_a_run_that_has_ended_and_is_not_yet_told_so_in_the_read_models_is
         made.project()
         made.projecting = False
         made.reply(run.run_id)
-        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "too late")
+        actual = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "too late")
         run.stream.close()
-    assert (found.cancelled, found.status, found.reason) == (False, "completed", "end_turn")
+    assert (actual.cancelled, actual.status, actual.reason) == (False, "completed", "end_turn")
 
 
 async def test_a_run_that_this_process_knows_is_ordered_while_the_read_models_are_away() -> None:
@@ -257,9 +257,9 @@ async def test_a_run_that_this_process_knows_is_ordered_while_the_read_models_ar
         await until_type(run.stream, "awaiting_input")
         made.postgres_is_away = True
         await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "second")
-        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "enough")
+        actual = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "enough")
         run.stream.close()
-    assert (found.cancelled, found.run_id, found.reason) == (True, run.run_id, "enough")
+    assert (actual.cancelled, actual.run_id, actual.reason) == (True, run.run_id, "enough")
 
 
 async def test_a_run_of_another_process_is_known_after_the_first_order_to_it() -> None:
@@ -270,9 +270,9 @@ async def test_a_run_of_another_process_is_known_after_the_first_order_to_it() -
         made.project()
         await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "second")
         made.postgres_is_away = True
-        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)
+        actual = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)
         run.stream.close()
-    assert found.cancelled
+    assert actual.cancelled
 
 
 async def test_what_is_known_of_a_run_is_forgotten_at_its_end() -> None:
@@ -288,10 +288,10 @@ async def test_what_is_known_of_a_run_is_forgotten_at_its_end() -> None:
 async def test_knowing_a_run_shows_it_to_no_stranger(stranger: Caller) -> None:
     async with world() as made:
         run = await start(made, "silent", caller=ACME)
-        found = await declined(made.layer.control.cancel(stranger, run.agent_id))
+        actual = await declined(made.layer.control.cancel(stranger, run.agent_id))
         await made.layer.control.cancel(ACME, run.agent_id)
         run.stream.close()
-    assert found.code == "unknown_agent_id"
+    assert actual.code == "unknown_agent_id"
     assert [command.envelope.tenant for command in made.commands() if isinstance(command, CancelRun)] == ["acme"]
 
 
@@ -305,9 +305,9 @@ async def test_no_cancel_is_answered_before_the_end_of_the_run_is_in_the_log() -
         await asyncio.sleep(0)
         assert not asked.done()
         handle(made.commands()[1])  # the next owner reads it
-        found = await asked
+        actual = await asked
         run.stream.close()
-    assert found.cancelled
+    assert actual.cancelled
 
 
 async def test_a_chosen_handle_waits_for_the_read_models_because_a_newer_run_may_have_it() -> None:
@@ -316,9 +316,9 @@ async def test_a_chosen_handle_waits_for_the_read_models_because_a_newer_run_may
         made.project()
         made.happen(run.run_id, InputReceived(text="later", source="api"))
         waits = waits_of(made)
-        found = await made.layer.control.cancel(ADMIN_CALLER, "mine")
+        actual = await made.layer.control.cancel(ADMIN_CALLER, "mine")
         run.stream.close()
-    assert (found.cancelled, bool(waits)) == (True, True)
+    assert (actual.cancelled, bool(waits)) == (True, True)
 
 
 async def test_cancel_twice_is_harmless() -> None:
@@ -335,8 +335,8 @@ async def test_cancel_of_a_finished_run_says_how_it_ended() -> None:
     async with world() as made:
         run = await start(made, "soaker")
         await pieces_of(run.stream)
-        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)
-    assert (found.cancelled, found.status, found.reason) == (False, "completed", "end_turn")
+        actual = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)
+    assert (actual.cancelled, actual.status, actual.reason) == (False, "completed", "end_turn")
 
 
 @pytest.mark.parametrize(
@@ -353,18 +353,18 @@ async def test_a_run_that_ends_by_itself_meanwhile_is_told_as_it_was(ending: Any
         asked = asyncio.create_task(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
         await until(lambda: len(made.commands()) == 2)
         made.happen(run.run_id, ending)
-        found = await asked
+        actual = await asked
         run.stream.close()
-    assert (found.cancelled, found.status, found.reason) == (False, status, reason)
+    assert (actual.cancelled, actual.status, actual.reason) == (False, status, reason)
 
 
 async def test_cancel_by_a_chosen_handle_finds_its_newest_run() -> None:
     async with world() as made:
         await pieces_of((await start(made, "soaker", agent_id="mine")).stream)
         second = await start(made, "silent", agent_id="mine")
-        found = await made.layer.control.cancel(ADMIN_CALLER, "mine")
+        actual = await made.layer.control.cancel(ADMIN_CALLER, "mine")
         second.stream.close()
-    assert found.run_id == second.run_id
+    assert actual.run_id == second.run_id
 
 
 @pytest.mark.parametrize("stranger", [GLOBEX, IVY])
@@ -380,8 +380,8 @@ async def test_a_cancel_nobody_answers_is_said_to_be_pending() -> None:
     async with world(control_wait_s=0.02) as made:
         run = await start(made, "silent")
         made._handle = lambda command: None  # type: ignore[method-assign]
-        found = await declined(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
-        assert (found.code, found.details["run_id"]) == ("cancel_pending", run.run_id)
+        actual = await declined(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
+        assert (actual.code, actual.details["run_id"]) == ("cancel_pending", run.run_id)
         run.stream.close()
 
 
@@ -417,20 +417,20 @@ async def test_a_lost_call_is_resolved_by_whoever_knows(done: bool, frame: str) 
         run = await start(made, "silent")
         made.lose_a_call(run.run_id)
         await until_type(run.stream, "outcome_unknown")
-        found = await made.layer.control.resolve(ADMIN_CALLER, run.run_id, 1, 0, done=done, result="paid" * done)
+        actual = await made.layer.control.resolve(ADMIN_CALLER, run.run_id, 1, 0, done=done, result="paid" * done)
         if frame:
             await until_type(run.stream, frame)
         run.stream.close()
-    assert (found.run_id, found.is_repeated) == (run.run_id, not done)
-    assert found.position.startswith("run.events/")
+    assert (actual.run_id, actual.is_repeated) == (run.run_id, not done)
+    assert actual.position.startswith("run.events/")
 
 
 async def test_a_call_that_waits_for_nobody_is_not_resolved() -> None:
     async with world() as made:
         run = await start(made, "silent")
-        found = await declined(made.layer.control.resolve(ADMIN_CALLER, run.run_id, 1, 0, done=True))
+        actual = await declined(made.layer.control.resolve(ADMIN_CALLER, run.run_id, 1, 0, done=True))
         run.stream.close()
-    assert found.code == "nothing_to_resolve"
+    assert actual.code == "nothing_to_resolve"
 
 
 async def test_a_call_of_a_run_that_is_over_or_of_others_is_not_resolved() -> None:
@@ -438,19 +438,19 @@ async def test_a_call_of_a_run_that_is_over_or_of_others_is_not_resolved() -> No
         run = await start(made, "silent", caller=ACME)
         made.lose_a_call(run.run_id)
         for caller, code in ((GLOBEX, "not_found"), (READER, "insufficient_scope")):
-            found = await declined(made.layer.control.resolve(caller, run.run_id, 1, 0, done=True))
-            assert found.code == code
+            actual = await declined(made.layer.control.resolve(caller, run.run_id, 1, 0, done=True))
+            assert actual.code == code
         await made.layer.control.cancel(ACME, run.agent_id)
         made.project()
-        found = await declined(made.layer.control.resolve(ACME, run.run_id, 1, 0, done=True))
-        assert found.code == "not_found"
+        actual = await declined(made.layer.control.resolve(ACME, run.run_id, 1, 0, done=True))
+        assert actual.code == "not_found"
         run.stream.close()
 
 
 async def test_a_call_that_is_not_done_has_no_result() -> None:
     async with world() as made:
-        found = await declined(made.layer.control.resolve(ADMIN_CALLER, "r_1", 1, 0, done=False, result="x"))
-        assert found.code == "bad_request"
+        actual = await declined(made.layer.control.resolve(ADMIN_CALLER, "r_1", 1, 0, done=False, result="x"))
+        assert actual.code == "bad_request"
 
 
 async def test_a_resolution_nobody_answers_is_said_to_be_pending() -> None:
@@ -458,9 +458,9 @@ async def test_a_resolution_nobody_answers_is_said_to_be_pending() -> None:
         run = await start(made, "silent")
         made.lose_a_call(run.run_id)
         made._handle = lambda command: None  # type: ignore[method-assign]  # no runtime is up
-        found = await declined(made.layer.control.resolve(ADMIN_CALLER, run.run_id, 1, 0, done=True))
+        actual = await declined(made.layer.control.resolve(ADMIN_CALLER, run.run_id, 1, 0, done=True))
         run.stream.close()
-    assert found.code == "resolve_pending"
+    assert actual.code == "resolve_pending"
 
 
 # --- pause -----------------------------------------------------------------------------------------------------------

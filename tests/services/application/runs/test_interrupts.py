@@ -42,22 +42,22 @@ async def asking(made: World, *questions: dict[str, Any], caller: Caller = ADMIN
 async def test_an_answer_ends_the_question_and_names_where_that_is_in_the_log() -> None:
     async with world() as made:
         run, [question] = await asking(made)
-        found = await made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, YES)
+        actual = await made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, YES)
         pieces = await until_type(run.stream, "tool_result")
         run.stream.close()
-    assert (found.interrupt_id, found.status, found.resolved_at_ms) == (question, "resolved", NOW_MS)
-    assert found.position.startswith("run.events/")
+    assert (actual.interrupt_id, actual.status, actual.resolved_at_ms) == (question, "resolved", NOW_MS)
+    assert actual.position.startswith("run.events/")
     assert types_of(pieces)[-3:] == ["interruption_pending", "interruption_resolved", "tool_result"]
 
 
 async def test_a_question_can_be_declined() -> None:
     async with world() as made:
         run, [question] = await asking(made)
-        found = await made.layer.interrupts.resolve(
+        actual = await made.layer.interrupts.resolve(
             ADMIN_CALLER, run.run_id, question, Response(disposition="declined")
         )
         run.stream.close()
-    assert found.status == "declined"
+    assert actual.status == "declined"
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ async def test_a_question_can_be_declined() -> None:
 async def test_a_malformed_answer_is_refused_before_anything_is_sent(response: Response) -> None:
     async with world() as made:
         run, [question] = await asking(made)
-        found = await declined(made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, response))
+        actual = await declined(made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, response))
         run.stream.close()
         assert not any(isinstance(command, ResolveInterruption) for command in made.commands())
-    assert found.code == "invalid_answer"
+    assert actual.code == "invalid_answer"
 
 
 def test_a_proper_answer_is_none_of_those() -> None:
@@ -121,10 +121,10 @@ async def test_an_answer_that_another_was_before_is_closed_also_when_that_one_ha
             return await ordered(*order) if is_heard else None
 
         monkeypatch.setattr(made.layer.control, "ordered", late)
-        found = await declined(resolve)
+        actual = await declined(resolve)
         assert isinstance(made.states[run.run_id], Ended)
         run.stream.close()
-    assert (found.code, found.message) == ("interrupt_closed", f"the question {question} is resolved already")
+    assert (actual.code, actual.message) == ("interrupt_closed", f"the question {question} is resolved already")
 
 
 async def test_an_answer_that_comes_too_late_says_so() -> None:
@@ -238,10 +238,10 @@ async def test_a_turn_is_stopped_and_the_run_parks() -> None:
     async with world() as made:
         run = await silent(made, interactive=True)
         made.said = "I was about to"
-        found = await made.layer.interrupts.cancel_turn(ADMIN_CALLER, run.run_id, "stop talking")
+        actual = await made.layer.interrupts.cancel_turn(ADMIN_CALLER, run.run_id, "stop talking")
         pieces = await until_type(run.stream, "awaiting_input")
         run.stream.close()
-    assert (found.run_id, found.parked) == (run.run_id, True)
+    assert (actual.run_id, actual.parked) == (run.run_id, True)
     assert types_of(pieces)[-3:] == ["text", "turn_cancelled", "awaiting_input"]
 
 
@@ -262,9 +262,9 @@ async def test_a_run_with_a_text_that_waits_goes_on_and_is_not_parked() -> None:
     async with world() as made:
         run = await silent(made, interactive=True)
         await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "rather this")
-        found = await made.layer.interrupts.cancel_turn(ADMIN_CALLER, run.run_id)
+        actual = await made.layer.interrupts.cancel_turn(ADMIN_CALLER, run.run_id)
         run.stream.close()
-    assert found.parked is False
+    assert actual.parked is False
 
 
 async def test_a_turn_that_cannot_be_stopped_says_why() -> None:

@@ -36,29 +36,29 @@ def request(**fields: Any) -> RunRequest:
 
 
 def why_not(given: RunRequest) -> str:
-    with pytest.raises(Declined) as found:
+    with pytest.raises(Declined) as info:
         checked(given)
-    assert found.value.code == "bad_request"
-    return found.value.message
+    assert info.value.code == "bad_request"
+    return info.value.message
 
 
 # --- what passes -----------------------------------------------------------------------------------------------------
 
 
 def test_a_prompt_becomes_one_trusted_user_text() -> None:
-    found = checked(request(prompt="hello"))
-    assert found.segments == (segment(text("hello")),)
-    assert found.prompt == ""
+    run_request = checked(request(prompt="hello"))
+    assert run_request.segments == (segment(text("hello")),)
+    assert run_request.prompt == ""
 
 
 def test_a_prompt_beside_segments_is_one_more_user_text() -> None:
-    found = checked(request(prompt="and this", segments=(segment(text("first")),)))
-    assert [block.text for one in found.segments for block in one.content] == ["first", "and this"]
+    run_request = checked(request(prompt="and this", segments=(segment(text("first")),)))
+    assert [block.text for one in run_request.segments for block in one.content] == ["first", "and this"]
 
 
 def test_short_names_of_image_types_are_understood() -> None:
-    found = checked(request(segments=(segment(image(media_type="png")),)))
-    assert found.segments[0].content[0].media_type == "image/png"
+    run_request = checked(request(segments=(segment(image(media_type="png")),)))
+    assert run_request.segments[0].content[0].media_type == "image/png"
 
 
 def test_an_unknown_kind_of_untrusted_block_passes_because_the_core_makes_it_untrusted() -> None:
@@ -115,8 +115,8 @@ def test_user_input_of_nothing_but_white_space_is_none(words: str) -> None:
 
 
 def test_an_unknown_role_is_refused_with_its_place() -> None:
-    given = request(prompt="", segments=(segment(text()), segment(text(), role="assistant")))
-    assert why_not(given).startswith("segments[1].role is 'assistant'")
+    run_request = request(prompt="", segments=(segment(text()), segment(text(), role="assistant")))
+    assert why_not(run_request).startswith("segments[1].role is 'assistant'")
 
 
 @pytest.mark.parametrize(
@@ -312,12 +312,12 @@ def test_metadata_values_become_json_texts() -> None:
 
 
 def test_an_empty_input_is_refused_and_a_large_one_too() -> None:
-    with pytest.raises(Declined) as found:
+    with pytest.raises(Declined) as info:
         checked_input(" \n")
-    assert found.value.code == "empty_text"
-    with pytest.raises(Declined) as found:
+    assert info.value.code == "empty_text"
+    with pytest.raises(Declined) as info:
         checked_input("x" * (limits.INPUT_BYTES_MAX + 1))
-    assert found.value.code == "payload_too_large"
+    assert info.value.code == "payload_too_large"
     assert checked_input("hello\0") == "hello\0"
 
 

@@ -7,10 +7,10 @@ NOW = 1_000_000_000
 
 
 def wrong(text: str) -> str:
-    with pytest.raises(Declined) as found:
+    with pytest.raises(Declined) as info:
         parsed(text)
-    assert found.value.code == "bad_request"
-    return found.value.message
+    assert info.value.code == "bad_request"
+    return info.value.message
 
 
 def test_keys_are_read_with_commas_between_and_spaces_do_not_matter() -> None:

@@ -140,8 +140,8 @@ async def test_credentials_are_sealed_before_the_run_starts_and_the_log_has_thei
 async def test_the_bearer_does_not_replace_a_default_that_was_named() -> None:
     rows = MemoryCredentialRows()
     async with world(**keeping(rows)) as made:
-        given = {"user_bearer": "hunter2-hunter2-hunter2", "user_credentials": {"default": "named"}}
-        accepted = await finished(made, caller=ACME, **given)
+        inputs = {"user_bearer": "hunter2-hunter2-hunter2", "user_credentials": {"default": "named"}}
+        accepted = await finished(made, caller=ACME, **inputs)
         kept = await RunCredentials(rows, KEY).get("acme", accepted.run_id)
         assert kept == {"default": "named", "run.user_bearer": "hunter2-hunter2-hunter2"}
 
@@ -193,9 +193,9 @@ async def test_runs_of_who_may_not_spend_the_operators_keys_are_stamped() -> Non
 
 async def test_credentials_that_nothing_can_seal_are_refused_before_anything_is_written() -> None:
     async with world() as made:
-        found = await declined(start(made, **SECRETS))
-        assert found.code == "credentials_off"
-        assert "LOOMLOG_SECRET_KEY" in found.message
+        actual = await declined(start(made, **SECRETS))
+        assert actual.code == "credentials_off"
+        assert "LOOMLOG_SECRET_KEY" in actual.message
         assert made.commands() == []
 
 
@@ -206,8 +206,8 @@ class AwayRows(MemoryCredentialRows):
 
 async def test_a_run_does_not_start_without_the_credentials_it_brings() -> None:
     async with world(**keeping(AwayRows())) as made:
-        found = await declined(start(made, **SECRETS))
-        assert (found.code, found.retry_after_s) == ("credentials_unavailable", 1)
+        actual = await declined(start(made, **SECRETS))
+        assert (actual.code, actual.retry_after_s) == ("credentials_unavailable", 1)
         assert made.commands() == []
 
 
@@ -239,8 +239,8 @@ async def test_a_principal_works_in_its_own_name_whatever_it_says() -> None:
 
 async def test_a_caller_without_the_scope_is_refused_before_anything_is_written() -> None:
     async with world() as made:
-        found = await declined(start(made, caller=READER))
-        assert (found.code, found.details["scope"]) == ("insufficient_scope", "runs:create")
+        actual = await declined(start(made, caller=READER))
+        assert (actual.code, actual.details["scope"]) == ("insufficient_scope", "runs:create")
         assert made.commands() == []
 
 
@@ -253,8 +253,8 @@ async def test_a_request_that_makes_no_sense_is_refused_before_anything_is_writt
 
 async def test_what_the_owner_refuses_is_refused_with_its_code() -> None:
     async with world() as made:
-        found = await declined(start(made, "ghost"))
-    assert (found.code, found.message) == ("unknown_agent", "there is no agent ghost")
+        actual = await declined(start(made, "ghost"))
+    assert (actual.code, actual.message) == ("unknown_agent", "there is no agent ghost")
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,9 @@ async def test_whoever_has_all_that_he_may_have_is_named_with_the_bound(code: st
         await until(made.commands)
         await until(lambda: made.layer.runs.undecided == 1)
         made.happen(made.commands()[0].run_id, RunRefused(code=code, message="no", about="ada", cap=3))
-        found = await declined(asked)
+        actual = await declined(asked)
         assert made.layer.runs.undecided == 0
-    assert (found.code, found.retry_after_s, dict(found.details)) == (code, 5, {name: "ada", "cap": 3})
+    assert (actual.code, actual.retry_after_s, dict(actual.details)) == (code, 5, {name: "ada", "cap": 3})
 
 
 @pytest.mark.parametrize(
@@ -286,18 +286,18 @@ async def test_a_bound_that_was_met_says_when_to_come_again(code: str, retry_aft
         asked = asyncio.create_task(start(made, "deaf"))
         await until(made.commands)
         made.happen(made.commands()[0].run_id, RunRefused(code=code, message="no"))
-        found = await declined(asked)
-    assert (found.code, found.retry_after_s) == (code, retry_after_s)
+        actual = await declined(asked)
+    assert (actual.code, actual.retry_after_s) == (code, retry_after_s)
 
 
 async def test_without_a_runtime_the_run_is_accepted_and_said_to_be_pending() -> None:
     async with world(decision_wait_s=0.02) as made:
-        found = await declined(start(made, "deaf"))
+        actual = await declined(start(made, "deaf"))
         (command,) = made.commands()
-    assert found.code == "run_pending"
-    assert found.details["run_id"] == command.run_id
-    assert found.details["session_id"] == f"s_{command.run_id[2:]}"
-    assert found.details["position"].startswith("run.events/")
+    assert actual.code == "run_pending"
+    assert actual.details["run_id"] == command.run_id
+    assert actual.details["session_id"] == f"s_{command.run_id[2:]}"
+    assert actual.details["position"].startswith("run.events/")
 
 
 async def test_a_refused_or_pending_start_leaves_no_subscription_behind() -> None:
@@ -332,8 +332,8 @@ async def test_a_command_that_is_too_large_with_everything_else_is_refused() -> 
         hosts = tuple("h" * limits.NAME_BYTES_MAX for _ in range(limits.NAMES_MAX))
         large = {"segments": (), "tools": hosts, "allowed_hosts": hosts, "metadata": {"m": "x" * 60_000}}
         blocks = tuple(_user_text("y" * 60_000) for _ in range(7))
-        found = await declined(made.layer.runs.start(ADMIN_CALLER, request(**{**large, "segments": blocks})))
-    assert found.code == "payload_too_large"
+        actual = await declined(made.layer.runs.start(ADMIN_CALLER, request(**{**large, "segments": blocks})))
+    assert actual.code == "payload_too_large"
 
 
 def _user_text(text: str) -> Segment:
@@ -346,9 +346,9 @@ def _user_text(text: str) -> Segment:
 async def test_a_handle_in_use_is_refused_by_the_owner() -> None:
     async with world() as made:
         first = await start(made, "silent", agent_id="mine")
-        found = await declined(start(made, agent_id="mine"))
+        actual = await declined(start(made, agent_id="mine"))
         first.stream.close()
-    assert (found.code, first.run_id in found.message) == ("agent_id_in_use", True)
+    assert (actual.code, first.run_id in actual.message) == ("agent_id_in_use", True)
     assert first.agent_id == "mine"
 
 
@@ -359,9 +359,9 @@ async def test_a_handle_in_use_in_another_partition_is_found_in_the_read_models(
         held = await made.layer.runs.continue_session(
             ADMIN_CALLER, session.session_id, request("silent", agent_id=handle)
         )
-        found = await declined(start(made, agent_id=handle))
+        actual = await declined(start(made, agent_id=handle))
         held.stream.close()
-    assert found.code == "agent_id_in_use"
+    assert actual.code == "agent_id_in_use"
     assert len(made.commands()) == 2, "it was refused before it was published"
 
 
@@ -387,11 +387,11 @@ async def test_a_handle_in_use_names_its_run_only_to_those_who_see_it(is_elsewhe
         else:
             held = await start(made, "silent", caller=ACME, agent_id=handle)
         hidden = await declined(start(made, caller=IVY, agent_id=handle))
-        told = await declined(start(made, caller=ACME, agent_id=handle))
+        options = await declined(start(made, caller=ACME, agent_id=handle))
         held.stream.close()
-    assert hidden.code == told.code == "agent_id_in_use"
+    assert hidden.code == options.code == "agent_id_in_use"
     assert held.run_id not in hidden.message
-    assert held.run_id in told.message
+    assert held.run_id in options.message
 
 
 async def test_a_handle_can_be_used_again_when_its_run_is_over() -> None:
@@ -443,9 +443,9 @@ async def test_a_start_with_a_session_continues_it_by_the_agent_of_the_request()
 @pytest.mark.parametrize("session_id", ["s_nothing", "has space", "ä", "x" * 200])
 async def test_an_unknown_session_is_not_found(session_id: str) -> None:
     async with world() as made:
-        found = await declined(made.layer.runs.continue_session(ADMIN_CALLER, session_id, RunRequest(prompt="x")))
-    assert found.code in ("not_found", "bad_request")
-    assert (found.code == "not_found") == (session_id == "s_nothing")
+        actual = await declined(made.layer.runs.continue_session(ADMIN_CALLER, session_id, RunRequest(prompt="x")))
+    assert actual.code in ("not_found", "bad_request")
+    assert (actual.code == "not_found") == (session_id == "s_nothing")
 
 
 async def test_the_session_of_another_tenant_or_user_is_not_found() -> None:
@@ -470,9 +470,9 @@ async def test_a_busy_session_is_refused() -> None:
     async with world() as made:
         first = await start(made, "silent")
         asked = made.layer.runs.continue_session(ADMIN_CALLER, first.session_id, RunRequest(prompt="x"))
-        found = await declined(asked)
+        actual = await declined(asked)
         first.stream.close()
-    assert found.code == "session_busy"
+    assert actual.code == "session_busy"
 
 
 async def test_a_session_only_the_hub_knows_yet_can_be_continued() -> None:
@@ -487,8 +487,8 @@ async def test_a_session_that_may_be_in_what_the_read_models_miss_is_not_called_
         await finished(made)
         partition = next(p for p in range(4) if made.hub.position(p) > 1)
         session = next(f"s_other{n}" for n in range(100) if made.layer.publisher.partition_of(f"other{n}") == partition)
-        found = await declined(made.layer.runs.continue_session(ADMIN_CALLER, session, RunRequest(prompt="x")))
-    assert found.code == "not_yet"
+        actual = await declined(made.layer.runs.continue_session(ADMIN_CALLER, session, RunRequest(prompt="x")))
+    assert actual.code == "not_yet"
 
 
 # --- idempotency -----------------------------------------------------------------------------------------------------
@@ -519,9 +519,9 @@ async def test_the_same_key_gives_the_same_run_while_it_runs() -> None:
 
 async def test_many_at_once_with_one_key_are_one_run() -> None:
     async with world() as made:
-        found = await asyncio.gather(*(start(made, idempotency_key="k") for _ in range(10)))
-        streams = [types_of(await pieces_of(accepted.stream)) for accepted in found]
-    assert len({accepted.run_id for accepted in found}) == 1
+        actual = await asyncio.gather(*(start(made, idempotency_key="k") for _ in range(10)))
+        streams = [types_of(await pieces_of(accepted.stream)) for accepted in actual]
+    assert len({accepted.run_id for accepted in actual}) == 1
     assert len(made.states) == 1
     assert all(types[-1] == "done" for types in streams)
 
@@ -557,25 +557,25 @@ async def test_a_repetition_is_found_while_waiting_when_the_read_models_come_lat
 async def test_the_same_key_with_another_request_is_refused() -> None:
     async with world() as made:
         first = await finished(made, idempotency_key="k")
-        found = await declined(start(made, idempotency_key="k", prompt="something else"))
-    assert found.code == "idempotency_key_reused"
-    assert found.details["run_id"] == first.run_id
+        actual = await declined(start(made, idempotency_key="k", prompt="something else"))
+    assert actual.code == "idempotency_key_reused"
+    assert actual.details["run_id"] == first.run_id
 
 
 async def test_the_same_key_with_another_request_is_refused_while_only_the_hub_knows_the_run() -> None:
     async with world(projecting=False) as made:
         await finished(made, idempotency_key="k")
-        found = await declined(start(made, idempotency_key="k", prompt="something else"))
-    assert found.code == "idempotency_key_reused"
+        actual = await declined(start(made, idempotency_key="k", prompt="something else"))
+    assert actual.code == "idempotency_key_reused"
 
 
 async def test_a_refusal_is_repeated_under_its_key() -> None:
     async with world() as made:
         assert (await declined(start(made, "ghost", idempotency_key="k"))).code == "unknown_agent"
         made.hub._ring.age_out(1e18)
-        found = await declined(start(made, "ghost", idempotency_key="k"))
-    assert found.code == "unknown_agent"
-    assert "new key" in found.message
+        actual = await declined(start(made, "ghost", idempotency_key="k"))
+    assert actual.code == "unknown_agent"
+    assert "new key" in actual.message
 
 
 async def test_a_key_works_while_the_read_models_are_away() -> None:

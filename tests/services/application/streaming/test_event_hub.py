@@ -40,14 +40,14 @@ async def quiet_world() -> World:
 
 
 def texts(items: Sequence[Item]) -> list[str]:
-    found = []
+    actual = []
     for item in items:
         if isinstance(item, DeltaItem):
-            found.append(item.delta.text)
+            actual.append(item.delta.text)
         else:
             assert isinstance(item.record, InputReceived)
-            found.append(item.record.text)
-    return found
+            actual.append(item.record.text)
+    return actual
 
 
 def said(text: str) -> InputReceived:

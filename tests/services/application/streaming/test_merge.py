@@ -357,13 +357,13 @@ WORDS = st.text(alphabet=st.sampled_from('abcäß😀 \n"\\\x00'), max_size=30)
 @st.composite
 def stories(draw: st.DrawFn) -> tuple[list[Item], list[Item], list[str], list[str]]:
     """The events of a run, the previews of it, and the text and reasoning of each turn."""
-    found: list[Any] = [started()]
+    actual: list[Any] = [started()]
     previews: list[Item] = []
     answers, thoughts = [], []
     for turn in range(1, draw(st.integers(1, 3)) + 1):
         attempts = draw(st.integers(1, 3))
         for attempt in range(1, attempts + 1):
-            found.append(requested(turn, attempt))
+            actual.append(requested(turn, attempt))
             text, thought = draw(WORDS), draw(WORDS)
             for whole, thinking in ((thought, True), (text, False)):
                 cuts = sorted(draw(st.sets(st.integers(0, len(whole)), max_size=4)) | {0, len(whole)})
@@ -371,12 +371,12 @@ def stories(draw: st.DrawFn) -> tuple[list[Item], list[Item], list[str], list[st
                 for start, end in itertools.pairwise(shown):
                     previews.append(delta(whole[start:end], start, turn=turn, attempt=attempt, thinking=thinking))
             if attempt < attempts:
-                found.append(failed(turn, attempt))
-        found.append(replied(text, turn=turn, attempt=attempts, reasoning=thought))
+                actual.append(failed(turn, attempt))
+        actual.append(replied(text, turn=turn, attempt=attempts, reasoning=thought))
         answers.append(text)
         thoughts.append(thought)
-    found.append(completed())
-    return list(events(*found)), previews, answers, thoughts
+    actual.append(completed())
+    return list(events(*actual)), previews, answers, thoughts
 
 
 @st.composite
@@ -394,32 +394,32 @@ def disturbed(draw: st.DrawFn, previews: list[Item]) -> list[Item]:
 def interleaved(draw: st.DrawFn, one: list[Item], other: list[Item]) -> list[Item]:
     """The two in some order, each in its own."""
     one, other = list(one), list(other)
-    found: list[Item] = []
+    items: list[Item] = []
     while one or other:
         take_one = bool(one) and (not other or draw(st.booleans()))
-        found.append((one if take_one else other).pop(0))
-    return found
+        items.append((one if take_one else other).pop(0))
+    return items
 
 
 def turns_of(pieces: Sequence[Piece], kind: str) -> list[str]:
     """What a client has of each turn: its frames joined, from the last attempt on."""
-    found, so_far = [], ""
+    actual, so_far = [], ""
     for piece in pieces:
         if piece.type == "retry":
             so_far = ""
         elif piece.type == kind:
             so_far += orjson.loads(piece.data)["text"]
         elif piece.type == "usage":
-            found.append(so_far)
+            actual.append(so_far)
             so_far = ""
-    return found
+    return actual
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.data())
 def test_any_interleaving_of_previews_and_events_gives_each_turn_its_exact_text(data: st.DataObject) -> None:
-    found, previews, answers, thoughts = data.draw(stories())
-    order = data.draw(interleaved(found, data.draw(disturbed(previews))))
+    items, previews, answers, thoughts = data.draw(stories())
+    order = data.draw(interleaved(items, data.draw(disturbed(previews))))
     merge = merging()
     pieces = taken(merge, order)
     assert turns_of(pieces, "text") == answers
@@ -433,8 +433,8 @@ def test_any_interleaving_of_previews_and_events_gives_each_turn_its_exact_text(
 @given(st.data())
 def test_falling_back_to_the_read_models_at_any_moment_changes_no_text(data: st.DataObject) -> None:
     """The stream stops after some items, reads stored frames up to some event, and goes on with everything again."""
-    found, previews, answers, thoughts = data.draw(stories())
-    order = data.draw(interleaved(found, previews))
+    items, previews, answers, thoughts = data.draw(stories())
+    order = data.draw(interleaved(items, previews))
     state = Previews()
     first = merging(previews=state)
     cut = data.draw(st.integers(0, len(order)))
@@ -442,10 +442,10 @@ def test_falling_back_to_the_read_models_at_any_moment_changes_no_text(data: st.
     if first.ended:
         return
     seen = max((one.raw.seq for one in order[:cut] if isinstance(one, EventItem)), default=0)
-    last_event = data.draw(st.integers(seen, len(found)))
+    last_event = data.draw(st.integers(seen, len(items)))
     # What is stored: the frames of the events up to there, as if nobody had sent previews.
     memory, stored = FrameMemory(), []
-    for one in found[:last_event]:
+    for one in items[:last_event]:
         assert isinstance(one, EventItem)
         _, frames, memory = one.frames(memory)
         stored += frames
@@ -455,7 +455,7 @@ def test_falling_back_to_the_read_models_at_any_moment_changes_no_text(data: st.
             kept = state.rest(piece, lambda piece=piece: orjson.loads(piece.data)["text"])
             pieces += [kept] if kept is not None else []
     after = max([first.after, *(piece.seq or 0 for piece in stored)])
-    recent = [one for one in found if isinstance(one, EventItem)] if data.draw(st.booleans()) else []
+    recent = [one for one in items if isinstance(one, EventItem)] if data.draw(st.booleans()) else []
     state.joined(recent, last_event)
     second = merging(memory=memory, next_event=last_event + 1, after=after, previews=state)
     pieces += taken(second, order)

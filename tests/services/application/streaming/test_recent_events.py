@@ -61,6 +61,6 @@ def test_a_run_whose_items_are_gone_leaves_nothing_behind() -> None:
 def test_what_was_given_out_does_not_change_with_the_ring() -> None:
     ring = Ring()
     add(ring, "r_1", "a")
-    given = ring.of("r_1")
+    kepts = ring.of("r_1")
     add(ring, "r_1", "b")
-    assert len(given) == 1
+    assert len(kepts) == 1

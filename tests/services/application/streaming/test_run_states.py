@@ -32,11 +32,11 @@ async def watching(
 
 async def told(stream: StateStream, count: int = 1) -> list[dict[str, Any]]:
     """The next states."""
-    found: list[dict[str, Any]] = []
+    actual: list[dict[str, Any]] = []
     async with asyncio.timeout(WAIT_S):
-        while len(found) < count:
-            found += [orjson.loads(piece.data) for piece in await stream.next() or []]
-    return found
+        while len(actual) < count:
+            actual += [orjson.loads(piece.data) for piece in await stream.next() or []]
+    return actual
 
 
 async def run(made: World, agent: str = "soaker", *, caller: Caller = ADMIN_CALLER, **fields: Any) -> str:
@@ -47,8 +47,8 @@ async def run(made: World, agent: str = "soaker", *, caller: Caller = ADMIN_CALL
 
 async def test_it_opens_with_its_filter() -> None:
     async with world() as made:
-        wanted = StateFilter(user_id="u", statuses=frozenset({"failed", "completed"}), agent="soaker")
-        stream = made.layer.run_states.follow(ADMIN_CALLER, wanted)
+        state_filter = StateFilter(user_id="u", statuses=frozenset({"failed", "completed"}), agent="soaker")
+        stream = made.layer.run_states.follow(ADMIN_CALLER, state_filter)
         [opened] = await stream.next() or []
         stream.close()
     assert orjson.loads(opened.data) == {

@@ -33,8 +33,8 @@ async def installation(folder: Path) -> AsyncIterator[World]:
 
 
 async def limited(made: World, tenant: str, **amounts: Any) -> None:
-    wanted = LimitWanted(scope="tenant", tenant=tenant, **amounts)
-    await made.layer.budgets.set(ADMIN_CALLER, wanted, currency="USD")
+    expected = LimitWanted(scope="tenant", tenant=tenant, **amounts)
+    await made.layer.budgets.set(ADMIN_CALLER, expected, currency="USD")
 
 
 async def spent(made: World, tenant: str, tokens: int) -> None:
@@ -105,9 +105,9 @@ async def test_a_file_of_before_limits_were_in_them_is_restored(tmp_path: Path) 
 
 
 def limit(**more: Any) -> StatedLimit:
-    given: dict[str, Any] = dict.fromkeys(("soft_tokens", "hard_tokens", "soft_micros", "hard_micros"))
-    given |= {"scope": "tenant", "tenant": "acme", "scope_id": "acme", "hard_tokens": 9, "strict": True}
-    return StatedLimit(**{**given, "currency": "", "month": "2026-01", "used_tokens": 4, "used_micros": 0, **more})
+    inputs: dict[str, Any] = dict.fromkeys(("soft_tokens", "hard_tokens", "soft_micros", "hard_micros"))
+    inputs |= {"scope": "tenant", "tenant": "acme", "scope_id": "acme", "hard_tokens": 9, "strict": True}
+    return StatedLimit(**{**inputs, "currency": "", "month": "2026-01", "used_tokens": 4, "used_micros": 0, **more})
 
 
 @pytest.mark.parametrize(

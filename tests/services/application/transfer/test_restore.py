@@ -69,10 +69,10 @@ async def worked(there: Installation, seed: int, *, tenant: str = "t") -> None:
     )
     await world.finished("r_tok1-f")
     world.effect_delay = 3
-    told = sum(there.lengths().values()) + random.randint(10, 60)
+    options = sum(there.lengths().values()) + random.randint(10, 60)
     for number in range(6):
         world.start_run(f"r_live{number}", tenant=tenant)
-    await world.until(lambda: sum(there.lengths().values()) >= told)
+    await world.until(lambda: sum(there.lengths().values()) >= options)
     await world.close()
 
 
@@ -99,17 +99,22 @@ async def test_a_restored_state_folds_to_equal_states_at_other_partition_counts(
     live = {name for name, (_, state) in before.items() if not isinstance(state, Ended | Refused)}
     assert live
     async with installation(tmp_path / "b", partitions=counts[1], seed=seed) as here:
-        found = await restored(here, data)
-        assert (found.runs, found.live_runs, found.skipped_runs, found.failed_runs) == (len(before), len(live), 0, 0)
-        assert found.events == sum(seq for seq, _ in before.values())
-        told = await here.states({name: seq for name, (seq, _) in before.items()})
-        assert {name: (seq, as_here(state)) for name, (seq, state) in told.items()} == before
+        actual = await restored(here, data)
+        assert (actual.runs, actual.live_runs, actual.skipped_runs, actual.failed_runs) == (
+            len(before),
+            len(live),
+            0,
+            0,
+        )
+        assert actual.events == sum(seq for seq, _ in before.values())
+        options = await here.states({name: seq for name, (seq, _) in before.items()})
+        assert {name: (seq, as_here(state)) for name, (seq, state) in options.items()} == before
         story = await here.world.finished(*before)
         assert {name for name, run in story.runs.items() if any(isinstance(e, RunRestored) for e in run.events)} == live
         here.world.start_run("r_tok1-3", session_id="s_tok1")
         await here.world.finished("r_tok1-3")
         spoken = build_conversation((await here.states())["r_tok1-3"][1])
-        earlier = build_conversation(told["r_tok1-2"][1])
+        earlier = build_conversation(options["r_tok1-2"][1])
         assert spoken[: len(earlier)] == earlier
         assert len(spoken) > len(earlier)
 
@@ -161,8 +166,8 @@ async def test_what_was_imported_there_is_hearsay_here_too_and_never_goes_on(par
     assert (checked.hearsay, checked.half_told) == ({"r_tok"}, {"r_tok"} if parts == 1 else set())
     async with installation(tmp_path / "b", partitions=1) as here:
         dry = await restored(here, data, dry_run=True)
-        found = await restored(here, data)
-        assert dry.live_runs == found.live_runs
+        actual = await restored(here, data)
+        assert dry.live_runs == actual.live_runs
         runs = (await here.world.finished("r_tok")).runs
         assert not any(isinstance(event, RunRestored) for event in runs["r_tok"].events)
         for name, flag in (("r_tok", False), ("r_tok0", True)):
@@ -209,8 +214,8 @@ async def test_with_the_keys_mirrored_they_go_on(tmp_path: Path) -> None:
     log = MemoryLog({TOPIC: 1})
     data = await sealed_file(tmp_path / "a", keys_over(log))
     async with installation(tmp_path / "b", partitions=1, keys=keys_over(log)) as here:
-        found = await restored(here, data)
-        assert (found.runs, found.live_runs, found.sealed_runs) == (3, 1, 0)
+        actual = await restored(here, data)
+        assert (actual.runs, actual.live_runs, actual.sealed_runs) == (3, 1, 0)
         await here.world.finished("r_tok-2")
     async with installation(tmp_path / "c", partitions=1, keys=keys_over(log, b"x" * 32)) as here:
         with pytest.raises(Declined, match="under the same LOOMLOG_ENCRYPTION_KEY"):
@@ -220,8 +225,8 @@ async def test_with_the_keys_mirrored_they_go_on(tmp_path: Path) -> None:
 async def test_runs_that_are_over_are_taken_in_sealed_and_counted(tmp_path: Path) -> None:
     data = await sealed_file(tmp_path / "a", keys_over(MemoryLog({TOPIC: 1})), live=False)
     async with installation(tmp_path / "b", partitions=1, keys=keys_over(MemoryLog({TOPIC: 1}))) as here:
-        found = await restored(here, data)
-        assert (found.runs, found.live_runs, found.sealed_runs) == (2, 0, 1)
+        actual = await restored(here, data)
+        assert (actual.runs, actual.live_runs, actual.sealed_runs) == (2, 0, 1)
 
 
 @pytest.mark.parametrize("is_erased", [True, False])
@@ -236,8 +241,8 @@ async def test_what_nobody_can_read_ends_here_where_that_is_wanted_or_was_erased
     else:
         keys = keys_over(MemoryLog({TOPIC: 1}))
     async with installation(tmp_path / "b", partitions=1, keys=keys) as here:
-        found = await here.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), sealed=not is_erased, in_clear=True)
-        assert (found.runs, found.live_runs, found.sealed_runs) == (3, 0, 2)
+        actual = await here.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), sealed=not is_erased, in_clear=True)
+        assert (actual.runs, actual.live_runs, actual.sealed_runs) == (3, 0, 2)
         state = (await here.states())["r_tok-2"][1]
         assert isinstance(state, Ended)
         assert (state.status, state.reason) == ("cancelled", HISTORY_ONLY)
@@ -375,13 +380,15 @@ async def test_a_restored_run_can_be_carried_on_to_a_third_installation(
         further = await file_of(second)
         between = await second.states()
     async with installation(tmp_path / "c", partitions=2) as third:
-        found = await restored(third, further)
-        assert found.failed_runs == 0
-        assert found.live_runs == sum(isinstance(state, AwaitingModel | AwaitingTools) for _, state in between.values())
-        assert found.live_runs > 0
+        actual = await restored(third, further)
+        assert actual.failed_runs == 0
+        assert actual.live_runs == sum(
+            isinstance(state, AwaitingModel | AwaitingTools) for _, state in between.values()
+        )
+        assert actual.live_runs > 0
         story = await third.world.finished(*before)
-        told = await third.states({name: seq for name, (seq, _) in between.items()})
-        assert {n: (s, as_here(state)) for n, (s, state) in told.items()} == {
+        options = await third.states({name: seq for name, (seq, _) in between.items()})
+        assert {n: (s, as_here(state)) for n, (s, state) in options.items()} == {
             n: (s, as_here(state)) for n, (s, state) in between.items()
         }
         assert all(isinstance(run.state, Ended) for run in story.runs.values())
@@ -403,8 +410,8 @@ async def test_a_long_run_comes_in_parts_and_a_take_over_between_them_changes_no
         await here.world.hosts[0].kill()
         here.world.host("b")
         assert (await work).runs == len(before)
-        told = await here.states({name: seq for name, (seq, _) in before.items()})
-        assert {name: (seq, as_here(state)) for name, (seq, state) in told.items()} == before
+        options = await here.states({name: seq for name, (seq, _) in before.items()})
+        assert {name: (seq, as_here(state)) for name, (seq, state) in options.items()} == before
         await here.world.finished(*before)
 
 
@@ -457,8 +464,8 @@ async def test_pauses_stand_here_before_the_first_run_goes_on_and_only_once(tmp_
         await there.layer.pausing.pause(ADMIN_CALLER, target, reason="look", timeout_s=0)
         data = await file_of(there)
     async with installation(tmp_path / "b", partitions=2) as here:
-        found = await restored(here, data)
-        assert (found.pauses, list(found.positions.values())) == (1, ["control.events/0:0"])
+        actual = await restored(here, data)
+        assert (actual.pauses, list(actual.positions.values())) == (1, ["control.events/0:0"])
         (entry,) = here.layer.pauses.table.entries.values()
         assert (entry.scope, entry.agent, entry.tenant, entry.reason) == ("agent", "helper", "t", "look")
         assert (await restored(here, data)).pauses == 0
@@ -504,8 +511,8 @@ async def test_a_dry_run_says_what_would_be_added_and_adds_nothing(tmp_path: Pat
         data, before = await file_of(there), await there.states()
     async with installation(tmp_path / "b", partitions=2) as here:
         await here.world.until(lambda: sum(here.lengths().values()) == 2)
-        found = await restored(here, data, dry_run=True)
-        assert (found.runs, found.is_dry_run, found.positions) == (len(before), True, {})
+        actual = await restored(here, data, dry_run=True)
+        assert (actual.runs, actual.is_dry_run, actual.positions) == (len(before), True, {})
         assert here.log.records[("loom.run.commands", 0)] == here.log.records[("loom.run.commands", 1)] == []
 
 
@@ -520,10 +527,10 @@ async def test_a_run_id_of_another_tenant_is_left_out_with_those_that_go_on_with
     async with installation(tmp_path / "b", partitions=2) as here:
         here.world.start_run("r_tok", tenant="other")
         await here.world.finished("r_tok")
-        found = await restored(here, data)
-        assert (found.runs, found.failed_runs) == (1, 2)
-        assert "does not belong" in found.warnings[0]
-        assert "r_tok-2 is not restored: what it goes on with is not here" in found.warnings[1]
+        actual = await restored(here, data)
+        assert (actual.runs, actual.failed_runs) == (1, 2)
+        assert "does not belong" in actual.warnings[0]
+        assert "r_tok-2 is not restored: what it goes on with is not here" in actual.warnings[1]
 
 
 async def test_payloads_come_along(tmp_path: Path) -> None:
@@ -588,9 +595,9 @@ async def test_a_file_that_was_cut_altered_or_is_another_one_is_refused(tmp_path
             (gzip.compress(plain) + b"x", "after the last line"),
         ]
     ):
-        found = await refusal(tmp_path / str(number), data)
-        assert found.code == "restore_failed", (found.message, says)
-        assert says in found.message, (number, found.message)
+        actual = await refusal(tmp_path / str(number), data)
+        assert actual.code == "restore_failed", (actual.message, says)
+        assert says in actual.message, (number, actual.message)
 
 
 async def test_no_byte_can_be_changed_without_being_found(good: bytes) -> None:
@@ -621,8 +628,8 @@ async def test_a_history_that_does_not_hold_is_refused_even_when_its_hash_was_ma
 ) -> None:
     lines = gzip.decompress(good).splitlines(keepends=True)
     event = [at for at, line in enumerate(lines) if b'"kind":"event"' in line][1]
-    found = await refusal(tmp_path, rehashed(b"".join([*lines[:event], *lines[event + 1 :]]), events=-1))
-    assert "seq 2 was expected" in found.message
+    actual = await refusal(tmp_path, rehashed(b"".join([*lines[:event], *lines[event + 1 :]]), events=-1))
+    assert "seq 2 was expected" in actual.message
 
 
 async def test_a_document_that_was_parsed_is_the_same_file_again(tmp_path: Path, good: bytes) -> None:
@@ -696,16 +703,16 @@ async def test_a_tree_that_was_under_way_goes_on_with_the_children_it_has(seed: 
         add_families(there.world.definitions, "tree-3-2")
         there.world.script, there.world.effect_delay = family_script, 4
         there.world.start_run("r_tree", agent="tree-3-2")
-        told = random.randint(12, 60)
-        await there.world.until(lambda: sum(there.lengths().values()) >= told)
+        options = random.randint(12, 60)
+        await there.world.until(lambda: sum(there.lengths().values()) >= options)
         await there.world.close()
         data = await file_of(there)
         before = lineage(there.world.story())
     async with installation(tmp_path / "b", partitions=3, seed=seed) as here:
         add_families(here.world.definitions, "tree-3-2")
         here.world.script = family_script
-        found = await restored(here, data)
-        assert (found.runs, found.failed_runs) == (len(before), 0), found.warnings
+        actual = await restored(here, data)
+        assert (actual.runs, actual.failed_runs) == (len(before), 0), actual.warnings
         story = await here.world.finished("r_tree")
         assert len(lineage(story)) == 1 + 3 + 6
         assert {run.state.status for run in story.runs.values() if isinstance(run.state, Ended)} == {"completed"}

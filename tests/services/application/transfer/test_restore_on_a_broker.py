@@ -92,8 +92,8 @@ async def test_a_run_that_was_under_way_is_finished_by_another_cluster(
             _, file = await there.layer.snapshots.open(ADMIN_CALLER, made["id"])
         with file:
             async with cluster(kafka, postgres, tmp_path / "b", partitions=2) as here:
-                found = await here.layer.restoring.restore(ADMIN_CALLER, file)
-                assert (found.runs, found.live_runs, found.failed_runs) == (2, 1, 0)
+                actual = await here.layer.restoring.restore(ADMIN_CALLER, file)
+                assert (actual.runs, actual.live_runs, actual.failed_runs) == (2, 1, 0)
                 row = await here.row_when(live.run_id, "completed")
                 assert (row.iterations, row.model_errors, row.told_events) == (2, 1, 0)
                 again = await here.layer.restoring.restore(ADMIN_CALLER, file)

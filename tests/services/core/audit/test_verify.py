@@ -123,7 +123,7 @@ def test_every_single_byte_of_a_signed_record_is_covered(offset: int):
     value = STORY.records[offset].value or b""
     for at in range(0, len(value), 7):
         report = verify(altered(STORY, offset, value=flipped(value, at, 16)), STORY.checkpoints)
-        assert [(kind, found) for kind, found, _, _ in violations(report)] == [(E, offset)], at
+        assert [(kind, actual) for kind, actual, _, _ in violations(report)] == [(E, offset)], at
 
 
 @pytest.mark.parametrize("offset", [0, 6, 7, 28])
@@ -131,7 +131,7 @@ def test_a_changed_claim_or_stale_record_is_named_and_what_follows_it_keeps_its_
     value = STORY.records[offset].value or b""
     for at in (0, FRAME_BYTES - 1, FRAME_BYTES, len(value) - 1):
         report = verify(altered(STORY, offset, value=flipped(value, at)), STORY.checkpoints)
-        assert [(kind, found) for kind, found, _, _ in violations(report)] == [(E, offset)], at
+        assert [(kind, actual) for kind, actual, _, _ in violations(report)] == [(E, offset)], at
 
 
 @pytest.mark.parametrize("offset", [0, 7, 9, 23])

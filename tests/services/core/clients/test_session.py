@@ -39,7 +39,7 @@ GREETED, _ = receive(FRESH, hello(READ), NOW)
 
 
 def request(number: int = 1, **changes: Any) -> RemoteToolRequest:
-    found = RemoteToolRequest(
+    remote_tool_request = RemoteToolRequest(
         request_id=f"r_one:1.{number}:1",
         idempotency_key=f"r_one:1.{number}:1",
         run_id="r_one",
@@ -53,7 +53,7 @@ def request(number: int = 1, **changes: Any) -> RemoteToolRequest:
         deadline_ms=NOW + 60_000,
         connection_id="h.1",
     )
-    return replace(found, **changes)
+    return replace(remote_tool_request, **changes)
 
 
 def with_call(number: int = 1) -> ClientSession:
@@ -73,11 +73,11 @@ def answers(acts: tuple[SessionAction, ...]) -> list[tuple[str, str]]:
 
 
 def test_a_hello_offers_tools_before_it_is_answered() -> None:
-    after, (offer, told) = receive(FRESH, hello(READ, client="browser"), NOW)
+    after, (offer, action) = receive(FRESH, hello(READ, client="browser"), NOW)
     assert isinstance(offer, RegisterTools)
     assert (offer.client, [tool.name for tool in offer.tools]) == ("browser", ["read_page"])
     assert json.loads(offer.tools[0].input_schema) == {"type": "object", **READ["input_schema"]}  # type: ignore[dict-item]
-    assert told == SendFrame(
+    assert action == SendFrame(
         frame={"type": "hello_ok", "connection_id": "h.1", "accepted": ["read_page"], "refused": []}
     )
     assert after.tool_names == {"read_page"}
@@ -107,17 +107,17 @@ def test_a_second_hello_replaces_the_tools() -> None:
 )
 def test_a_tool_that_cannot_be_is_left_out_and_said(entry: Any, words: str) -> None:
     after, acts = receive(FRESH, hello(READ, entry), NOW)
-    (told,) = frames(acts)
-    assert (told["accepted"], after.tool_names) == (["read_page"], {"read_page"})
-    assert words in told["refused"][0]["reason"]
+    (options,) = frames(acts)
+    assert (options["accepted"], after.tool_names) == (["read_page"], {"read_page"})
+    assert words in options["refused"][0]["reason"]
 
 
 @pytest.mark.parametrize("tools", [None, "x", [READ] * (limits.TOOLS_MAX + 1)])
 def test_a_hello_without_a_list_of_tools_ends_the_connection(tools: Any) -> None:
-    after, (told, end) = receive(FRESH, json.dumps({"type": "hello", "tools": tools}), NOW)
+    after, (action, end) = receive(FRESH, json.dumps({"type": "hello", "tools": tools}), NOW)
     assert not after.has_received_hello
-    assert isinstance(told, SendFrame)
-    assert told.frame["code"] == "bad_hello"
+    assert isinstance(action, SendFrame)
+    assert action.frame["code"] == "bad_hello"
     assert isinstance(end, CloseConnection)
 
 
@@ -142,9 +142,9 @@ def test_whoever_says_nothing_is_sent_away() -> None:
 
 
 def test_another_frame_first_ends_the_connection() -> None:
-    _, (told, end) = receive(FRESH, '{"type":"result","call_id":"x","ok":true}', NOW)
-    assert isinstance(told, SendFrame)
-    assert told.frame["code"] == "hello_expected"
+    _, (action, end) = receive(FRESH, '{"type":"result","call_id":"x","ok":true}', NOW)
+    assert isinstance(action, SendFrame)
+    assert action.frame["code"] == "hello_expected"
     assert end == CloseConnection(code=POLICY_VIOLATION, reason="the first frame has to be a hello")
 
 
@@ -183,16 +183,16 @@ def test_a_call_is_handed_out_and_its_result_told() -> None:
     ],
 )
 def test_a_result_is_the_clients_own_words(said: dict[str, Any], text: str, is_error: bool) -> None:
-    _, (told,) = receive(with_call(), json.dumps({"type": "result", "call_id": "r_one:1.1:1", **said}), NOW)
-    assert told == CompleteCall(request=request(), text=text, is_error=is_error)
+    _, (action,) = receive(with_call(), json.dumps({"type": "result", "call_id": "r_one:1.1:1", **said}), NOW)
+    assert action == CompleteCall(request=request(), text=text, is_error=is_error)
 
 
 def test_a_result_over_the_bound_is_cut() -> None:
-    said = {"type": "result", "call_id": "r_one:1.1:1", "ok": True, "output": "é" * limits.TEXT_BYTES_MAX}
-    _, (told,) = receive(with_call(), json.dumps(said), NOW)
-    assert isinstance(told, CompleteCall)
-    assert len(told.text.encode()) < limits.TEXT_BYTES_MAX + 50
-    assert told.text.endswith(f"[cut after {limits.TEXT_BYTES_MAX} bytes]")
+    output = {"type": "result", "call_id": "r_one:1.1:1", "ok": True, "output": "é" * limits.TEXT_BYTES_MAX}
+    _, (action,) = receive(with_call(), json.dumps(output), NOW)
+    assert isinstance(action, CompleteCall)
+    assert len(action.text.encode()) < limits.TEXT_BYTES_MAX + 50
+    assert action.text.endswith(f"[cut after {limits.TEXT_BYTES_MAX} bytes]")
 
 
 def test_the_same_call_twice_is_handed_out_once_also_after_its_result() -> None:
@@ -209,9 +209,9 @@ def test_what_is_long_over_is_forgotten() -> None:
 
 
 def test_a_second_result_is_answered_and_changes_nothing() -> None:
-    said = '{"type":"result","call_id":"r_one:1.1:1","ok":true}'
-    ended, _ = receive(with_call(), said, NOW)
-    after, acts = receive(ended, said, NOW)
+    output = '{"type":"result","call_id":"r_one:1.1:1","ok":true}'
+    ended, _ = receive(with_call(), output, NOW)
+    after, acts = receive(ended, output, NOW)
     assert [frame["code"] for frame in frames(acts)] == ["unknown_call"]
     assert after == ended
 
@@ -242,10 +242,10 @@ def test_who_goes_away_leaves_unknown_outcomes() -> None:
     ],
 )
 def test_what_cannot_be_handed_out_has_not_begun(changes: dict[str, Any], words: str) -> None:
-    after, (told,) = send_request(GREETED, request(**changes), NOW)
-    assert isinstance(told, CompleteCall)
-    assert (told.outcome, told.is_error) == (NOT_BEGUN, True)
-    assert words in told.text
+    after, (action,) = send_request(GREETED, request(**changes), NOW)
+    assert isinstance(action, CompleteCall)
+    assert (action.outcome, action.is_error) == (NOT_BEGUN, True)
+    assert words in action.text
     assert not after.open_calls
 
 

@@ -23,10 +23,10 @@ LATER = replace(OFFER, connection_id="h.2", registered_at_ms=NOW + 1)
 
 
 def table(*records: ClientRegistered | ClientLeft | ClientHostAlive, seen_ms: int = NOW) -> ClientTable:
-    found = ClientTable()
+    client_table = ClientTable()
     for record in records:
-        found = found.apply(record, seen_ms)
-    return found
+        client_table = client_table.apply(record, seen_ms)
+    return client_table
 
 
 def asked(found: ClientTable, tenant: str = "acme", subject: str = "ann", at_ms: int = NOW) -> list[tuple[str, str]]:
@@ -34,12 +34,12 @@ def asked(found: ClientTable, tenant: str = "acme", subject: str = "ann", at_ms:
 
 
 def test_a_run_is_offered_the_tools_of_its_own_principal_only() -> None:
-    found = table(OFFER)
-    assert asked(found) == [("client__click", "h.1")]
-    assert asked(found, subject="bob") == []
-    assert asked(found, tenant="other") == []
-    assert found.is_connected("acme", "ann", "h.1", NOW)
-    assert not found.is_connected("acme", "bob", "h.1", NOW)
+    client_table = table(OFFER)
+    assert asked(client_table) == [("client__click", "h.1")]
+    assert asked(client_table, subject="bob") == []
+    assert asked(client_table, tenant="other") == []
+    assert client_table.is_connected("acme", "ann", "h.1", NOW)
+    assert not client_table.is_connected("acme", "bob", "h.1", NOW)
 
 
 def test_the_later_of_two_is_asked_and_the_other_when_it_leaves() -> None:
@@ -54,27 +54,27 @@ def test_another_hello_replaces_the_tools() -> None:
 
 
 def test_a_registration_counts_while_its_host_is_heard_of() -> None:
-    found = table(OFFER)
-    assert asked(found, at_ms=NOW + LEASE_MS)
-    assert not asked(found, at_ms=NOW + LEASE_MS + 1)
-    assert not found.is_connected("acme", "ann", "h.1", NOW + LEASE_MS + 1)
-    alive = found.apply(ClientHostAlive(host="h", at_ms=NOW), NOW + LEASE_MS)
+    client_table = table(OFFER)
+    assert asked(client_table, at_ms=NOW + LEASE_MS)
+    assert not asked(client_table, at_ms=NOW + LEASE_MS + 1)
+    assert not client_table.is_connected("acme", "ann", "h.1", NOW + LEASE_MS + 1)
+    alive = client_table.apply(ClientHostAlive(host="h", at_ms=NOW), NOW + LEASE_MS)
     assert asked(alive, at_ms=NOW + 2 * LEASE_MS)
 
 
 def test_of_a_host_that_is_long_gone_nothing_is_kept() -> None:
-    found = table(OFFER).apply(ClientHostAlive(host="other", at_ms=NOW), NOW + 3 * LEASE_MS)
-    assert (dict(found.principals), list(found.hosts_seen_ms)) == ({}, ["other"])
+    client_table = table(OFFER).apply(ClientHostAlive(host="other", at_ms=NOW), NOW + 3 * LEASE_MS)
+    assert (dict(client_table.principals), list(client_table.hosts_seen_ms)) == ({}, ["other"])
 
 
 def test_an_older_word_of_a_host_takes_nothing_back() -> None:
-    found = table(OFFER, seen_ms=NOW + 1_000).apply(ClientHostAlive(host="h", at_ms=NOW), NOW)
-    assert found.hosts_seen_ms == {"h": NOW + 1_000}
+    client_table = table(OFFER, seen_ms=NOW + 1_000).apply(ClientHostAlive(host="h", at_ms=NOW), NOW)
+    assert client_table.hosts_seen_ms == {"h": NOW + 1_000}
 
 
 def test_the_end_of_an_unknown_connection_changes_nothing() -> None:
-    found = table(OFFER)
-    assert found.apply(ClientLeft(connection_id="x", host="h", at_ms=NOW), NOW) is found
+    client_table = table(OFFER)
+    assert client_table.apply(ClientLeft(connection_id="x", host="h", at_ms=NOW), NOW) is client_table
 
 
 def test_there_is_room_for_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:

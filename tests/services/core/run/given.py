@@ -101,7 +101,7 @@ def compact() -> CompactCommand:
 def summarised(state: State, summary: str = "they talked", **more: Any) -> SummaryCompleted:
     """The summary that the state awaits."""
     assert isinstance(state, Compacting)
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "at_ms": NOW,
         "number": state.number,
         "attempt": state.attempt,
@@ -113,14 +113,14 @@ def summarised(state: State, summary: str = "they talked", **more: Any) -> Summa
         "currency": "USD",
         "duration_ms": 1,
     }
-    return SummaryCompleted(**{**given, **more})
+    return SummaryCompleted(**{**values, **more})
 
 
 def not_summarised(state: State, kind: str = "overloaded", **more: Any) -> SummaryFailed:
     """The failure of the summary call that the state awaits."""
     assert isinstance(state, Compacting)
-    given: dict[str, Any] = {"at_ms": NOW, "number": state.number, "attempt": state.attempt, "kind": kind}
-    return SummaryFailed(**{**given, "message": f"acme 529: {kind}", "duration_ms": 1, **more})
+    values: dict[str, Any] = {"at_ms": NOW, "number": state.number, "attempt": state.attempt, "kind": kind}
+    return SummaryFailed(**{**values, "message": f"acme 529: {kind}", "duration_ms": 1, **more})
 
 
 def quarantine(reason: str = "it looks wrong", **more: Any) -> QuarantineCommand:
@@ -160,7 +160,7 @@ def answered(
 ) -> ModelAnswered:
     """The answer to the call that the state awaits."""
     assert isinstance(state, AwaitingModel)
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "at_ms": NOW,
         "turn": state.turn,
         "attempt": state.attempt,
@@ -179,13 +179,13 @@ def answered(
         "currency": "USD",
         "duration_ms": 1,
     }
-    return ModelAnswered(**{**given, **more})
+    return ModelAnswered(**{**values, **more})
 
 
 def erred(state: State, kind: str = "invalid", *, transient: bool = False, **more: Any) -> ModelFailed:
     """The failure of the call that the state awaits."""
     assert isinstance(state, AwaitingModel)
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "at_ms": NOW,
         "turn": state.turn,
         "attempt": state.attempt,
@@ -196,14 +196,14 @@ def erred(state: State, kind: str = "invalid", *, transient: bool = False, **mor
         "retries_rate_limits": True,
         "duration_ms": 1,
     }
-    return ModelFailed(**{**given, **more})
+    return ModelFailed(**{**values, **more})
 
 
 def returned(state: State, index: int, text: str = "found", **more: Any) -> ToolCompleted:
     """The result of one open call of the state."""
     assert isinstance(state, AwaitingTools)
     attempt = next((call.attempt for call in state.open if call.index == index), 1)
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "at_ms": NOW,
         "turn": state.turn,
         "index": index,
@@ -214,15 +214,15 @@ def returned(state: State, index: int, text: str = "found", **more: Any) -> Tool
         "outcome": "ok",
         "duration_ms": 1,
     }
-    return ToolCompleted(**{**given, **more})
+    return ToolCompleted(**{**values, **more})
 
 
 def reconciled(state: State, index: int, verdict: str, text: str = "found out", **more: Any) -> ToolReconciled:
     """What the tool says to the open question about a call."""
     assert isinstance(state, AwaitingTools)
     opened = next(call for call in state.open if call.index == index)
-    given: dict[str, Any] = {"at_ms": NOW, "turn": state.turn, "index": index, "attempt": opened.attempt}
-    return ToolReconciled(**{**given, "ask": opened.reconcile_attempts, "verdict": verdict, "text": text, **more})
+    values: dict[str, Any] = {"at_ms": NOW, "turn": state.turn, "index": index, "attempt": opened.attempt}
+    return ToolReconciled(**{**values, "ask": opened.reconcile_attempts, "verdict": verdict, "text": text, **more})
 
 
 @dataclass(slots=True)

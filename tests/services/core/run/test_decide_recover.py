@@ -107,10 +107,10 @@ def test_an_unsafe_tool_call_is_never_made_again_and_the_model_is_told() -> None
     effects = len(run.effects)
     events = run.give(recover())
     assert kinds(events) == ["ToolReturned", "ModelCallRequested"]
-    told = events[0]
-    assert isinstance(told, ToolReturned)
-    assert (told.outcome, told.is_error, told.attempt) == ("outcome_unknown", True, 1)
-    assert "outcome unknown" in told.text
+    event = events[0]
+    assert isinstance(event, ToolReturned)
+    assert (event.outcome, event.is_error, event.attempt) == ("outcome_unknown", True, 1)
+    assert "outcome unknown" in event.text
     assert not any(isinstance(effect, CallTool) for effect in run.effects[effects:])
 
 

@@ -30,18 +30,18 @@ def waits(retry_attempts: int, *failures: Failure) -> list[int]:
     """The wait after each failure in turn; -1 at the end when the last one failed the run."""
     run = begun(replace(DEFINITION, retry_attempts=retry_attempts))
     at_ms = NOW
-    found: list[int] = []
+    actual: list[int] = []
     for failure in failures:
         assert isinstance(run.state, AwaitingModel), "the run ended too early"
         at_ms = max(at_ms, run.state.not_before_ms)
         events = run.give(_erred(run, failure, at_ms))
         assert isinstance(events[0], ModelCallFailed)
         if isinstance(events[1], RunFailed):
-            found.append(-1)
+            actual.append(-1)
         else:
             assert isinstance(events[1], ModelCallRequested)
-            found.append(events[1].not_before_ms - at_ms)
-    return found
+            actual.append(events[1].not_before_ms - at_ms)
+    return actual
 
 
 def _erred(run: Run, failure: Failure, at_ms: int) -> ModelFailed:

@@ -74,9 +74,9 @@ def test_what_has_happened_is_the_result_marked_as_found_out(is_error: bool, out
     run = lost()
     events = run.give(reconciled(run.state, 0, HAPPENED, "paid", is_error=is_error))
     assert kinds(events) == ["ToolReturned", "ModelCallRequested"]
-    told = events[0]
-    assert isinstance(told, ToolReturned)
-    assert (told.text, told.outcome, told.settled_by, told.attempt) == ("paid", outcome, "reconciler", 1)
+    event = events[0]
+    assert isinstance(event, ToolReturned)
+    assert (event.text, event.outcome, event.settled_by, event.attempt) == ("paid", outcome, "reconciler", 1)
 
 
 def test_what_has_not_happened_is_done_by_the_next_attempt_which_can_be_asked_about_too() -> None:
@@ -93,10 +93,10 @@ def test_what_has_not_happened_is_done_by_the_next_attempt_which_can_be_asked_ab
 
 def test_a_tool_that_cannot_tell_leaves_the_outcome_unknown_and_its_words_are_kept() -> None:
     run = lost()
-    told = run.give(reconciled(run.state, 0, CANNOT_TELL, "no such order number"))[0]
-    assert isinstance(told, ToolReturned)
-    assert told.outcome == "outcome_unknown"
-    assert "no such order number" in told.text
+    event = run.give(reconciled(run.state, 0, CANNOT_TELL, "no such order number"))[0]
+    assert isinstance(event, ToolReturned)
+    assert event.outcome == "outcome_unknown"
+    assert "no such order number" in event.text
 
 
 def test_a_question_that_fails_is_asked_again_later_and_later_and_not_for_ever() -> None:
@@ -108,9 +108,9 @@ def test_a_question_that_fails_is_asked_again_later_and_later_and_not_for_ever()
         assert asked.reason == "no route"
         waits.append(asked.not_before_ms - NOW)
     assert waits == list(limits.RECONCILE_BACKOFF_MS[: len(waits)])
-    told = run.give(reconciled(run.state, 0, FAILED, "no route"))[0]
-    assert isinstance(told, ToolReturned)
-    assert told.outcome == "outcome_unknown"
+    event = run.give(reconciled(run.state, 0, FAILED, "no route"))[0]
+    assert isinstance(event, ToolReturned)
+    assert event.outcome == "outcome_unknown"
 
 
 def test_a_question_lost_with_its_owner_is_asked_again_by_the_next_and_not_for_ever() -> None:
@@ -174,10 +174,10 @@ def test_a_call_that_somebody_says_is_done_has_that_result(result: str, text: st
     run = waiting()
     events = run.give(resolve(result=result))
     assert kinds(events) == ["ToolReturned", "ModelCallRequested"]
-    told = events[0]
-    assert isinstance(told, ToolReturned)
-    assert text in told.text
-    assert (told.outcome, told.is_error, told.settled_by) == ("ok", False, "operator")
+    event = events[0]
+    assert isinstance(event, ToolReturned)
+    assert text in event.text
+    assert (event.outcome, event.is_error, event.settled_by) == ("ok", False, "operator")
 
 
 def test_a_call_that_somebody_says_is_not_done_is_made_again() -> None:
@@ -243,9 +243,9 @@ def test_a_tool_may_say_that_its_outcome_is_unknown_and_the_model_is_told() -> N
     run = at_tools("Pay", classes=("unsafe",))
     events = run.give(nobody_knows(run))
     assert kinds(events) == ["ToolReturned", "ModelCallRequested"]
-    told = events[0]
-    assert isinstance(told, ToolReturned)
-    assert (told.outcome, told.is_error, told.settled_by) == ("outcome_unknown", True, "tool")
+    event = events[0]
+    assert isinstance(event, ToolReturned)
+    assert (event.outcome, event.is_error, event.settled_by) == ("outcome_unknown", True, "tool")
 
 
 def test_no_owner_was_lost_with_such_a_call() -> None:

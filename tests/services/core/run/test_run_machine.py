@@ -226,9 +226,9 @@ class RunMachine(RuleBasedStateMachine):
     def the_owner_is_lost(self, data: st.DataObject) -> None:
         keys = [e.key for e in self.run.effects if isinstance(e, CallModel | CallTool | ReconcileTool | Summarise)]
         still = data.draw(st.sets(st.sampled_from(keys))) if keys else set()
-        wanted = data.draw(st.none() | st.sets(st.sampled_from(["tenant", "all"])))
-        found = None if wanted is None else replace(obey(*sorted(wanted)), at_ms=self.at_ms)
-        self.give(replace(recover(*still, at_ms=self.at_ms), wide_pauses=found))
+        expected = data.draw(st.none() | st.sets(st.sampled_from(["tenant", "all"])))
+        pauses = None if expected is None else replace(obey(*sorted(expected)), at_ms=self.at_ms)
+        self.give(replace(recover(*still, at_ms=self.at_ms), wide_pauses=pauses))
 
     @rule(data=st.data())
     def an_old_order_comes_again(self, data: st.DataObject) -> None:

@@ -22,9 +22,15 @@ def test_a_run_begins_while_anything_is_left() -> None:
     ledger = Ledger(user_limit(hard_tokens=10), reserve("a:1.1", 18))
     assert exhausted(ledger.books, "acme", "alice", NOVEMBER) is None
     ledger.take(settle("a:1.1", 18))
-    found = exhausted(ledger.books, "acme", "alice", NOVEMBER)
-    assert found is not None
-    assert (found.scope, found.scope_id, found.used, found.limit, found.window) == ("user", "alice", 18, 10, "month")
+    notice = exhausted(ledger.books, "acme", "alice", NOVEMBER)
+    assert notice is not None
+    assert (notice.scope, notice.scope_id, notice.used, notice.limit, notice.window) == (
+        "user",
+        "alice",
+        18,
+        10,
+        "month",
+    )
     assert exhausted(ledger.books, "acme", "bob", NOVEMBER) is None
     assert exhausted(ledger.books, "globex", "alice", NOVEMBER) is None
 
@@ -41,8 +47,8 @@ def test_soft_limits_are_told_once_for_each_scope() -> None:
         tenant_limit(soft_micros=5, used_micros=5),
         user_limit(soft_tokens=10, soft_micros=1, used_tokens=10, used_micros=9),
     )
-    found = passed(ledger.books, "acme", "alice", NOVEMBER)
-    assert [(n.scope, n.severity, n.unit, n.used, n.limit) for n in found] == [
+    notices = passed(ledger.books, "acme", "alice", NOVEMBER)
+    assert [(n.scope, n.severity, n.unit, n.used, n.limit) for n in notices] == [
         ("tenant", "soft", "micros", 5, 5),
         ("user", "soft", "tokens", 10, 10),
     ]
@@ -52,9 +58,9 @@ def why_not(*given: Any) -> str:
     """What a run is told whose call, the last of these commands, was refused."""
     event = Ledger(*given).told[-1]
     assert isinstance(event, BudgetRefused)
-    told = notice_of(event, tokens=given[-1].tokens, micros=given[-1].micros)
-    assert (told.severity, told.unit) == ("hard", event.unit)
-    return told.message
+    notice = notice_of(event, tokens=given[-1].tokens, micros=given[-1].micros)
+    assert (notice.severity, notice.unit) == ("hard", event.unit)
+    return notice.message
 
 
 def test_a_call_that_is_too_large_for_what_is_left_is_told_so_and_not_that_the_limit_is_reached() -> None:
@@ -67,21 +73,21 @@ def test_a_call_that_is_too_large_for_what_is_left_is_told_so_and_not_that_the_l
 
 
 def test_a_limit_of_which_calls_under_way_hold_the_rest_is_not_called_reached_either() -> None:
-    found = why_not(user_limit(hard_micros=100), reserve("a:1.1", 1, 60), reserve("b:1.1", 1, 60))
-    assert found == (
+    text = why_not(user_limit(hard_micros=100), reserve("a:1.1", 1, 60), reserve("b:1.1", 1, 60))
+    assert text == (
         "what is left of the hard limit of the user alice for this month is set aside for calls under way; "
         "try again when they have ended"
     )
 
 
 def test_a_limit_of_which_nothing_is_left_is_reached() -> None:
-    found = why_not(user_limit(hard_tokens=10, used_tokens=12), reserve("a:1.1", 5))
-    assert found == "the hard limit of the user alice for this month is reached: 12 of 10 tokens"
+    text = why_not(user_limit(hard_tokens=10, used_tokens=12), reserve("a:1.1", 5))
+    assert text == "the hard limit of the user alice for this month is reached: 12 of 10 tokens"
 
 
 def test_a_call_too_large_for_the_installation_tells_nothing_of_what_that_has_spent() -> None:
-    found = why_not(operator_limit(hard_micros=777, used_micros=7), reserve("a:1.1", 1, 800))
-    assert found == (
+    text = why_not(operator_limit(hard_micros=777, used_micros=7), reserve("a:1.1", 1, 800))
+    assert text == (
         "the call may use 800 millionths of the currency, more than is left of the hard limit of the installation for "
         "this month; a smaller max_tokens makes it less"
     )
@@ -89,7 +95,7 @@ def test_a_call_too_large_for_the_installation_tells_nothing_of_what_that_has_sp
 
 def test_what_the_whole_installation_spends_is_not_told_to_a_run() -> None:
     ledger = Ledger(operator_limit(hard_tokens=7, used_tokens=7777))
-    found = exhausted(ledger.books, "acme", "alice", NOVEMBER)
-    assert found is not None
-    assert (found.used, found.limit) == (0, 0)
-    assert "7" not in found.message
+    notice = exhausted(ledger.books, "acme", "alice", NOVEMBER)
+    assert notice is not None
+    assert (notice.used, notice.limit) == (0, 0)
+    assert "7" not in notice.message

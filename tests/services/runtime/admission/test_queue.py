@@ -48,12 +48,12 @@ def held() -> Stage:
 
 def told(stage: Stage) -> Mapping[str, list[Any]]:
     """The events of each run, in the order of their first ones."""
-    reader, found = TermReader(), {}
+    reader, actual = TermReader(), {}
     for record in stage.log.records[TOPICS.events, 0]:
         event = reader.read(record.offset, record.value)
         if event is not None:
-            found.setdefault(event.aggregate, []).append(event.decode().record)
-    return found
+            actual.setdefault(event.aggregate, []).append(event.decode().record)
+    return actual
 
 
 def started(stage: Stage) -> list[str]:
@@ -122,8 +122,8 @@ async def test_a_full_queue_refuses_at_once_with_the_bound_that_was_met(
         await stage.model.holding.wait()
         stage.start(run_id="r_two", user_id="ada")
         await stage.until(lambda: bool(refusals(stage)))
-    found = refusals(stage)["r_two"]
-    assert (found.code, found.about, found.cap) == (code, about, 1)
+    event = refusals(stage)["r_two"]
+    assert (event.code, event.about, event.cap) == (code, about, 1)
 
 
 async def test_a_start_that_is_wrong_is_refused_without_waiting() -> None:

@@ -285,4 +285,4 @@ async def test_the_next_owner_has_the_credentials_the_log_never_has_them_and_the
             await stage.until(lambda: not rows.rows)
     results = [event.text for event in stage.events() if isinstance(event, ToolReturned)]
     assert results == ["['git'] [redacted:credential]"] * 2
-    assert all(b"hunter2" not in (record.value or b"") for found in stage.log.records.values() for record in found)
+    assert all(b"hunter2" not in (record.value or b"") for records in stage.log.records.values() for record in records)

@@ -48,13 +48,13 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 def test_an_agent_is_resolved_to_all_a_run_is_pinned_to(configuration: Configuration) -> None:
-    found = ConfiguredDefinitions(configuration, ["mock"]).resolve("helper", tenant="t", user_tier="")
-    assert isinstance(found, AgentDefinition)
-    assert (found.name, found.provider, found.model, found.system_prompt) == ("helper", "mock", "m-1", "Be kind.")
-    assert (found.max_tokens, found.max_iterations, found.retry_attempts) == (99, 7, 1)
-    assert {"Read", "Bash"} <= set(found.tools)
-    assert len(found.sha256) == 64
-    assert found.volumes == (
+    actual = ConfiguredDefinitions(configuration, ["mock"]).resolve("helper", tenant="t", user_tier="")
+    assert isinstance(actual, AgentDefinition)
+    assert (actual.name, actual.provider, actual.model, actual.system_prompt) == ("helper", "mock", "m-1", "Be kind.")
+    assert (actual.max_tokens, actual.max_iterations, actual.retry_attempts) == (99, 7, 1)
+    assert {"Read", "Bash"} <= set(actual.tools)
+    assert len(actual.sha256) == 64
+    assert actual.volumes == (
         VolumeGrant(name="source", mode="ro", is_default=True),
         VolumeGrant(name="out", mode="rw", is_default=False),
     )
@@ -62,9 +62,9 @@ def test_an_agent_is_resolved_to_all_a_run_is_pinned_to(configuration: Configura
 
 def test_the_plan_of_the_user_counts_and_retries_stay_within_their_bound(configuration: Configuration) -> None:
     definitions = ConfiguredDefinitions(configuration, ["mock"])
-    found = definitions.resolve("helper", tenant="t", user_tier="gold")
-    assert isinstance(found, AgentDefinition)
-    assert found.retry_attempts == RETRY_ATTEMPTS_MAX
+    actual = definitions.resolve("helper", tenant="t", user_tier="gold")
+    assert isinstance(actual, AgentDefinition)
+    assert actual.retry_attempts == RETRY_ATTEMPTS_MAX
     again = definitions.resolve("helper", tenant="t", user_tier="")
     assert isinstance(again, AgentDefinition)
     assert again.retry_attempts == 1
@@ -77,15 +77,15 @@ def test_what_cannot_run_is_refused_with_a_code_and_a_reason(
     configuration: Configuration, agent: str, code: str
 ) -> None:
     usable = [] if agent == "tiered" else ["mock"]
-    found = ConfiguredDefinitions(configuration, usable).resolve(agent, tenant="t", user_tier="")
-    assert isinstance(found, CommandRefusal)
-    assert found.code == code
-    assert found.message
+    actual = ConfiguredDefinitions(configuration, usable).resolve(agent, tenant="t", user_tier="")
+    assert isinstance(actual, CommandRefusal)
+    assert actual.code == code
+    assert actual.message
 
 
 def test_a_configuration_that_makes_no_sense_is_a_bad_request_to_the_caller() -> None:
-    found = to_refusal(Unresolved(reason_code="invalid_argument", message="give both"))
-    assert found == CommandRefusal(code="bad_request", message="give both")
+    refusal = to_refusal(Unresolved(reason_code="invalid_argument", message="give both"))
+    assert refusal == CommandRefusal(code="bad_request", message="give both")
 
 
 def test_a_resolved_agent_is_kept_and_refusals_are_not(
@@ -144,8 +144,8 @@ class Known:
         )
 
     def model(self, agent: str = "tiered") -> str:
-        found = self.definitions.resolve(agent, tenant="t", user_tier="")
-        return found.code if isinstance(found, CommandRefusal) else f"{found.provider}/{found.model}"
+        actual = self.definitions.resolve(agent, tenant="t", user_tier="")
+        return actual.code if isinstance(actual, CommandRefusal) else f"{actual.provider}/{actual.model}"
 
 
 @pytest.fixture
@@ -190,20 +190,20 @@ def test_a_pattern_means_the_newest_that_is_listed_and_a_move_is_said(
 
 
 def test_what_a_fallback_needs_is_pinned_with_the_run(tmp_path: Path) -> None:
-    found = Known(tmp_path, pins_after_success=True).definitions.resolve("tiered", tenant="t", user_tier="")
-    assert isinstance(found, AgentDefinition)
-    assert found.candidates == (
+    actual = Known(tmp_path, pins_after_success=True).definitions.resolve("tiered", tenant="t", user_tier="")
+    assert isinstance(actual, AgentDefinition)
+    assert actual.candidates == (
         ModelChoice(provider="mock", model="small", effort="low"),
         ModelChoice(provider="mock-stable", model="small"),
     )
-    assert (found.fallback_on_error, found.max_fallback_attempts, found.rate_limit_cooldown_ms) == (True, 4, 5_000)
-    assert found.pin_after_success
+    assert (actual.fallback_on_error, actual.max_fallback_attempts, actual.rate_limit_cooldown_ms) == (True, 4, 5_000)
+    assert actual.pin_after_success
 
 
 def test_a_pinned_model_has_no_candidates(known: Known) -> None:
-    found = known.definitions.resolve("pinned", tenant="t", user_tier="")
-    assert isinstance(found, AgentDefinition)
-    assert found.candidates == ()
+    actual = known.definitions.resolve("pinned", tenant="t", user_tier="")
+    assert isinstance(actual, AgentDefinition)
+    assert actual.candidates == ()
 
 
 def test_a_definition_is_kept_while_nothing_changes(known: Known) -> None:
@@ -231,11 +231,11 @@ agents:
 """
     (tmp_path / "loomlog.yaml").write_text(text, encoding="utf-8")
     loaded = load({}, working_directory=tmp_path, paths=[]).configuration
-    found = ConfiguredDefinitions(loaded, {"mock"}).resolve("helper", tenant="t", user_tier="")
-    assert isinstance(found, AgentDefinition)
-    assert found.compaction is not None
-    assert (found.compaction.provider, found.compaction.model) == provider_and_model
-    assert (found.compaction.enabled, found.compaction.keep_last_n, found.compaction.keep_first) == (True, 2, True)
+    actual = ConfiguredDefinitions(loaded, {"mock"}).resolve("helper", tenant="t", user_tier="")
+    assert isinstance(actual, AgentDefinition)
+    assert actual.compaction is not None
+    assert (actual.compaction.provider, actual.compaction.model) == provider_and_model
+    assert (actual.compaction.enabled, actual.compaction.keep_last_n, actual.compaction.keep_first) == (True, 2, True)
 
 
 async def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_and_with_a_time_limit() -> None:
@@ -255,9 +255,9 @@ async def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_a
         time_limits_s={"code-js": 120},
     )
     definitions.scripts.update(await store_scripts(configuration, blobs))
-    found = {name: definitions.resolve(name, tenant="t", user_tier="") for name in agents}
-    assert all(isinstance(one, AgentDefinition) for one in found.values())
-    pinned = {name: one for name, one in found.items() if isinstance(one, AgentDefinition)}
+    actual = {name: definitions.resolve(name, tenant="t", user_tier="") for name in agents}
+    assert all(isinstance(one, AgentDefinition) for one in actual.values())
+    pinned = {name: one for name, one in actual.items() if isinstance(one, AgentDefinition)}
     assert (pinned["short"].code_body, pinned["short"].code_blob) == (short, None)
     assert pinned["long"].code_body == ""
     assert pinned["long"].code_blob is not None
@@ -324,6 +324,6 @@ def test_when_none_is_left_the_refusal_says_which_keys_would_do(keyed: Configure
 
 
 def test_what_is_wrong_anyway_is_said_first(keyed: ConfiguredDefinitions) -> None:
-    found = restricted(keyed, "nobody")
-    assert isinstance(found, CommandRefusal)
-    assert found.code == "unknown_agent"
+    actual = restricted(keyed, "nobody")
+    assert isinstance(actual, CommandRefusal)
+    assert actual.code == "unknown_agent"

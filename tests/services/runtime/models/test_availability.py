@@ -37,14 +37,14 @@ TRAITS = {
 
 
 def definition(**more: Any) -> AgentDefinition:
-    given = {"candidates": CANDIDATES, "fallback_on_error": True, **more}
-    return AgentDefinition(name="helper", provider="acme", model="large", **given)
+    inputs = {"candidates": CANDIDATES, "fallback_on_error": True, **more}
+    return AgentDefinition(name="helper", provider="acme", model="large", **inputs)
 
 
 def state(**more: Any) -> AwaitingModel:
-    found = begun(definition(**more)).state
-    assert isinstance(found, AwaitingModel)
-    return found
+    actual = begun(definition(**more)).state
+    assert isinstance(actual, AwaitingModel)
+    return actual
 
 
 class Replica:
@@ -106,9 +106,9 @@ async def test_a_rate_limit_reaches_the_others_with_its_end(log: MemoryLog) -> N
 async def test_what_is_wrong_with_the_key_of_a_run_shuts_a_model_for_nobody(log: MemoryLog, kind: str) -> None:
     one, failing = Replica(log, "one"), state()
     order = erred(failing, kind, transient=kind == "rate_limited", retries_rate_limits=False)
-    found = one.availability.on_failure(failing, order, key=THEIRS)
+    actual = one.availability.on_failure(failing, order, key=THEIRS)
     assert not one.why_not()
-    assert [alternative.choice.provider for alternative in found.alternatives] == ["acme", "blind", "deep"]
+    assert [alternative.choice.provider for alternative in actual.alternatives] == ["acme", "blind", "deep"]
 
 
 async def test_a_provider_that_is_down_is_down_for_everybody_whosever_key_it_was(log: MemoryLog) -> None:
@@ -152,8 +152,8 @@ async def test_a_call_without_a_place_marks_nothing_and_goes_to_another_provider
     waits = erred(crowded, PROVIDER_FULL, transient=True, retry_after_ms=5_000)
     assert one.availability.on_saturated(crowded, waits) is waits
     late = erred(crowded, PROVIDER_FULL, transient=True, retry_after_ms=400_000)
-    found = one.availability.on_saturated(crowded, late)
-    assert [alternative.choice.provider for alternative in found.alternatives] == ["blind", "deep"]
+    actual = one.availability.on_saturated(crowded, late)
+    assert [alternative.choice.provider for alternative in actual.alternatives] == ["blind", "deep"]
     assert not one.why_not()
 
 
@@ -207,8 +207,8 @@ async def test_who_may_not_use_the_operators_keys_goes_only_where_it_has_one_or_
 
     def left(**facts: Any) -> list[str]:
         here = replace(failing, facts=replace(failing.facts, **facts))
-        found = one.availability.on_failure(here, erred(here, "rate_limited", retries_rate_limits=False), key=THEIRS)
-        return [alternative.choice.provider for alternative in found.alternatives]
+        actual = one.availability.on_failure(here, erred(here, "rate_limited", retries_rate_limits=False), key=THEIRS)
+        return [alternative.choice.provider for alternative in actual.alternatives]
 
     assert left() == ["acme", "blind", "deep"]
     assert left(operator_key_restricted=True) == ["acme"]
@@ -225,11 +225,11 @@ async def test_without_fallback_nobody_looks_for_one(log: MemoryLog) -> None:
 
 
 async def test_a_cache_that_would_be_left_is_told(log: MemoryLog) -> None:
-    found = Replica(log, "one").availability.on_failure(state(), erred(state(), "unavailable", transient=True))
-    assert found.leaves_cache
+    actual = Replica(log, "one").availability.on_failure(state(), erred(state(), "unavailable", transient=True))
+    assert actual.leaves_cache
     plain = {name: ModelTraits(supports_vision=traits.supports_vision) for name, traits in TRAITS.items()}
-    found = Replica(log, "two", plain).availability.on_failure(state(), erred(state(), "unavailable", transient=True))
-    assert not found.leaves_cache
+    actual = Replica(log, "two", plain).availability.on_failure(state(), erred(state(), "unavailable", transient=True))
+    assert not actual.leaves_cache
 
 
 # --- a whole run -----------------------------------------------------------------------------------------------------

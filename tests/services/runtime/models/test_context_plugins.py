@@ -240,8 +240,8 @@ async def asked(
     )
     state = begun().state
     assert isinstance(state, AwaitingModel)
-    said = Message(role="user", blocks=(TextBlock(text="correct-horse"),))
-    state = replace(state, facts=replace(run or state.facts, messages=(said,), system=("correct-horse",)))
+    message = Message(role="user", blocks=(TextBlock(text="correct-horse"),))
+    state = replace(state, facts=replace(run or state.facts, messages=(message,), system=("correct-horse",)))
     effect = CallModel(run_id="r_tok", turn=1, attempt=1, provider="acme", model="large", not_before_ms=0)
     return await calls.run(effect, state, "acme"), model.requests
 
@@ -281,12 +281,12 @@ def configured(text: str, folder: Path) -> Any:
 
 def test_the_plugins_are_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = "context_plugins:\n  - name: redact\n  - { name: redact, enabled: false, redact_tool_input: true }\n"
-    found = configured(text, tmp_path)
-    assert [(b.name, b.enabled, b.redact_tool_input) for b in found.configuration.context_plugins] == [
+    actual = configured(text, tmp_path)
+    assert [(b.name, b.enabled, b.redact_tool_input) for b in actual.configuration.context_plugins] == [
         ("redact", True, False),
         ("redact", False, True),
     ]
-    assert found.warnings == ()
+    assert actual.warnings == ()
 
 
 def test_an_unknown_plugin_is_an_error_of_the_configuration(tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def test_an_unknown_plugin_is_an_error_of_the_configuration(tmp_path: Path) -> N
 
 
 def test_whose_hooks_may_open_hosts_is_said_in_the_file(tmp_path: Path) -> None:
-    found = configured("hooks: { permit_host_widen: { owners: ['acme:ops', ops] } }\n", tmp_path)
-    assert found.configuration.hooks.permit_host_widen.owners == ("acme:ops", "ops")
-    assert found.warnings == ()
+    actual = configured("hooks: { permit_host_widen: { owners: ['acme:ops', ops] } }\n", tmp_path)
+    assert actual.configuration.hooks.permit_host_widen.owners == ("acme:ops", "ops")
+    assert actual.warnings == ()
     with pytest.raises(ConfigurationProblem, match="not a known key"):
         configured("hooks: { permit: {} }\n", tmp_path)

@@ -246,7 +246,7 @@ async def test_the_request_is_what_the_run_is_pinned_to() -> None:
 
 
 async def test_only_the_agents_prompt_and_what_its_caller_marked_may_be_cached() -> None:
-    said = [
+    segments = [
         Segment(role="system", content=(ContentBlock(type="trusted-text", text="of this hour"),)),
         Segment(
             role="system",
@@ -260,7 +260,7 @@ async def test_only_the_agents_prompt_and_what_its_caller_marked_may_be_cached()
     for prompt, marked in (("Be kind.", [True, False, True, True, False]), ("", [False, True, True, False])):
         work = Work(REPLY)
         definition = replace(DEFINITION, system_prompt=prompt)
-        await work.run(begun(definition, prompt="", segments=tuple(said), metadata={"k": "1"}).state)
+        await work.run(begun(definition, prompt="", segments=tuple(segments), metadata={"k": "1"}).state)
         assert [block.cacheable for block in work.model.requests[0].system] == marked
 
 

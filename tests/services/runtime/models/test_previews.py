@@ -65,9 +65,9 @@ async def test_characters_travel_in_groups_with_their_place_in_the_text(sender: 
         preview.add("lo", thinking=False)
         await sender.round()
         preview.add(" world", thinking=False)
-        found = await sender.round()
-    assert [(delta.start, delta.text) for delta in found] == [(0, "Hello"), (5, " world")]
-    first = found[0]
+        deltas = await sender.round()
+    assert [(delta.start, delta.text) for delta in deltas] == [(0, "Hello"), (5, " world")]
+    first = deltas[0]
     place = partition_of(b"tok", PARTITIONS)
     assert (first.run_id, first.turn, first.attempt, first.term, first.thinking) == ("r_tok", 1, 2, 100 + place, False)
     assert [record.key for record in sender.log.records[TOPIC, place]] == [b"tok", b"tok"]
@@ -79,8 +79,8 @@ async def test_thinking_and_answer_are_counted_apart(sender: Sender) -> None:
         preview.add("yes", thinking=False)
         await sender.round()
         preview.add("...", thinking=True)
-        found = await sender.round()
-    assert [(delta.thinking, delta.start, delta.text) for delta in found] == [
+        deltas = await sender.round()
+    assert [(delta.thinking, delta.start, delta.text) for delta in deltas] == [
         (True, 0, "hm"),
         (False, 0, "yes"),
         (True, 2, "..."),
@@ -127,10 +127,10 @@ async def test_a_text_in_one_piece_is_cut_so_that_each_record_fits_an_append(sen
     text = "€" * 1_000_000
     with sender.previews.open_preview(effect()) as preview:
         preview.add(text, thinking=False)
-        found = await sender.round()
-    assert "".join(delta.text for delta in found) == text
-    assert [delta.start for delta in found] == [sum(len(d.text) for d in found[:at]) for at in range(len(found))]
-    assert all(len(delta.text.encode()) < MAX_BATCH_BYTES for delta in found)
+        deltas = await sender.round()
+    assert "".join(delta.text for delta in deltas) == text
+    assert [delta.start for delta in deltas] == [sum(len(d.text) for d in deltas[:at]) for at in range(len(deltas))]
+    assert all(len(delta.text.encode()) < MAX_BATCH_BYTES for delta in deltas)
 
 
 async def test_what_utf8_cannot_hold_does_not_stop_the_previews(sender: Sender) -> None:

@@ -89,26 +89,26 @@ async def test_a_provider_that_answers_is_told_with_its_models_in_order() -> Non
     ],
 )
 async def test_a_provider_that_refuses_is_away_and_says_why(failure: Exception, is_of_key: bool) -> None:
-    found = await answer(Asked(probes=failure))
-    assert (found.reachable, found.models, found.error, found.key_refused) == (False, (), str(failure), is_of_key)
+    actual = await answer(Asked(probes=failure))
+    assert (actual.reachable, actual.models, actual.error, actual.key_refused) == (False, (), str(failure), is_of_key)
 
 
 async def test_a_provider_that_answers_and_cannot_list_is_there() -> None:
-    found = await answer(Asked(lists=AWAY))
-    assert (found.reachable, found.models, found.error) == (True, (), str(AWAY))
+    actual = await answer(Asked(lists=AWAY))
+    assert (actual.reachable, actual.models, actual.error) == (True, (), str(AWAY))
     assert not (await answer(Asked(lists=Permanent("p 403: no", kind="forbidden", status=403)))).key_refused
 
 
 async def test_a_provider_that_does_not_answer_in_time_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prober_module, "PROBE_WAIT_S", 0.0)
-    found = await answer(Asked(hangs=asyncio.Event()))
-    assert (found.reachable, "within" in found.error) == (False, True)
+    actual = await answer(Asked(hangs=asyncio.Event()))
+    assert (actual.reachable, "within" in actual.error) == (False, True)
 
 
 async def test_what_a_list_may_hold_is_bounded() -> None:
-    found = await answer(Asked(lists=("x" * (NAME_MAX + 1), *(f"m{number}" for number in range(MODELS_MAX + 5)))))
-    assert len(found.models) == MODELS_MAX
-    assert all(len(name) <= NAME_MAX for name in found.models)
+    actual = await answer(Asked(lists=("x" * (NAME_MAX + 1), *(f"m{number}" for number in range(MODELS_MAX + 5)))))
+    assert len(actual.models) == MODELS_MAX
+    assert all(len(name) <= NAME_MAX for name in actual.models)
 
 
 # --- when ------------------------------------------------------------------------------------------------------------

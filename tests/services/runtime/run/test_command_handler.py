@@ -132,8 +132,8 @@ def test_a_start_that_was_refused_is_over_as_soon_as_that_is_decided() -> None:
 async def test_after_a_checkpoint_an_old_command_is_looked_up_and_a_new_one_is_not() -> None:
     work = DeskAtWork(known_since_ms=NOW)
     assert work.at_once(started("r_new", issued_at_ms=NOW + CLOCK_SKEW_MS)).aggregate is not None
-    found = await work.looked_up(started("r_old", issued_at_ms=NOW + CLOCK_SKEW_MS - 1))
-    assert found.aggregate is not None  # the index does not know it either
+    actual = await work.looked_up(started("r_old", issued_at_ms=NOW + CLOCK_SKEW_MS - 1))
+    assert actual.aggregate is not None  # the index does not know it either
 
 
 async def test_a_run_that_only_the_index_knows_is_not_started_again() -> None:

@@ -229,10 +229,10 @@ def test_a_fork_is_pinned_to_the_definition_it_names(fields: Any, expected: Agen
 
 @pytest.mark.parametrize("wanted", ["aaaa", "dddddddd", "latest"])
 def test_a_definition_nobody_has_is_refused_with_those_there_are(wanted: str) -> None:
-    found = resolved(definition=wanted)
-    assert isinstance(found, CommandRefusal)
-    assert PINNED.sha256 in found.message
-    assert NOW_IT_IS.sha256 in found.message
+    actual = resolved(definition=wanted)
+    assert isinstance(actual, CommandRefusal)
+    assert PINNED.sha256 in actual.message
+    assert NOW_IT_IS.sha256 in actual.message
 
 
 def test_an_unknown_agent_and_two_definitions_are_refused() -> None:
@@ -257,10 +257,10 @@ def test_an_agent_is_found_with_the_keys_of_the_fork_and_not_with_those_of_its_o
 
 
 def test_tools_are_only_ever_narrowed() -> None:
-    found = resolved(overrides=DefinitionOverrides(tools=("WebFetch", "Re*")))
-    assert isinstance(found, AgentDefinition)
-    assert found.tools == ("Read", "WebFetch")
-    assert found.sha256 == content_sha256(found)
+    actual = resolved(overrides=DefinitionOverrides(tools=("WebFetch", "Re*")))
+    assert isinstance(actual, AgentDefinition)
+    assert actual.tools == ("Read", "WebFetch")
+    assert actual.sha256 == content_sha256(actual)
     nothing = resolved(overrides=DefinitionOverrides(tools=()))
     assert isinstance(nothing, AgentDefinition)
     assert nothing.tools == ()
@@ -268,15 +268,19 @@ def test_tools_are_only_ever_narrowed() -> None:
 
 @pytest.mark.parametrize("tools", [("Nope",), ("Read", "Bash"), ("B*",), ("read",)])
 def test_a_tool_that_the_agent_does_not_have_is_refused_with_those_it_has(tools: tuple[str, ...]) -> None:
-    found = resolved(overrides=DefinitionOverrides(tools=tools))
-    assert isinstance(found, CommandRefusal)
-    assert (found.code, repr(tools[-1]) in found.message, "Read, Web*" in found.message) == ("bad_request", True, True)
+    actual = resolved(overrides=DefinitionOverrides(tools=tools))
+    assert isinstance(actual, CommandRefusal)
+    assert (actual.code, repr(tools[-1]) in actual.message, "Read, Web*" in actual.message) == (
+        "bad_request",
+        True,
+        True,
+    )
 
 
 def test_a_provider_that_is_not_there_is_refused_with_those_that_are() -> None:
-    found = resolved(overrides=DefinitionOverrides(provider="nosuch"))
-    assert isinstance(found, CommandRefusal)
-    assert (found.code, found.message) == ("bad_request", "overrides.provider is 'nosuch': there are acme")
+    actual = resolved(overrides=DefinitionOverrides(provider="nosuch"))
+    assert isinstance(actual, CommandRefusal)
+    assert (actual.code, actual.message) == ("bad_request", "overrides.provider is 'nosuch': there are acme")
     known = resolved(overrides=DefinitionOverrides(provider="acme", model="small"))
     assert isinstance(known, AgentDefinition)
     assert known.model == "small"
@@ -285,10 +289,10 @@ def test_a_provider_that_is_not_there_is_refused_with_those_that_are() -> None:
 async def test_a_fork_point_that_names_another_event_than_there_is_gives_no_state() -> None:
     work = DeskAtWork()
     run = with_calls(work)
-    found = order_of(await work.looked_up(forking(2))).origin
-    assert found is not None
-    assert (await work.past.state(0, found.point)).facts.run_id == run.id
+    origin = order_of(await work.looked_up(forking(2))).origin
+    assert origin is not None
+    assert (await work.past.state(0, origin.point)).facts.run_id == run.id
     fresh = type(work.past)(FAMILY, CODEC, work.log, EVENTS)
-    for wrong in (replace(found.point, digest="00" * 16), replace(found.point, seq=1)):
+    for wrong in (replace(origin.point, digest="00" * 16), replace(origin.point, seq=1)):
         with pytest.raises(BrokenHistory, match="another event"):
             await fresh.state(0, wrong)

@@ -23,12 +23,12 @@ from tests.services.stream.given import CODEC, EVENTS, FAMILY
 
 
 def records_of(work: DeskAtWork, run_id: str) -> list[bytes]:
-    found = []
+    actual = []
     for record in work.log.records[EVENTS, 0]:
         decoded = CODEC.decode(record.value or b"")
         if decoded.envelope is not None and decoded.envelope.aggregate == run_id:
-            found.append(record.value or b"")
-    return found
+            actual.append(record.value or b"")
+    return actual
 
 
 def importing(
@@ -92,12 +92,12 @@ async def test_a_family_of_runs_is_told_again_under_this_logs_own_places() -> No
     old = CODEC.decode(records_of(there, "r_tok-f")[0]).record.forked_from
     assert first.forked_from.digest != old.digest
     fresh = type(here.past)(FAMILY, CODEC, here.log, EVENTS)
-    told = [
+    messageses = [
         build_conversation((await past.load(0, work.desk._directory.ended["r_tok-f"].position)).state)
         for work, past in ((there, there.past), (here, fresh))
     ]
-    assert told[0] == told[1]
-    assert len(told[0]) == 6
+    assert messageses[0] == messageses[1]
+    assert len(messageses[0]) == 6
 
 
 async def test_times_are_those_of_then_and_the_chain_is_of_now() -> None:
@@ -184,9 +184,9 @@ def names(run: Aggregate, work: DeskAtWork) -> list[str]:
 
 
 async def restored(work: DeskAtWork, there: DeskAtWork, run_id: str) -> Aggregate:
-    found = await take_in(work, importing(records_of(there, run_id), run_id, continues=True))
-    assert isinstance(found, Aggregate)
-    return found
+    actual = await take_in(work, importing(records_of(there, run_id), run_id, continues=True))
+    assert isinstance(actual, Aggregate)
+    return actual
 
 
 async def test_a_restored_run_goes_on_and_holds_its_session_and_its_handle() -> None:

@@ -69,20 +69,23 @@ def resolved(pinned: AgentDefinition, **fields: Any) -> AgentDefinition | Comman
 
 @pytest.mark.parametrize("fields", [{}, {"definition": "aaaaaaaa"}], ids=["unnamed", "by its hash"])
 def test_what_the_file_grants_is_only_what_the_agent_has_here(fields: Any) -> None:
-    found = resolved(FORGED, **fields)
-    assert isinstance(found, AgentDefinition)
-    assert found.tools == ("Read", "WebFetch")
-    assert found.volumes == (VolumeGrant(name="work", mode="ro", is_default=True), VolumeGrant(name="books", mode="ro"))
-    assert (found.interruption, found.max_concurrent_children) == (None, HERE.max_concurrent_children)
-    assert (found.run_timeout_s, found.unbounded_iterations) == (60, False)
-    assert (found.retry_attempts, found.max_iterations) == (5, 0)
-    assert found.sha256 not in (HERE.sha256, FORGED.sha256)
+    actual = resolved(FORGED, **fields)
+    assert isinstance(actual, AgentDefinition)
+    assert actual.tools == ("Read", "WebFetch")
+    assert actual.volumes == (
+        VolumeGrant(name="work", mode="ro", is_default=True),
+        VolumeGrant(name="books", mode="ro"),
+    )
+    assert (actual.interruption, actual.max_concurrent_children) == (None, HERE.max_concurrent_children)
+    assert (actual.run_timeout_s, actual.unbounded_iterations) == (60, False)
+    assert (actual.retry_attempts, actual.max_iterations) == (5, 0)
+    assert actual.sha256 not in (HERE.sha256, FORGED.sha256)
 
 
 def test_its_model_and_its_words_stay_as_any_caller_could_ask_for_them() -> None:
-    found = resolved(replace(HERE, model="other", system_prompt="Be brief.", max_tokens=7))
-    assert isinstance(found, AgentDefinition)
-    assert (found.model, found.system_prompt, found.max_tokens, found.candidates) == ("other", "Be brief.", 7, ())
+    actual = resolved(replace(HERE, model="other", system_prompt="Be brief.", max_tokens=7))
+    assert isinstance(actual, AgentDefinition)
+    assert (actual.model, actual.system_prompt, actual.max_tokens, actual.candidates) == ("other", "Be brief.", 7, ())
 
 
 def test_a_definition_that_is_the_one_here_is_the_one_here() -> None:
@@ -91,9 +94,9 @@ def test_a_definition_that_is_the_one_here_is_the_one_here() -> None:
 
 
 def test_overrides_narrow_what_is_left() -> None:
-    found = resolved(FORGED, overrides=DefinitionOverrides(tools=("Bash",)))
-    assert isinstance(found, CommandRefusal)
-    assert "it has Read, WebFetch" in found.message
+    actual = resolved(FORGED, overrides=DefinitionOverrides(tools=("Bash",)))
+    assert isinstance(actual, CommandRefusal)
+    assert "it has Read, WebFetch" in actual.message
 
 
 @pytest.mark.parametrize(
@@ -101,16 +104,16 @@ def test_overrides_narrow_what_is_left() -> None:
     [{"code_body": "tools.Bash()"}, {"code_blob": BlobRef(sha256="ab" * 32, size_bytes=3, media_type="text/plain")}],
 )
 def test_another_script_is_refused_with_what_to_do(script: Any) -> None:
-    found = resolved(replace(FORGED, **script))
-    assert isinstance(found, CommandRefusal)
-    assert (found.code, "another script" in found.message, "current" in found.message) == ("bad_request", True, True)
+    actual = resolved(replace(FORGED, **script))
+    assert isinstance(actual, CommandRefusal)
+    assert (actual.code, "another script" in actual.message, "current" in actual.message) == ("bad_request", True, True)
 
 
 def test_an_agent_that_is_not_here_is_refused_with_what_to_do() -> None:
-    found = resolved(replace(FORGED, name="gone"))
-    assert isinstance(found, CommandRefusal)
-    assert (found.code, "agent gone does not exist" in found.message) == ("unknown_agent", True)
-    assert "name an agent" in found.message
+    actual = resolved(replace(FORGED, name="gone"))
+    assert isinstance(actual, CommandRefusal)
+    assert (actual.code, "agent gone does not exist" in actual.message) == ("unknown_agent", True)
+    assert "name an agent" in actual.message
 
 
 @pytest.mark.parametrize("origin", [None, replace(ORIGIN, restored=True)], ids=["of this log", "restored"])

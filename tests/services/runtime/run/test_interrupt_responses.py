@@ -59,49 +59,53 @@ async def sealed() -> tuple[SubjectKeys, Sealer]:
 
 @pytest.mark.parametrize(("answer", "problem"), [("yes", False), ("maybe", True), ("", True)])
 async def test_an_answer_is_compared_with_what_is_offered(answer: str, problem: bool) -> None:
-    found = await order(InterruptionAnswers(), command(answer), state_that_offers("yes", "no"))
-    assert bool(found.problem) is problem
-    assert (found.at_ms, found.answer) == (NOW, "" if problem else answer)
+    answer_interruption_command = await order(InterruptionAnswers(), command(answer), state_that_offers("yes", "no"))
+    assert bool(answer_interruption_command.problem) is problem
+    assert (answer_interruption_command.at_ms, answer_interruption_command.answer) == (NOW, "" if problem else answer)
 
 
 async def test_a_decline_needs_no_answer() -> None:
-    found = await order(InterruptionAnswers(), command("", disposition="declined"), state_that_offers("yes"))
-    assert found.problem == ""
+    answer_interruption_command = await order(
+        InterruptionAnswers(), command("", disposition="declined"), state_that_offers("yes")
+    )
+    assert answer_interruption_command.problem == ""
 
 
 async def test_secrets_in_an_answer_are_masked() -> None:
     responses = InterruptionAnswers(mask=lambda text: text.replace("hunter2", "[redacted:PASSWORD]"))
-    found = await order(responses, command("it is hunter2"), state_that_offers())
-    assert found.answer == "it is [redacted:PASSWORD]"
-    assert json.loads(found.answer_json) == found.answer
+    answer_interruption_command = await order(responses, command("it is hunter2"), state_that_offers())
+    assert answer_interruption_command.answer == "it is [redacted:PASSWORD]"
+    assert json.loads(answer_interruption_command.answer_json) == answer_interruption_command.answer
 
 
 @pytest.mark.parametrize("answer", ["yes", TRICKY])
 async def test_an_encrypted_answer_is_compared_and_opens_to_json_wherever_it_stands(answer: str) -> None:
     keys, sealer = await sealed()
     state = state_that_offers(sealer.text(answer), sealer.text("no"))
-    for given in (answer, sealer.text(answer)):  # from a microservice in clear, or sealed by the command layer
-        found = await order(InterruptionAnswers(ContentEncryption(keys)), command(given), state)
-        assert found.problem == ""
-        assert has_tokens(found.answer)
-        assert answer not in found.answer_json
-        opened = keys.opened(f'{{"answer": {found.answer_json}}}', "t")
+    for text in (answer, sealer.text(answer)):  # from a microservice in clear, or sealed by the command layer
+        answer_interruption_command = await order(InterruptionAnswers(ContentEncryption(keys)), command(text), state)
+        assert answer_interruption_command.problem == ""
+        assert has_tokens(answer_interruption_command.answer)
+        assert answer not in answer_interruption_command.answer_json
+        opened = keys.opened(f'{{"answer": {answer_interruption_command.answer_json}}}', "t")
         assert json.loads(opened) == {"answer": answer}
 
 
 async def test_an_encrypted_answer_that_is_not_offered_is_refused_and_not_kept() -> None:
     keys, sealer = await sealed()
-    found = await order(
+    answer_interruption_command = await order(
         InterruptionAnswers(ContentEncryption(keys)),
         command(sealer.text("maybe")),
         state_that_offers(sealer.text("yes")),
     )
-    assert found.problem
-    assert found.answer == ""
+    assert answer_interruption_command.problem
+    assert answer_interruption_command.answer == ""
 
 
 async def test_what_nobody_can_read_here_is_refused_and_does_not_wait_for_ever() -> None:
     _, foreign = await sealed()
     keys, _ = await sealed()
-    found = await order(InterruptionAnswers(ContentEncryption(keys)), command(foreign.text("yes")), state_that_offers())
-    assert "cannot be compared" in found.problem
+    answer_interruption_command = await order(
+        InterruptionAnswers(ContentEncryption(keys)), command(foreign.text("yes")), state_that_offers()
+    )
+    assert "cannot be compared" in answer_interruption_command.problem

@@ -129,15 +129,15 @@ async def test_over_a_real_broker_runs_stand_still_until_they_are_resumed_and_a_
         return partition
 
     async def events_of(partition: int) -> list[object]:
-        reader, found = TermReader(codec=CODEC), list[object]()
+        reader, actual = TermReader(codec=CODEC), list[object]()
         end = await ranges.end_offset(topics.events, partition)
         async with await ranges.read(topics.events, partition, 0, end) as chunks:
             async for chunk in chunks:
                 for record in chunk:
                     raw = reader.read(record.offset, record.value)
                     if raw is not None:
-                        found.append(raw.decode(CODEC).record)
-        return found
+                        actual.append(raw.decode(CODEC).record)
+        return actual
 
     async def until(partition: int, kind: type[object], times: int, process: asyncio.Task[None]) -> list[object]:
         while True:

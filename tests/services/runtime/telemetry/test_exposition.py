@@ -68,25 +68,25 @@ async def test_a_scrape_tells_what_the_process_did_and_holds() -> None:
         await stage.until(stage.model.holding.is_set)
         stage.log.put(TOPICS.commands, 0, [ProducerRecord(key=b"x", value=b"not a command")])
         await stage.until(lambda: runtime.dead_letters.parked == 1)
-        found = samples(page())
-    names = {name for name, _ in found}
+        actual = samples(page())
+    names = {name for name, _ in actual}
     assert names >= WANTED, WANTED - names
-    assert value(found, "loomlog_runs_started_total") == 2
-    assert value(found, "loomlog_runs_ended_total", status="completed") == 1
-    assert value(found, "loomlog_model_calls_total", provider="mock", model="m-1", outcome="ok") == 3
-    assert value(found, "loomlog_tool_calls_total", tool="Echo", outcome="ok") == 2
-    assert value(found, "loomlog_tokens_total", kind="input") == 40
-    assert value(found, "loomlog_claims_total", reason="assigned") == 1
-    assert value(found, "loomlog_commands_total") == 3
-    assert value(found, "loomlog_dead_letters_total") == 1
-    assert value(found, "loomlog_partitions_owned") == 1
-    assert value(found, "loomlog_live_runs") == 1
-    assert value(found, "loomlog_quarantined_runs") == 0
-    assert value(found, "loomlog_calls_under_way") == 1
-    assert value(found, "loomlog_take_over_seconds_count") == 1
-    flushes = value(found, "loomlog_flushes_total")
-    assert flushes == value(found, "loomlog_flush_seconds_count") == value(found, "loomlog_flush_records_count") > 0
-    assert value(found, "loomlog_flush_records_sum") == 14
+    assert value(actual, "loomlog_runs_started_total") == 2
+    assert value(actual, "loomlog_runs_ended_total", status="completed") == 1
+    assert value(actual, "loomlog_model_calls_total", provider="mock", model="m-1", outcome="ok") == 3
+    assert value(actual, "loomlog_tool_calls_total", tool="Echo", outcome="ok") == 2
+    assert value(actual, "loomlog_tokens_total", kind="input") == 40
+    assert value(actual, "loomlog_claims_total", reason="assigned") == 1
+    assert value(actual, "loomlog_commands_total") == 3
+    assert value(actual, "loomlog_dead_letters_total") == 1
+    assert value(actual, "loomlog_partitions_owned") == 1
+    assert value(actual, "loomlog_live_runs") == 1
+    assert value(actual, "loomlog_quarantined_runs") == 0
+    assert value(actual, "loomlog_calls_under_way") == 1
+    assert value(actual, "loomlog_take_over_seconds_count") == 1
+    flushes = value(actual, "loomlog_flushes_total")
+    assert flushes == value(actual, "loomlog_flush_seconds_count") == value(actual, "loomlog_flush_records_count") > 0
+    assert value(actual, "loomlog_flush_records_sum") == 14
 
 
 async def test_buckets_count_everything_below_their_bound() -> None:
@@ -94,15 +94,15 @@ async def test_buckets_count_everything_below_their_bound() -> None:
     for seconds in (0.01, 0.2, 7.0, 1000.0):
         metrics.record_tool_call("Echo", "ok", seconds)
     async with stage.owner("a") as runtime:
-        found = samples(build_exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)())
+        actual = samples(build_exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)())
     name = "loomlog_tool_call_seconds_bucket"
-    by_bound = {dict(labels)["le"]: count for (found_name, labels), count in found.items() if found_name == name}
+    by_bound = {dict(labels)["le"]: count for (found_name, labels), count in actual.items() if found_name == name}
     assert by_bound["0.005"] == 0
     assert by_bound["0.025"] == 1
     assert by_bound["0.25"] == 2
     assert by_bound["10.0"] == 3
     assert by_bound["+Inf"] == 4
-    assert value(found, "loomlog_tool_call_seconds_sum", tool="Echo") == 1007.21
+    assert value(actual, "loomlog_tool_call_seconds_sum", tool="Echo") == 1007.21
 
 
 async def test_who_waits_for_a_place_shows_at_the_door_and_at_the_providers() -> None:
@@ -122,17 +122,17 @@ async def test_who_waits_for_a_place_shows_at_the_door_and_at_the_providers() ->
         page = build_exposition(
             metrics, runtime.host, runtime.calls, runtime.dead_letters, queues={"acme": queue}, admission_queue=door
         )
-        found = samples(page())
+        actual = samples(page())
         queue.release()
         door.mark_idle("r_one")
         await asyncio.wait(tasks)
         later = samples(page())
     of = {"provider": "acme"}
-    assert value(found, "loomlog_provider_places", **of) == value(found, "loomlog_provider_places_in_use", **of) == 1
-    assert value(found, "loomlog_provider_queue_depth", **of) == 1
-    assert value(found, "loomlog_provider_queue_turned_away_total", reason="full", **of) == 1
-    assert (value(found, "loomlog_runs_at_work"), value(found, "loomlog_starts_waiting")) == (1, 1)
-    assert value(found, "loomlog_starts_turned_away_total", code="backpressure") == 1
+    assert value(actual, "loomlog_provider_places", **of) == value(actual, "loomlog_provider_places_in_use", **of) == 1
+    assert value(actual, "loomlog_provider_queue_depth", **of) == 1
+    assert value(actual, "loomlog_provider_queue_turned_away_total", reason="full", **of) == 1
+    assert (value(actual, "loomlog_runs_at_work"), value(actual, "loomlog_starts_waiting")) == (1, 1)
+    assert value(actual, "loomlog_starts_turned_away_total", code="backpressure") == 1
     assert value(later, "loomlog_provider_queue_depth", **of) == value(later, "loomlog_starts_waiting") == 0
     assert value(later, "loomlog_provider_queue_wait_seconds_count", **of) == 1
     assert value(later, "loomlog_start_wait_seconds_count") == 1
@@ -147,5 +147,5 @@ async def test_a_quarantined_run_shows() -> None:
         partition = runtime.host.owners[0].partition
         assert partition is not None
         partition.aggregates["r_one"].quarantined = "broken"
-        found = samples(build_exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)())
-    assert value(found, "loomlog_quarantined_runs") == 1
+        actual = samples(build_exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)())
+    assert value(actual, "loomlog_quarantined_runs") == 1

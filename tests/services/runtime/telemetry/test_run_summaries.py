@@ -128,8 +128,8 @@ async def test_partitions_terms_and_minutes_have_records_of_their_own(sender: Se
     sender.ended(completed(), 1)
     sender.tallies.set_term(1, 41)
     sender.ended(completed(), 1)
-    found = {(tally.partition, tally.term, tally.ended_at_ms) for tally in await sender.sent(4)}
-    assert found == {(1, 40, NOW + 5), (2, -1, NOW + 5), (1, 40, sender.now), (1, 41, sender.now)}
+    actual = {(tally.partition, tally.term, tally.ended_at_ms) for tally in await sender.sent(4)}
+    assert actual == {(1, 40, NOW + 5), (2, -1, NOW + 5), (1, 40, sender.now), (1, 41, sender.now)}
 
 
 @pytest.mark.parametrize("bound", ["MAX_RUNS", "MAX_NAMES"])

@@ -205,8 +205,8 @@ async def test_a_lost_call_is_given_up_with_the_connection_it_was_made_over(monk
     for shelf in (here.shelf.for_principal("t", subject_of(run)), here.shelf.for_principal("t", "nobody")):
         tool = shelf.find("client__click")
         assert isinstance(tool, Reconciler)
-        found = await tool.reconcile({}, replace(context(), tenant="t"))
-        assert found == UnknownEffect(reason="the process that held the client's connection is gone")
+        actual = await tool.reconcile({}, replace(context(), tenant="t"))
+        assert actual == UnknownEffect(reason="the process that held the client's connection is gone")
 
 
 # --- the reader of results -------------------------------------------------------------------------------------------
@@ -237,8 +237,8 @@ async def test_results_are_read_from_the_first_call_on_and_a_broker_is_waited_fo
     await asyncio.sleep(0)
     assert tries == []
     async with asyncio.timeout(5):
-        found = await results.hear("loom.tool.requests", "k", "acme", 0, gives_up=never)
-        assert isinstance(found, str)
+        actual = await results.hear("loom.tool.requests", "k", "acme", 0, gives_up=never)
+        assert isinstance(actual, str)
         log.put("loom.tool.results", 0, [ProducerRecord(key=None, value=b"")])
         while not parked:
             await asyncio.sleep(0.001)

@@ -45,14 +45,14 @@ class Told:
         self.timeouts: list[float] = []
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes:
-        told = orjson.loads(body)
-        self.asked.append(told)
+        options = orjson.loads(body)
+        self.asked.append(options)
         self.bodies.append(body)
         self.headers.append(headers)
         self.timeouts.append(timeout_s)
-        answer = self.answers.get(told["hook_name"])
+        answer = self.answers.get(options["hook_name"])
         if callable(answer):
-            answer = answer(told)
+            answer = answer(options)
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, bytes):
@@ -61,12 +61,12 @@ class Told:
 
     @property
     def order(self) -> list[str]:
-        return [f"{told['phase']} {told['hook_name']}" for told in self.asked]
+        return [f"{options['phase']} {options['hook_name']}" for options in self.asked]
 
 
 def hook(name: str, phase: str = "pre", **more: Any) -> HookRegistered:
-    given = {"tenant": "t", "owner": "ops", "callback_url": f"https://hooks.example/{name}", **more}
-    return HookRegistered(hook_id=f"h_{name}", name=name, phase=phase, **given)
+    inputs = {"tenant": "t", "owner": "ops", "callback_url": f"https://hooks.example/{name}", **more}
+    return HookRegistered(hook_id=f"h_{name}", name=name, phase=phase, **inputs)
 
 
 class Work:
@@ -141,9 +141,9 @@ async def test_a_hook_judges_the_arguments_as_the_tool_will_get_them_however_the
     written = '{"path": "harmless", "\\u0070ath": "/etc/shadow", "more": {"path": "{\\"path\\": \\"a\\"}"}}'
     work = Work(hook("a"))
     await work.run(input=written)
-    (told,) = work.told.asked
-    assert told["tool_call"]["input"] == {"path": "/etc/shadow", "more": {"path": '{"path": "a"}'}}
-    assert work.tool.calls[0][0] == told["tool_call"]["input"]
+    (options,) = work.told.asked
+    assert options["tool_call"]["input"] == {"path": "/etc/shadow", "more": {"path": '{"path": "a"}'}}
+    assert work.tool.calls[0][0] == options["tool_call"]["input"]
 
 
 async def test_a_post_hook_is_told_the_result_as_well() -> None:
@@ -224,7 +224,7 @@ async def test_each_pre_hook_gets_the_input_as_the_one_before_left_it() -> None:
     answers = {"a": {"input": {"path": "b"}}, "b": {"input": {"path": "c"}}}
     work = Work(hook("a"), hook("b"), hook("c", "post"), answers=answers)
     order = await work.run()
-    assert [told["tool_call"]["input"]["path"] for told in work.told.asked] == ["a", "b", "c"]
+    assert [options["tool_call"]["input"]["path"] for options in work.told.asked] == ["a", "b", "c"]
     assert work.tool.calls[0][0] == {"path": "c"}
     assert [(act.name, act.input) for act in order.hook_acts] == [("a", ""), ("b", '{"path":"c"}')]
 

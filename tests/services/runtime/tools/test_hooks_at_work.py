@@ -98,23 +98,23 @@ class Hooked(Stage):
 
     def asked(self) -> list[tuple[str, dict[str, Any]]]:
         """Path and body of what the server was asked."""
-        found = [request.partition("\r\n\r\n") for request in self.server.requests]
-        return [(head.split(" ")[1][1:], orjson.loads(body)) for head, _, body in found]
+        actual = [request.partition("\r\n\r\n") for request in self.server.requests]
+        return [(head.split(" ")[1][1:], orjson.loads(body)) for head, _, body in actual]
 
     def decoded(self) -> list[tuple[Envelope, Any]]:
         """The legal events of the log with their envelopes."""
         reader = TermReader()
         raws = [reader.read(record.offset, record.value) for record in self.log.records[TOPICS.events, 0]]
-        found = [raw.decode() for raw in raws if raw is not None]
-        return [(one.envelope, one.record) for one in found if one.envelope is not None]
+        records = [raw.decode() for raw in raws if raw is not None]
+        return [(one.envelope, one.record) for one in records if one.envelope is not None]
 
     def shown(self) -> list[dict[str, Any]]:
         """The frames of the run, as a client sees them."""
-        memory, found = FrameMemory(), []
+        memory, actual = FrameMemory(), []
         for envelope, event in self.decoded():
             more, memory = build_frames(memory, envelope, event)
-            found += [frame.event for frame in more]
-        return found
+            actual += [frame.event for frame in more]
+        return actual
 
 
 @contextlib.asynccontextmanager
@@ -145,9 +145,15 @@ async def test_a_run_with_hooks_shows_what_they_did_and_the_model_sees_what_they
             stage.start()
             await stage.until(lambda: stage.has(RunCompleted))
         events = stage.events()
-        told = [type(event).__name__ for event in events]
-        after = told.index("ToolCallRequested") + 1
-        assert told[after : after + 5] == ["HookActed", "HookActed", "HookActed", "ToolReturned", "ModelCallRequested"]
+        options = [type(event).__name__ for event in events]
+        after = options.index("ToolCallRequested") + 1
+        assert options[after : after + 5] == [
+            "HookActed",
+            "HookActed",
+            "HookActed",
+            "ToolReturned",
+            "ModelCallRequested",
+        ]
         assert [event.act.act for event in events if isinstance(event, HookActed)] == [
             "rewrote_input",
             "widened_hosts",

@@ -10,9 +10,9 @@ SHELF = ProcessToolset({name: ToldTool(name=name) for name in ("Read", "Write", 
 
 
 def test_a_tool_is_found_by_its_name() -> None:
-    found = SHELF.find("Read")
-    assert found is not None
-    assert found.name == "Read"
+    tool = SHELF.find("Read")
+    assert tool is not None
+    assert tool.name == "Read"
     assert SHELF.find("Nobody") is None
 
 

@@ -54,8 +54,8 @@ async def test_another_process_opens_what_one_has_sealed() -> None:
 async def test_two_processes_that_make_a_key_at_once_use_the_same() -> None:
     log = MemoryLog({TOPIC: 1})
     one, other = keys_over(log), keys_over(log)
-    found = await asyncio.gather(one.sealer("acme", "ivy"), other.sealer("acme", "ivy"))
-    assert len({sealer.key.key_id for sealer in found}) == 1
+    actual = await asyncio.gather(one.sealer("acme", "ivy"), other.sealer("acme", "ivy"))
+    assert len({sealer.key.key_id for sealer in actual}) == 1
 
 
 async def test_a_key_whose_acknowledgement_was_lost_is_used_when_it_is_in_the_log() -> None:
@@ -223,9 +223,9 @@ async def test_a_log_with_encrypted_content_is_not_opened_without_a_key() -> Non
         await opened(None)
     with pytest.raises(WrongKey, match="set the right one"):
         await opened(wrapping(NEXT_KEK))
-    found = await opened(wrapping(KEK))
-    assert found is not None
-    assert found.opened(token, "acme") == "hello"
+    keys = await opened(wrapping(KEK))
+    assert keys is not None
+    assert keys.opened(token, "acme") == "hello"
 
 
 async def test_a_process_that_follows_drops_an_erased_key_by_itself() -> None:

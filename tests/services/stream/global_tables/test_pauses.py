@@ -36,9 +36,9 @@ async def test_a_board_of_an_empty_topic_holds_nothing() -> None:
 
 async def test_a_board_follows_and_tells_each_change_once() -> None:
     log = MemoryLog({TOPIC: 1})
-    told: list[int] = []
+    options: list[int] = []
     board = PauseBoard(CODEC, TOPIC)
-    board.changed = lambda: told.append(len(board.table.entries))
+    board.changed = lambda: options.append(len(board.table.entries))
     put(log, all_of_it())
     await board.catch_up(log)
     following = asyncio.create_task(board.follow(log.tail(TOPIC, {0: 0})))
@@ -46,7 +46,7 @@ async def test_a_board_follows_and_tells_each_change_once() -> None:
     following.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await following
-    assert told == [1, 0]
+    assert options == [1, 0]
 
 
 async def test_waiting_for_what_does_not_come_is_bounded() -> None:

@@ -62,10 +62,10 @@ async def test_what_was_noted_here_gives_way_to_the_order_of_the_log() -> None:
 
 
 async def test_only_what_changes_the_matrix_is_told() -> None:
-    log, told = MemoryLog({TOPIC: 1}), []
-    board = ProviderBoard(CODEC, TOPIC, changed=lambda: told.append(len(board.matrix.statuses)))
+    log, options = MemoryLog({TOPIC: 1}), []
+    board = ProviderBoard(CODEC, TOPIC, changed=lambda: options.append(len(board.matrix.statuses)))
     put(log, RECOVERED)
     await board.catch_up(log)
     put(log, STALLED)
     await board.catch_up(log)
-    assert told == [1]
+    assert options == [1]

@@ -28,13 +28,13 @@ async def test_a_claim_says_who_took_the_partition_why_and_what_term_it_saw(worl
     second = world.host("b")
     await world.until(second.partition)
     records = [record for record in world.log.records[TOPICS.events, 0] if record.key == CLAIM_KEY]
-    found = [local_codec().decode(record.value or b"") for record in records]
-    assert [decoded.record for decoded in found] == [
+    actual = [local_codec().decode(record.value or b"") for record in records]
+    assert [decoded.record for decoded in actual] == [
         Claim(owner="a", reason="assigned"),
         Claim(owner="b", reason="assigned"),
     ]
-    assert [decoded.envelope.term for decoded in found if decoded.envelope] == [-1, 0]
-    assert [decoded.envelope.seq for decoded in found if decoded.envelope] == [0, 0]
+    assert [decoded.envelope.term for decoded in actual if decoded.envelope] == [-1, 0]
+    assert [decoded.envelope.seq for decoded in actual if decoded.envelope] == [0, 0]
 
 
 async def test_a_result_for_a_run_that_is_over_or_unknown_changes_nothing(world_of: Worlds) -> None:

@@ -30,8 +30,8 @@ def share(*partitions: int, stands_by: bool = True) -> MemberAssignment:
 
 def claims(world: World, partition: int = 0) -> list[tuple[str, str, str]]:
     """Owner, reason and lifeline of the Claims of a partition."""
-    found = [local_codec().decode(record.value or b"") for record in world.log.records[TOPICS.events, partition]]
-    return [(c.record.owner, c.record.reason, c.record.lifeline) for c in found if isinstance(c.record, Claim)]
+    records = [local_codec().decode(record.value or b"") for record in world.log.records[TOPICS.events, partition]]
+    return [(c.record.owner, c.record.reason, c.record.lifeline) for c in records if isinstance(c.record, Claim)]
 
 
 def warmed(world: World, hosted: Hosted, partition: int = 0) -> Callable[[], Any]:
@@ -72,8 +72,8 @@ def test_who_comes_takes_only_what_it_stands_by_for_itself(lives: set[str], new:
 
 def test_everybody_gets_about_as_much() -> None:
     lives = [f"life-{number}" for number in range(4)]
-    found = [standby_of(partition, lives) for partition in range(400)]
-    assert all(60 < found.count(life) < 140 for life in lives)
+    actual = [standby_of(partition, lives) for partition in range(400)]
+    assert all(60 < actual.count(life) < 140 for life in lives)
 
 
 @given(LIVES, st.data())

@@ -58,8 +58,8 @@ async def test_live_runs_come_back_as_their_owner_had_them(log: MemoryLog) -> No
     owned.submit(runs[2], cancel(), at_ms=NOW)
     flushed(owned, log)
     fold = folded(log)
-    found = await fold.live(no_history)
-    assert found == runs[:2]
+    aggregates = await fold.live(no_history)
+    assert aggregates == runs[:2]
     assert fold.commands == [0, 0, 1, 1, 2, 2]
     assert fold.events == 11
     assert fold.problems == []
@@ -112,8 +112,8 @@ async def test_records_of_a_zombie_are_not_folded(log: MemoryLog) -> None:
     owner.skip_to(len(log.records[EVENTS, 0]))
     flushed(owner, log)
     fold = folded(log)
-    found = {run.id: run.seq for run in await fold.live(no_history)}
-    assert found == {"r_a": 2, "r_b": 2}
+    actual = {run.id: run.seq for run in await fold.live(no_history)}
+    assert actual == {"r_a": 2, "r_b": 2}
     assert fold.reader.stale == 2
 
 
@@ -139,37 +139,37 @@ async def test_an_altered_record_breaks_the_chain_of_its_run_alone(log: MemoryLo
     value = bytearray(log.records[EVENTS, 0][2].value or b"")
     value[-1] ^= 2  # still a record, another one
     replaced(log, 2, bytes(value))
-    found = await quarantined(log)
-    assert list(found) == ["r_a"]
-    assert "offset 5" in found["r_a"]
-    assert "hash chain" in found["r_a"]
+    actual = await quarantined(log)
+    assert list(actual) == ["r_a"]
+    assert "offset 5" in actual["r_a"]
+    assert "hash chain" in actual["r_a"]
 
 
 async def test_a_missing_record_breaks_the_sequence_of_its_run_alone(log: MemoryLog) -> None:
     live_runs(log)
     replaced(log, 2, b"gone")
     fold = folded(log)
-    found = {run.id: run.quarantined for run in await fold.live(no_history)}
-    assert "expected seq 2, found 3" in found["r_a"]
-    assert found["r_b"] == ""
+    actual = {run.id: run.quarantined for run in await fold.live(no_history)}
+    assert "expected seq 2, found 3" in actual["r_a"]
+    assert actual["r_b"] == ""
     assert [problem.record.offset for problem in fold.problems] == [2]
 
 
 async def test_a_body_that_cannot_be_decoded_stops_its_run_alone(log: MemoryLog) -> None:
     live_runs(log)
     replaced(log, 2, (log.records[EVENTS, 0][2].value or b"")[:-4])
-    found = await quarantined(log)
-    assert list(found) == ["r_a"]
-    assert "Undecodable" in found["r_a"]
+    actual = await quarantined(log)
+    assert list(actual) == ["r_a"]
+    assert "Undecodable" in actual["r_a"]
 
 
 async def test_a_record_of_a_newer_version_stops_its_run_until_the_reader_is_new_too(log: MemoryLog) -> None:
     live_runs(log)
     value = log.records[EVENTS, 0][5].value or b""
     replaced(log, 5, value[:1] + (9_999).to_bytes(4, "big") + value[5:])
-    found = await quarantined(log)
-    assert list(found) == ["r_a"]
-    assert "UnknownSchema" in found["r_a"]
+    actual = await quarantined(log)
+    assert list(actual) == ["r_a"]
+    assert "UnknownSchema" in actual["r_a"]
 
 
 async def test_a_repeated_record_stops_its_run_alone(log: MemoryLog) -> None:
@@ -195,9 +195,9 @@ async def test_an_event_that_cannot_follow_stops_its_run_alone(log: MemoryLog) -
     live_runs(log)
     fold = Fold(Strict(), CODEC, term=-1, next_offset=0)
     fold.feed(log.records[EVENTS, 0])
-    found = {run.id: run.quarantined for run in await fold.live(no_history)}
-    assert "cannot follow" in found["r_a"]
-    assert found["r_b"] == ""
+    actual = {run.id: run.quarantined for run in await fold.live(no_history)}
+    assert "cannot follow" in actual["r_a"]
+    assert actual["r_b"] == ""
 
 
 async def test_garbage_and_tombstones_are_problems_and_nothing_else_stops(log: MemoryLog) -> None:
@@ -246,8 +246,8 @@ async def test_a_history_that_is_broken_stops_its_run_alone(log: MemoryLog) -> N
             raise LookupError("it is not there")
 
     assert set(await quarantined(log)) == set()
-    found = {run.id: run.quarantined for run in await folded(log).live(broken)}
-    assert all("LookupError" in reason for reason in found.values())
+    actual = {run.id: run.quarantined for run in await folded(log).live(broken)}
+    assert all("LookupError" in reason for reason in actual.values())
 
 
 # --- bases -----------------------------------------------------------------------------------------------------------
@@ -273,9 +273,9 @@ async def test_a_fold_goes_on_from_a_snapshot(log: MemoryLog) -> None:
     base, from_offset = base_of(run), owned.next_offset
     owned.submit(run, answered(run.state, "hm", *calls("A")), at_ms=NOW)
     flushed(owned, log)
-    found = await folded(log, bases={"r_x": base}, start=from_offset, term=0).live(no_history)
-    assert [replace(each, snapshot_seq=0, snapshot_sha256="") for each in found] == [run]
-    assert (found[0].snapshot_seq, found[0].snapshot_sha256) == (2, "0")
+    aggregates = await folded(log, bases={"r_x": base}, start=from_offset, term=0).live(no_history)
+    assert [replace(each, snapshot_seq=0, snapshot_sha256="") for each in aggregates] == [run]
+    assert (aggregates[0].snapshot_seq, aggregates[0].snapshot_sha256) == (2, "0")
 
 
 async def test_a_snapshot_newer_than_its_checkpoint_skips_what_it_contains(log: MemoryLog) -> None:
@@ -288,17 +288,17 @@ async def test_a_snapshot_newer_than_its_checkpoint_skips_what_it_contains(log: 
     base = base_of(run)
     owned.submit(run, returned(run.state, 0), at_ms=NOW)
     flushed(owned, log)
-    found = await folded(log, bases={"r_x": base}, start=from_offset, term=0).live(no_history)
-    assert found[0].state == run.state
-    assert found[0].seq == run.seq
+    aggregates = await folded(log, bases={"r_x": base}, start=from_offset, term=0).live(no_history)
+    assert aggregates[0].state == run.state
+    assert aggregates[0].seq == run.seq
 
 
 async def test_a_run_without_events_since_the_checkpoint_is_live_as_the_snapshot_says(log: MemoryLog) -> None:
     owned = claimed(log)
     run = started(owned)
     flushed(owned, log)
-    found = await folded(log, bases={"r_x": base_of(run)}, start=3, term=0).live(no_history)
-    assert found[0].state == run.state
+    aggregates = await folded(log, bases={"r_x": base_of(run)}, start=3, term=0).live(no_history)
+    assert aggregates[0].state == run.state
 
 
 async def test_a_snapshot_that_the_tail_does_not_continue_is_not_believed(log: MemoryLog) -> None:
@@ -308,8 +308,8 @@ async def test_a_snapshot_that_the_tail_does_not_continue_is_not_believed(log: M
     base = replace(base_of(run), digest=b"\1" * 16)
     owned.submit(run, answered(run.state, "hm", *calls("A")), at_ms=NOW)
     flushed(owned, log)
-    found = await folded(log, bases={"r_x": base}, start=3, term=0).live(no_history)
-    assert "hash chain" in found[0].quarantined
+    aggregates = await folded(log, bases={"r_x": base}, start=3, term=0).live(no_history)
+    assert "hash chain" in aggregates[0].quarantined
 
 
 async def test_a_run_that_ended_after_its_snapshot_is_over(log: MemoryLog) -> None:

@@ -191,7 +191,7 @@ def test_a_decision_is_never_split_over_batches() -> None:
         owned.acked(owned.next_offset)
     for batch in sizes:
         for name in {name for name, _ in batch}:
-            assert [seq for found, seq in batch if found == name] in ([1, 2], [3, 4, 5, 6], [1, 2, 3, 4, 5, 6])
+            assert [seq for actual, seq in batch if actual == name] in ([1, 2], [3, 4, 5, 6], [1, 2, 3, 4, 5, 6])
     assert sum(map(len, sizes)) == 18
     assert len(sizes) > 3
 

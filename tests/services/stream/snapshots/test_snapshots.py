@@ -247,9 +247,9 @@ async def test_a_run_that_is_quarantined_in_the_log_is_a_state_like_any_other() 
 @pytest.mark.parametrize("size", [1, 1_000, 300_000])
 def test_batches_keep_the_order_and_fit_an_append(size: int) -> None:
     records = [ProducerRecord(key=str(at).encode(), value=b"x" * size) for at in range(7)]
-    found = batches(records)
-    assert [record for batch in found for record in batch] == records
-    assert all(sum(len(record.value or b"") for record in batch) <= MAX_BATCH_BYTES for batch in found)
+    actual = batches(records)
+    assert [record for batch in actual for record in batch] == records
+    assert all(sum(len(record.value or b"") for record in batch) <= MAX_BATCH_BYTES for batch in actual)
 
 
 # --- fold(all) == fold(snapshot + tail) ------------------------------------------------------------------------------
@@ -300,8 +300,8 @@ async def test_a_fold_from_any_checkpoint_gives_what_a_fold_of_everything_gives(
     tail = Fold(FAMILY, CODEC, term=start.term, next_offset=start.next_offset, bases=dict(start.bases))
     tail.feed(log.records[EVENTS, 0][start.next_offset :])
     expected = {run.id: run for run in await whole.live(_no_history)}
-    found = {run.id: run for run in await tail.live(_no_history)}
-    assert {name: replace(run, snapshot_seq=0, snapshot_sha256="") for name, run in found.items()} == expected
+    aggregates = {run.id: run for run in await tail.live(_no_history)}
+    assert {name: replace(run, snapshot_seq=0, snapshot_sha256="") for name, run in aggregates.items()} == expected
     progress, all_progress = start.progress, CommandProgress()
     for offset in tail.commands:
         progress.handled(offset)

@@ -95,9 +95,9 @@ def working(used: int, **wishes: Any) -> Run:
 def test_a_conversation_that_nobody_counts_is_estimated_with_what_the_system_says() -> None:
     run = begun(prompt="x" * 400)
     run.give(answered(run.state, "y" * 40, *calls("A"), usage=Usage()))
-    told = sum(len(text) for text in run.live.facts.system)
+    options = sum(len(text) for text in run.live.facts.system)
     (prompt, answer) = run.live.facts.messages
-    assert used_tokens(run.live.facts) == -(-told // 4) + estimate_tokens((prompt, answer)) > 110
+    assert used_tokens(run.live.facts) == -(-options // 4) + estimate_tokens((prompt, answer)) > 110
 
 
 def test_an_answer_without_a_count_leaves_the_last_one_and_adds_an_estimate() -> None:
@@ -405,8 +405,8 @@ def test_a_lost_summary_of_a_run_that_is_to_pause_is_given_up() -> None:
 
 def test_a_summary_that_was_not_begun_is_begun_by_the_next_owner_without_a_loss() -> None:
     run = compacting()
-    (told,) = run.give(CallsUnstarted(at_ms=NOW, keys=frozenset({("compact", 1, 0, 1)})))
-    assert told == CallNotBegun(kind="compact", turn=1, index=0, attempt=1)
+    (event,) = run.give(CallsUnstarted(at_ms=NOW, keys=frozenset({("compact", 1, 0, 1)})))
+    assert event == CallNotBegun(kind="compact", turn=1, index=0, attempt=1)
     run.give(recover())
     assert isinstance(run.state, Compacting)
     assert (run.state.attempt, run.state.losses) == (2, 0)

@@ -63,13 +63,13 @@ def test_results_of_calls_are_no_text_of_a_person() -> None:
 def test_the_result_is_a_pinned_text_with_the_summary_a_word_of_thanks_and_the_tail() -> None:
     how = plan_split(CHAT, keep_last_n=4, keep_first=True)
     assert how == CompactionSplit(keep_n=4, keep_first=True)
-    found = apply_split(CHAT, "they <talked>", how)
-    assert [message.role for message in found] == ["user", "assistant", "user", "assistant", "user", "assistant"]
-    assert found[0].blocks[0] == TextBlock(text="task")
-    said = found[0].blocks[1]
-    assert isinstance(said, TextBlock)
-    assert "<summary>\nthey &lt;talked>\n</summary>" in said.text
-    assert found[2:] == CHAT[4:]
+    messages = apply_split(CHAT, "they <talked>", how)
+    assert [message.role for message in messages] == ["user", "assistant", "user", "assistant", "user", "assistant"]
+    assert messages[0].blocks[0] == TextBlock(text="task")
+    block = messages[0].blocks[1]
+    assert isinstance(block, TextBlock)
+    assert "<summary>\nthey &lt;talked>\n</summary>" in block.text
+    assert messages[2:] == CHAT[4:]
 
 
 def test_without_keep_first_only_the_summary_is_in_front() -> None:
@@ -93,9 +93,9 @@ def test_a_long_chain_of_calls_is_divided_between_its_turns() -> None:
     assert cut(LONG_TASK) == 5
     how = plan_split(LONG_TASK, keep_last_n=4, keep_first=True)
     assert how is not None
-    found = apply_split(LONG_TASK, "s", how)
-    assert [message.role for message in found] == ["user", "assistant", "user", "assistant", "user"]
-    assert_legal(found)
+    messages = apply_split(LONG_TASK, "s", how)
+    assert [message.role for message in messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert_legal(messages)
 
 
 def test_what_has_to_be_answered_stays_however_large_it_is() -> None:
@@ -181,18 +181,18 @@ def test_any_compaction_is_legal_keeps_pairs_and_loses_nothing_silently(
     how = plan_split(messages, keep_last_n=keep_last_n, keep_first=keep_first, tail_tokens_max=tail_tokens_max)
     if how is None:
         return
-    found = apply_split(messages, "s", how)
-    assert_legal(found)
+    actual = apply_split(messages, "s", how)
+    assert_legal(actual)
     # Whoever is to be answered still ends the list, so a model that is called next has something to answer.
-    assert found[-1].role == messages[-1].role
-    assert found[len(found) - how.keep_n :] == messages[len(messages) - how.keep_n :]
+    assert actual[-1].role == messages[-1].role
+    assert actual[len(actual) - how.keep_n :] == messages[len(messages) - how.keep_n :]
     # Every message is kept, pinned, or stood for by the summary.
     gone = len(messages) - how.keep_n - len(omitted_messages(messages, how))
     assert gone == (1 if how.keep_first else 0)
     assert omitted_messages(messages, how)
     first = next(message for message in messages if is_user_input(message))
-    assert (found[0].blocks[: len(first.blocks)] == first.blocks) or not keep_first or first in found
-    assert not any(is_summary_only(message) for message in found[2:])
+    assert (actual[0].blocks[: len(first.blocks)] == first.blocks) or not keep_first or first in actual
+    assert not any(is_summary_only(message) for message in actual[2:])
 
 
 @settings(max_examples=400, deadline=None)

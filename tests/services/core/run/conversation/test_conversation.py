@@ -87,9 +87,9 @@ def results(state: State) -> list[tuple[str, bool]]:
 
 
 def test_a_result_that_was_in_when_the_run_ended_is_told_as_it_was() -> None:
-    told = results(cancelled_in_tools(1).state)
-    assert told[1] == ("result 1", False)
-    assert [error for _, error in told] == [True, False, True]
+    options = results(cancelled_in_tools(1).state)
+    assert options[1] == ("result 1", False)
+    assert [error for _, error in options] == [True, False, True]
 
 
 def test_a_call_without_a_result_is_said_to_be_unknown_and_never_said_not_to_have_happened() -> None:

@@ -60,7 +60,7 @@ def test_no_text_can_close_its_own_fence(text: str, kind: str) -> None:
     label = label_of(untrusted(text, kind))
     assert shown.startswith(f"<{label}>\n")
     assert shown.endswith(f"\n</{label}>")
-    assert [found.group() for found in TAG.finditer(shown)] == [
+    assert [match.group() for match in TAG.finditer(shown)] == [
         f"<{label}>\n" + text.replace("<", "&lt;") + "\n",
         f"</{label}>",
     ]

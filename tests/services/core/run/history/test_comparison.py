@@ -23,37 +23,37 @@ def short(text: str = "Hi!", prompt: str = "hello", **more: Any) -> ReplayResult
 
 
 def test_a_run_is_the_same_as_itself() -> None:
-    found = compare_runs(short(), short())
-    assert found.is_same
-    assert [pair.differing_fields for pair in found.steps] == [(), ()]
+    comparison = compare_runs(short(), short())
+    assert comparison.is_same
+    assert [pair.differing_fields for pair in comparison.steps] == [(), ()]
 
 
 def test_they_differ_from_the_first_step_that_says_something_else_on() -> None:
-    found = compare_runs(told(*a3x2("r_1")), short())
-    assert found.first_difference is not None
-    later = found.steps[found.first_difference :]
+    comparison = compare_runs(told(*a3x2("r_1")), short())
+    assert comparison.first_difference is not None
+    later = comparison.steps[comparison.first_difference :]
     assert all(pair.differing_fields for pair in later)
     assert later[-1].b is None
     assert later[-1].differing_fields == ("only in one",)
 
 
 def test_what_is_equal_again_after_they_parted_is_not_called_the_same() -> None:
-    found = compare_runs(short(prompt="one"), short(prompt="two"))
-    assert [pair.differing_fields for pair in found.steps] == [("text",), ("after they parted",)]
+    comparison = compare_runs(short(prompt="one"), short(prompt="two"))
+    assert [pair.differing_fields for pair in comparison.steps] == [("text",), ("after they parted",)]
 
 
 def test_figures_alone_differ_without_parting() -> None:
-    found = compare_runs(short(cost_micros=7), short(cost_micros=9))
-    assert [pair.differing_fields for pair in found.steps] == [(), ("cost_micros",)]
-    assert found.first_difference == 1
+    comparison = compare_runs(short(cost_micros=7), short(cost_micros=9))
+    assert [pair.differing_fields for pair in comparison.steps] == [(), ("cost_micros",)]
+    assert comparison.first_difference == 1
 
 
 def test_the_definition_and_the_outcome_are_compared_by_field() -> None:
     other = AgentDefinition(name="writer", provider="mock", model="tiny", system_prompt="You write.", sha256="cd" * 32)
-    found = compare_runs(short(), told(started(definition=other), requested(1), replied(1, "Hi!")))
-    assert [one.name for one in found.definition] == ["model", "sha256"]
-    assert {one.name: (one.a, one.b) for one in found.outcome}["status"] == ("completed", "running")
-    assert found.system == ()
+    comparison = compare_runs(short(), told(started(definition=other), requested(1), replied(1, "Hi!")))
+    assert [one.name for one in comparison.definition] == ["model", "sha256"]
+    assert {one.name: (one.a, one.b) for one in comparison.outcome}["status"] == ("completed", "running")
+    assert comparison.system == ()
 
 
 def test_a_fork_lines_up_with_its_origin_and_its_shared_answers_have_no_figures_to_differ() -> None:
@@ -67,9 +67,9 @@ def test_a_fork_lines_up_with_its_origin_and_its_shared_answers_have_no_figures_
         run_id="r_1-f",
         history=origin.history,
     )
-    found = compare_runs(origin, fork)
-    assert found.first_difference == 2
-    assert [(pair.a is None, pair.b is None) for pair in found.steps] == [(False, False)] * 2 + [(True, False)] * 2
+    comparison = compare_runs(origin, fork)
+    assert comparison.first_difference == 2
+    assert [(pair.a is None, pair.b is None) for pair in comparison.steps] == [(False, False)] * 2 + [(True, False)] * 2
     shared, own = steps_of(fork)[1], steps_of(fork)[3]
     assert (shared.turn, shared.seq, own.turn, own.seq) == (0, 0, 1, 3)
 

@@ -12,8 +12,8 @@ from tests.projections.stories import Partition, a3x2, completed, eventful, repl
 
 def accepted(partition: Partition, run_id: str) -> list[RawEvent]:
     reader = TermReader()
-    found = [reader.read(offset, value) for offset, value in enumerate(partition.records)]
-    return [event for event in found if event is not None and event.aggregate == run_id]
+    events = [reader.read(offset, value) for offset, value in enumerate(partition.records)]
+    return [event for event in events if event is not None and event.aggregate == run_id]
 
 
 def run_of(*events: Any, run_id: str = "r_1") -> list[RawEvent]:

@@ -96,10 +96,10 @@ def test_a_declined_question_is_no_error_for_the_model() -> None:
     assert kinds(events) == ["InterruptionClosed", "ToolReturned", "ModelCallRequested"]
     [result] = results(run)
     assert (result.is_error, result.outcome) == (False, "ok")
-    told = json.loads(result.text)
-    assert told["declined"] is True
-    assert (told["interrupt_id"], told["resolved_by"]) == (question(), "Ada")
-    assert told["note"]
+    options = json.loads(result.text)
+    assert options["declined"] is True
+    assert (options["interrupt_id"], options["resolved_by"]) == (question(), "Ada")
+    assert options["note"]
 
 
 def test_a_question_times_out_with_an_error_at_its_alarm() -> None:
@@ -277,9 +277,9 @@ def test_an_agent_without_the_right_asks_nobody(terms: Any, op: str) -> None:
 def test_a_notice_is_delivered_and_the_run_goes_on_at_once() -> None:
     run = asking({"op": "notify", "message": "Half done.", "priority": "low"})
     assert kinds(run.events[-4:]) == ["ModelReplied", "PersonNotified", "ToolReturned", "ModelCallRequested"]
-    told = run.events[-3]
-    assert isinstance(told, PersonNotified)
-    assert (told.message, told.priority, told.interrupt_id) == ("Half done.", "low", question())
+    event = run.events[-3]
+    assert isinstance(event, PersonNotified)
+    assert (event.message, event.priority, event.interrupt_id) == ("Half done.", "low", question())
     assert json.loads(results(run)[0].text) == {"interrupt_id": question(), "status": "delivered"}
 
 
@@ -296,8 +296,8 @@ def test_a_question_that_has_ended_cannot_be_taken_back_any_more() -> None:
     run = asking()
     run.give(responds())
     turn(run, {"op": "cancel", "interrupt_id": question()})
-    told = json.loads(results(run)[-1].text)
-    assert told == {"interrupt_id": question(), "was_pending": False, "status": "resolved"}
+    options = json.loads(results(run)[-1].text)
+    assert options == {"interrupt_id": question(), "was_pending": False, "status": "resolved"}
 
 
 def test_a_run_cannot_take_back_what_another_run_asks() -> None:

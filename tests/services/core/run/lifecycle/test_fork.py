@@ -133,9 +133,9 @@ def test_a_turn_whose_results_are_not_all_in_cannot_be_shared(seq: int, missing:
         "ToolReturned",
         "ModelCallRequested",
     ]
-    found = refusal(fork(origin(run, seq), "go on"))
-    assert found.code == "bad_fork_point"
-    assert f"{missing} of 2 tool calls of turn 1 have no result yet" in found.message
+    event = refusal(fork(origin(run, seq), "go on"))
+    assert event.code == "bad_fork_point"
+    assert f"{missing} of 2 tool calls of turn 1 have no result yet" in event.message
 
 
 def test_after_the_last_result_of_a_turn_the_fork_needs_no_word() -> None:
@@ -156,8 +156,8 @@ def test_a_refused_run_and_an_event_that_is_not_there_cannot_be_forked() -> None
 
 
 def test_an_origin_that_cannot_be_read_is_told_as_it_is() -> None:
-    found = refusal(fork(None, "x", origin_refusal=CommandRefusal(code="run_quarantined", message="a gap")))
-    assert (found.code, found.message) == ("run_quarantined", "a gap")
+    event = refusal(fork(None, "x", origin_refusal=CommandRefusal(code="run_quarantined", message="a gap")))
+    assert (event.code, event.message) == ("run_quarantined", "a gap")
 
 
 # --- what ------------------------------------------------------------------------------------------------------------
@@ -203,11 +203,11 @@ def test_turns_tokens_and_cost_begin_at_zero_and_only_the_next_model_call_is_mad
 
 def test_the_first_event_names_where_it_left_and_carries_on_in_the_name_of_the_same_user() -> None:
     run = begun(user_id="ada", user_tier="gold", metadata={"k": '"v"'}, allowed_hosts=("a.example",))
-    found = origin(run)
-    started = forked(found).events[0]
+    fork_origin = origin(run)
+    started = forked(fork_origin).events[0]
     assert isinstance(started, RunStarted)
-    assert started.forked_from == found.point
-    assert (started.continues, conversation_origin(started)) == (None, found.point)
+    assert started.forked_from == fork_origin.point
+    assert (started.continues, conversation_origin(started)) == (None, fork_origin.point)
     assert (started.user_id, started.user_tier, started.allowed_hosts) == ("ada", "gold", ("a.example",))
     assert started.metadata == {"k": '"v"'}
     assert (started.session_id, started.agent_id, started.subject) == ("s_tok-f", "a_tok-f", "someone")
@@ -215,8 +215,8 @@ def test_the_first_event_names_where_it_left_and_carries_on_in_the_name_of_the_s
 
 def test_system_texts_of_the_origin_stay_and_its_own_prompt_may_change() -> None:
     system = Segment(role="system", content=(ContentBlock(type="trusted-text", text="Speak French."),))
-    said = Segment(role="user", content=(ContentBlock(type="trusted-text", text="go"),))
-    run = begun(segments=(system, said))
+    segment = Segment(role="user", content=(ContentBlock(type="trusted-text", text="go"),))
+    run = begun(segments=(system, segment))
     assert run.live.facts.system == ("Be kind.", "Speak French.")
     stern = override_definition(DEFINITION, DefinitionOverrides(system_prompt="Be stern."), tools=DEFINITION.tools)
     made = forked(origin(run), definition=stern)
@@ -260,11 +260,15 @@ def test_a_handle_in_use_and_a_definition_that_is_not_there_refuse_the_fork() ->
 def test_overrides_change_what_they_name_and_the_hash_tells() -> None:
     definition = replace(DEFINITION, sha256="cd" * 32, sampling=Sampling(temperature=0.5, top_k=3))
     wished = DefinitionOverrides(model="small", sampling=Sampling(temperature=0.0), max_iterations=2)
-    found = override_definition(replace(definition, unbounded_iterations=True), wished, tools=("Read",))
-    assert (found.model, found.provider, found.max_iterations) == ("small", definition.provider, 2)
-    assert found.unbounded_iterations is False
-    assert found.sampling == Sampling(temperature=0.0, top_k=3)
-    assert found.sha256 == content_sha256(found) != definition.sha256
+    agent_definition = override_definition(replace(definition, unbounded_iterations=True), wished, tools=("Read",))
+    assert (agent_definition.model, agent_definition.provider, agent_definition.max_iterations) == (
+        "small",
+        definition.provider,
+        2,
+    )
+    assert agent_definition.unbounded_iterations is False
+    assert agent_definition.sampling == Sampling(temperature=0.0, top_k=3)
+    assert agent_definition.sha256 == content_sha256(agent_definition) != definition.sha256
 
 
 def test_overrides_that_change_nothing_leave_the_definition_and_its_hash() -> None:
@@ -297,13 +301,13 @@ def stories(draw: st.DrawFn) -> Run:
 @given_any(stories(), st.data())
 def test_folding_to_any_seq_and_forking_there_shares_exactly_the_prefix(run: Run, data: st.DataObject) -> None:
     seq = data.draw(st.integers(1, len(run.events)))
-    found = origin(run, seq)
-    if fork_point_error(found.state):
-        assert refusal(fork(found, "x")).code == "bad_fork_point"
+    fork_origin = origin(run, seq)
+    if fork_point_error(fork_origin.state):
+        assert refusal(fork(fork_origin, "x")).code == "bad_fork_point"
         return
-    shared: tuple[Message, ...] = build_conversation(found.state)
+    shared: tuple[Message, ...] = build_conversation(fork_origin.state)
     prompt = "x" if needs_text(shared) else ""
-    made = forked(found, prompt)
+    made = forked(fork_origin, prompt)
     messages = made.live.facts.messages
     assert messages[: len(shared)] == shared
     assert len(messages) == len(shared) + bool(prompt)
@@ -314,7 +318,7 @@ def test_folding_to_any_seq_and_forking_there_shares_exactly_the_prefix(run: Run
     first = made.events[0]
     assert isinstance(first, RunStarted)
     again = Run(state=Absent(run_id="r_tok-g", history=build_conversation(made.state)))
-    again.give(fork(ForkOrigin(started=first, state=made.state, point=found.point), "and?"))
+    again.give(fork(ForkOrigin(started=first, state=made.state, point=fork_origin.point), "and?"))
     assert again.live.facts.messages[: len(messages)] == messages
 
 

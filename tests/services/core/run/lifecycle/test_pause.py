@@ -158,8 +158,8 @@ def test_a_parked_run_stays_parked_and_input_waits_for_the_end_of_the_pause() ->
     assert kinds(run.give(says("and"))) == ["InputReceived"]
     run.give(resume())
     assert isinstance(run.state, AwaitingModel)
-    said = [block.text for m in run.state.facts.messages[-2:] for block in m.blocks if isinstance(block, TextBlock)]
-    assert said == ["hello", "and"]
+    output = [block.text for m in run.state.facts.messages[-2:] for block in m.blocks if isinstance(block, TextBlock)]
+    assert output == ["hello", "and"]
 
 
 def test_a_parked_run_that_is_resumed_without_input_waits_on() -> None:

@@ -80,9 +80,9 @@ def test_a_release_repeats_what_may_be_and_says_that_the_rest_is_unknown() -> No
     run = at_tools("Read", "Send", classes=("read", "unsafe"))
     run.give(quarantine())
     assert kinds(run.give(release())) == ["RunReleased", "ToolCallRequested", "ToolReturned"]
-    told = run.events[-1]
-    assert isinstance(told, ToolReturned)
-    assert told.outcome == "outcome_unknown"
+    event = run.events[-1]
+    assert isinstance(event, ToolReturned)
+    assert event.outcome == "outcome_unknown"
 
 
 def test_a_release_obeys_the_pauses_of_now() -> None:

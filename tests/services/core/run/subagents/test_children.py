@@ -84,8 +84,8 @@ def child(number: int = 0, run_id: str = RUN) -> str:
 
 def told(number: int = 0, status: str = "completed", text: str = "done", **more: Any) -> ChildReported:
     name = child(number)
-    given: dict[str, Any] = {"at_ms": NOW, "child_run_id": name, "child_agent_id": f"a_{name[2:]}", "agent": "x"}
-    return ChildReported(**{**given, "status": status, "text": text, **more})
+    inputs: dict[str, Any] = {"at_ms": NOW, "child_run_id": name, "child_agent_id": f"a_{name[2:]}", "agent": "x"}
+    return ChildReported(**{**inputs, "status": status, "text": text, **more})
 
 
 def result_of(run: Run) -> ToolReturned:
@@ -94,9 +94,9 @@ def result_of(run: Run) -> ToolReturned:
 
 def running(run: Run) -> list[int]:
     assert isinstance(run.state, AwaitingTools)
-    wanted = run.state.open[0].delegation
-    assert wanted is not None
-    return [one.number for one in wanted.children if one.phase == "running"]
+    delegation = run.state.open[0].delegation
+    assert delegation is not None
+    return [one.number for one in delegation.children if one.phase == "running"]
 
 
 # --- spawn -----------------------------------------------------------------------------------------------------------
@@ -416,8 +416,8 @@ def heard(*indexes: int, text: str = "", **more: Any) -> ChildReported:
 
 def outputs(run: Run) -> list[tuple[int, str]]:
     """Index and output of the results of the second turn, in the order they came in."""
-    found = [event for event in run.events if isinstance(event, ToolReturned) and event.turn == 2]
-    return [(event.index, json.loads(event.text)["output"]) for event in found]
+    events = [event for event in run.events if isinstance(event, ToolReturned) and event.turn == 2]
+    return [(event.index, json.loads(event.text)["output"]) for event in events]
 
 
 def test_a_second_text_of_a_turn_waits_until_the_child_has_answered_the_first() -> None:
@@ -511,15 +511,15 @@ def test_a_text_for_a_child_that_is_over_is_not_delivered_and_that_is_an_error(s
 
 
 def test_a_failed_child_that_could_not_be_sent_a_text_says_why_and_one_that_is_closed_says_no_old_answer() -> None:
-    found = {}
+    actual = {}
     for status in ("failed", "closed"):
         run = opened()
         run.give(wants("send", prompt="more"))
         run.give(told(status=status, text="the last words"))
         result = run.events[-2]
         assert isinstance(result, ToolReturned)
-        found[status] = "the last words" in result.text
-    assert found == {"failed": True, "closed": False}
+        actual[status] = "the last words" in result.text
+    assert actual == {"failed": True, "closed": False}
 
 
 def test_the_answer_of_a_child_that_was_closed_after_it_is_the_result() -> None:
@@ -705,13 +705,13 @@ def test_every_child_returns_under_its_own_number() -> None:
     run = at_agent(asked("parallel_spawn", "a", "b"))
     run.give(told(1))
     run.give(told(0))
-    found = [(event.number, event.child_run_id) for event in run.events if isinstance(event, ChildReturned)]
-    assert found == [(1, child(1)), (0, child(0))]
+    actual = [(event.number, event.child_run_id) for event in run.events if isinstance(event, ChildReturned)]
+    assert actual == [(1, child(1)), (0, child(0))]
 
 
 def test_compaction_is_the_childs_under_the_parents_under_the_wish_of_the_spawn() -> None:
     own = replace(CHILD_DEFINITION, compaction=Compaction(keep_last_n=1, target_percentage=11, autocompact_at_pct=51))
     theirs = replace(PARENT_DEFINITION, compaction=Compaction(keep_last_n=2, target_percentage=12))
-    found = inherit_definition(own, theirs, '{"keep_last_n": 3}').compaction
-    assert found is not None
-    assert (found.keep_last_n, found.target_percentage, found.autocompact_at_pct) == (3, 12, 51)
+    compaction = inherit_definition(own, theirs, '{"keep_last_n": 3}').compaction
+    assert compaction is not None
+    assert (compaction.keep_last_n, compaction.target_percentage, compaction.autocompact_at_pct) == (3, 12, 51)

@@ -66,17 +66,17 @@ def test_a_question_without_an_answer_has_no_hooks() -> None:
 
 @pytest.mark.parametrize("wrong", [{"turn": 2}, {"index": 1}, {"attempt": 2}])
 def test_an_act_about_a_call_that_is_not_open_is_illegal(wrong: dict[str, int]) -> None:
-    told = HookActed(**{"turn": 1, "index": 0, "call_id": "c0", "attempt": 1, **wrong}, act=DENIED)
+    event = HookActed(**{"turn": 1, "index": 0, "call_id": "c0", "attempt": 1, **wrong}, act=DENIED)
     with pytest.raises(IllegalEvent, match="HookActed"):
-        evolve(at_tools("A").state, told, NOW)
+        evolve(at_tools("A").state, event, NOW)
 
 
 def test_an_act_asks_nothing_of_the_outside() -> None:
     state = at_tools("A").state
-    told = HookActed(turn=1, index=0, call_id="c0", attempt=1, act=DENIED)
+    event = HookActed(turn=1, index=0, call_id="c0", attempt=1, act=DENIED)
     assert isinstance(state, AwaitingTools)
-    assert evolve(state, told, NOW) is state
-    assert react(state, told) == ()
+    assert evolve(state, event, NOW) is state
+    assert react(state, event) == ()
 
 
 def test_what_hooks_did_about_sub_agents_comes_before_the_plan() -> None:
@@ -97,14 +97,14 @@ def test_a_child_has_the_credentials_of_its_tree() -> None:
     run = begun()
     facts = replace(run.live.facts, credentials=("git",))
     plan = ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="helper", prompt="go"),))
-    wanted = delegation.begin_delegation(plan, NOW)
+    expected = delegation.begin_delegation(plan, NOW)
     order = child_start_command(
         facts,
         tenant="t",
         turn=1,
         index=0,
-        plan=wanted,
-        child=wanted.children[0],
+        plan=expected,
+        child=expected.children[0],
         definition=DEFINITION,
         pauses=(),
         at_ms=NOW,

@@ -55,8 +55,8 @@ def fails(run: Run, kind: str = "unavailable", *alternatives: Alternative, **mor
 
 
 def only(events: list[Event], kind: type[Any]) -> Any:
-    (found,) = (event for event in events if isinstance(event, kind))
-    return found
+    (actual,) = (event for event in events if isinstance(event, kind))
+    return actual
 
 
 def thinking_run(definition: AgentDefinition = FALLS_BACK) -> Run:
