@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
-from loomlog.connectors.configuration import ConfigurationProblem, read_settings
+from loomlog.connectors.configuration import ConfigurationError, read_settings
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.redpanda.cluster import ClusterProblem, connect
 from loomlog.redpanda.topics import (
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         settings, _ = read_settings(os.environ, working_directory=Path.cwd())
-    except ConfigurationProblem as problem:
+    except ConfigurationError as problem:
         print(problem, file=sys.stderr)
         return 2
     where = KafkaOptions(

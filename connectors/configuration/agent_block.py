@@ -15,19 +15,19 @@ from pydantic import Field
 
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
-    Count,
     Effort,
-    Number,
-    Positive,
+    FiniteFloat,
+    NonNegativeInt,
+    PositiveInt,
     ProviderId,
+    StrictInt,
+    StringList,
     Switch,
     Tier,
     VolumeName,
-    Whole,
-    Words,
 )
 
-MAX_STOP_WORDS = 8
+MAX_STOP_SEQUENCES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,13 @@ class SamplingBlock:
     """Sampling wishes; what is not said is the provider's default."""
 
     __pydantic_config__ = FORBID_EXTRA
-    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
-    top_k: Positive | None = None
-    frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
-    presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
-    seed: Whole | None = None
-    stop: Annotated[Words, Field(max_length=MAX_STOP_WORDS)] = ()
+    temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[FiniteFloat, Field(ge=0, le=1)] | None = None
+    top_k: PositiveInt | None = None
+    frequency_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None
+    seed: StrictInt | None = None
+    stop: Annotated[StringList, Field(max_length=MAX_STOP_SEQUENCES)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +65,10 @@ class CompactionBlock:
 
     __pydantic_config__ = FORBID_EXTRA
     enabled: Switch = False
-    target_percentage: Annotated[Count, Field(ge=10, le=50)] = 10
-    keep_last_n: Count = 4
+    target_percentage: Annotated[NonNegativeInt, Field(ge=10, le=50)] = 10
+    keep_last_n: NonNegativeInt = 4
     keep_first: Switch = True
-    autocompact_at_pct: Annotated[Count, Field(ge=50, le=95)] = 80
+    autocompact_at_pct: Annotated[NonNegativeInt, Field(ge=50, le=95)] = 80
     model: str = ""
     memory_flush: Switch = False
 
@@ -80,7 +80,7 @@ class CoreBlock:
     __pydantic_config__ = FORBID_EXTRA
     label: str
     scope: str = "agent"
-    limit_bytes: Count = 0
+    limit_bytes: NonNegativeInt = 0
     read_only: Switch = False
 
 
@@ -89,8 +89,8 @@ class ChannelAccess:
     """Channels an agent may publish to and read."""
 
     __pydantic_config__ = FORBID_EXTRA
-    publish: Words = ()
-    subscribe: Words = ()
+    publish: StringList = ()
+    subscribe: StringList = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +99,12 @@ class InterruptionAccess:
 
     __pydantic_config__ = FORBID_EXTRA
     enabled: Switch = False
-    kinds: Words = ("question",)
-    max_pending: Count = 10
+    kinds: StringList = ("question",)
+    max_pending: NonNegativeInt = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class AgentBlock:
     """agents.<name>."""
 
     __pydantic_config__ = FORBID_EXTRA
@@ -118,44 +118,44 @@ class Agent:
     system_prompt: str = ""
     system_prompt_file: str = ""
     system_prompt_base: str = ""
-    tools: Words = ()
+    tools: StringList = ()
     volumes: tuple[VolumeName, ...] = ()
-    max_tokens: Count = 0
-    max_iterations: Count = 0
+    max_tokens: NonNegativeInt = 0
+    max_iterations: NonNegativeInt = 0
     unbounded_iterations: Switch = False
-    run_timeout_seconds: Count = 0
-    retry_attempts: Count | None = None
+    run_timeout_seconds: NonNegativeInt = 0
+    retry_attempts: NonNegativeInt | None = None
     sampling: SamplingBlock | None = None
     unknown_outcome: Literal["tell", "ask", "fail"] = "tell"
     disable_context: Switch = False
 
     code: str = ""
     code_body: str = ""
-    skills: Words = ()
-    max_concurrent_children: Count = 4
+    skills: StringList = ()
+    max_concurrent_children: NonNegativeInt = 4
     compaction: CompactionBlock | None = None
-    search_providers: Words = ()
-    memory_scopes: Words = ()
-    memory_quota_bytes: Count = 0
-    sql_scopes: Words = ()
-    sql_quota_bytes: Count = 0
+    search_providers: StringList = ()
+    memory_scopes: StringList = ()
+    memory_quota_bytes: NonNegativeInt = 0
+    sql_scopes: StringList = ()
+    sql_quota_bytes: NonNegativeInt = 0
     memory_backend: str = ""
     core_blocks: tuple[CoreBlock, ...] = ()
     inherit_core_blocks: Switch = False
-    memory_inject_max_tokens: Count = 0
+    memory_inject_max_tokens: NonNegativeInt = 0
     inject_tool_guide: Switch = False
     internal: Switch = False
     memory_protocol: Switch | str = False
     memory_consolidation: Switch | Mapping[str, object] = False
-    memory_index_max_bytes: Count = 0
+    memory_index_max_bytes: NonNegativeInt = 0
     memory_roots: Literal["lazy", "force", "suppress"] | None = None
     channels: ChannelAccess = field(default_factory=ChannelAccess)
-    agent_def_scopes: Words = ()
-    skill_def_scopes: Words = ()
-    schedule_def_scopes: Words = ()
-    a2a_server_card_def_scopes: Words = ()
-    a2a_agent_def_scopes: Words = ()
-    volume_def_scopes: Words = ()
-    evaluation_scopes: Words = ()
-    history_scope: Words = ()
+    agent_def_scopes: StringList = ()
+    skill_def_scopes: StringList = ()
+    schedule_def_scopes: StringList = ()
+    a2a_server_card_def_scopes: StringList = ()
+    a2a_agent_def_scopes: StringList = ()
+    volume_def_scopes: StringList = ()
+    evaluation_scopes: StringList = ()
+    history_scope: StringList = ()
     interruption: InterruptionAccess | None = None

@@ -10,7 +10,7 @@ from loomlog.connectors.configuration.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunBounds:
+class ConcurrencyLimits:
     """Numbers in force. 0 for a user means no bound; the provider's queue is the installation's unless said."""
 
     max_concurrent_runs: int
@@ -21,20 +21,22 @@ class RunBounds:
     provider_queue_timeout_ms: int
 
 
-def bounds_of(configuration: Configuration, settings: Settings) -> RunBounds:
+def resolve_limits(configuration: Configuration, settings: Settings) -> ConcurrencyLimits:
     """The bounds of this installation."""
     said = configuration.concurrency
-    return RunBounds(
+    return ConcurrencyLimits(
         max_concurrent_runs=said.max_concurrent_runs,
         max_queue_depth=said.max_queue_depth,
         queue_timeout_ms=said.queue_timeout_ms,
-        max_concurrent_runs_per_user=_first(settings.max_concurrent_runs_per_user, said.max_concurrent_runs_per_user),
-        provider_queue_depth=_first(settings.provider_queue_depth, said.provider_queue_depth, said.max_queue_depth),
-        provider_queue_timeout_ms=_first(
+        max_concurrent_runs_per_user=_first_set(
+            settings.max_concurrent_runs_per_user, said.max_concurrent_runs_per_user
+        ),
+        provider_queue_depth=_first_set(settings.provider_queue_depth, said.provider_queue_depth, said.max_queue_depth),
+        provider_queue_timeout_ms=_first_set(
             settings.provider_queue_timeout_ms, said.provider_queue_timeout_ms, said.queue_timeout_ms
         ),
     )
 
 
-def _first(*values: int | None) -> int:
+def _first_set(*values: int | None) -> int:
     return next(value for value in values if value is not None)

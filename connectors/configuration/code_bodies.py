@@ -10,20 +10,20 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from loomlog.connectors.configuration.findings import Finding
+from loomlog.connectors.configuration.findings import ConfigurationFinding
 from loomlog.connectors.configuration.routing import CODE_DRIVER
-from loomlog.connectors.configuration.tree import Branch, mark_of
+from loomlog.connectors.configuration.tree import MappingNode, find_mark
 
 MAX_CODE_BYTES = 262_144
 """Parity."""
 SCRIPT = "index.js"
-_FOLDER = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*")
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*")
 
 
-def read_code(values: Mapping[str, object], root: Branch, folder: Path) -> list[Finding]:
+def load_code_bodies(values: Mapping[str, object], root: MappingNode, folder: Path) -> list[ConfigurationFinding]:
     """Puts each script in the place of `code_body`; what is wrong comes back."""
-    findings: list[Finding] = []
-    for name, agent in _mappings(values.get("agents")):
+    findings: list[ConfigurationFinding] = []
+    for name, agent in _list_mappings(values.get("agents")):
         body, code = agent.get("code_body") or "", agent.get("code") or ""
         if not isinstance(body, str) or not isinstance(code, str):
             continue  # the model says what is wrong with them
@@ -32,37 +32,38 @@ def read_code(values: Mapping[str, object], root: Branch, folder: Path) -> list[
             if body and code:
                 raise ValueError("code and code_body are both given; give one of them")
             if not body and (code or _runs_code(values, agent)):
-                agent["code_body"] = body = _script(folder, code or name)
+                agent["code_body"] = body = _read_script(folder, code or name)
             if len(body.encode()) > MAX_CODE_BYTES:
                 raise ValueError(f"the script has {len(body.encode())} bytes; at most {MAX_CODE_BYTES} are taken")
         except ValueError as error:
-            mark = mark_of(root, path)
-            findings.append(Finding(message=f"agents.{name}: {error}", file=mark.file, line=mark.line))
+            mark = find_mark(root, path)
+            findings.append(ConfigurationFinding(message=f"agents.{name}: {error}", file=mark.file, line=mark.line))
     return findings
 
 
-def not_allowed(values: Mapping[str, object], root: Branch) -> list[Finding]:
+def find_disallowed_code_agents(values: Mapping[str, object], root: MappingNode) -> list[ConfigurationFinding]:
     """One warning for each code agent, where the operator does not allow them."""
-    findings: list[Finding] = []
-    for name, agent in _mappings(values.get("agents")):
+    findings: list[ConfigurationFinding] = []
+    for name, agent in _list_mappings(values.get("agents")):
         if agent.get("code_body") or agent.get("code") or _runs_code(values, agent):
-            mark = mark_of(root, ("agents", name), of_key=True)
+            mark = find_mark(root, ("agents", name), of_key=True)
             message = f"agents.{name} is a code agent; it cannot run without LOOMLOG_CODE_AGENTS_ENABLED=1"
-            findings.append(Finding(message=message, file=mark.file, line=mark.line))
+            findings.append(ConfigurationFinding(message=message, file=mark.file, line=mark.line))
     return findings
 
 
 def _runs_code(values: Mapping[str, object], agent: Mapping[str, object]) -> bool:
     provider = agent.get("provider")
     return any(
-        name == provider and block.get("driver") == CODE_DRIVER for name, block in _mappings(values.get("providers"))
+        name == provider and block.get("driver") == CODE_DRIVER
+        for name, block in _list_mappings(values.get("providers"))
     )
 
 
-def _script(root: Path, name: str) -> str:
+def _read_script(root: Path, name: str) -> str:
     """The text of a script. Raises ValueError, naming what is wrong."""
     shown = f"{root.name}/{name}/{SCRIPT}"
-    if not _FOLDER.fullmatch(name):
+    if not _FOLDER_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no folder of scripts: letters, digits, _ and -, in parts with / between")
     path = root / name / SCRIPT
     try:
@@ -81,6 +82,6 @@ def _script(root: Path, name: str) -> str:
         ) from error
 
 
-def _mappings(block: object) -> list[tuple[str, dict[str, object]]]:
+def _list_mappings(block: object) -> list[tuple[str, dict[str, object]]]:
     """The mappings below a block, as far as they have the right form."""
     return [(key, value) for key, value in block.items() if isinstance(value, dict)] if isinstance(block, dict) else []

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from loomlog.connectors.configuration import agent_block, model
 from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, setting_rows
-from loomlog.connectors.configuration.unsupported_keys import LATER_BLOCKS, LATER_SETTINGS, RETIRED_SETTINGS
+from loomlog.connectors.configuration.unsupported_keys import RETIRED_SETTINGS, UNSUPPORTED_BLOCKS, UNSUPPORTED_SETTINGS
 
 TARGET = Path("docs") / "SETTINGS.md"
 
@@ -118,21 +118,21 @@ in the log, because the server cuts it without a word. A tool call that a model 
 
 BLOCKS: tuple[tuple[str, type], ...] = (
     ("defaults", model.Defaults),
-    ("models.<alias>", model.Alias),
-    ("agents.<name>", agent_block.Agent),
+    ("models.<alias>", model.ModelAlias),
+    ("agents.<name>", agent_block.AgentBlock),
     ("agents.<name>.sampling", agent_block.SamplingBlock),
     ("agents.<name>.compaction", agent_block.CompactionBlock),
     ("agents.<name>.core_blocks[]", agent_block.CoreBlock),
     ("agents.<name>.channels", agent_block.ChannelAccess),
     ("agents.<name>.interruption", agent_block.InterruptionAccess),
     ("providers.<id>", model.ProviderBlock),
-    ("providers.<id>.capabilities", model.CapabilityChanges),
+    ("providers.<id>.capabilities", model.CapabilityOverrides),
     ("tiers.<low, middle, high>[] (also agents.<name>.models, user_tiers.<name>.tiers)", agent_block.Candidate),
     ("user_tiers.<name>", model.UserTier),
     ("concurrency", model.Concurrency),
     ("pricing", model.Pricing),
-    ('pricing.models."<provider>/<model>"', model.Rates),
-    ("volumes.<name>", model.Volume),
+    ('pricing.models."<provider>/<model>"', model.ModelRates),
+    ("volumes.<name>", model.VolumeBlock),
     ("remote_tools.<name>", model.RemoteToolBlock),
     ("skills.<name>", model.SkillBlock),
     ("interruption", model.InterruptionBlock),
@@ -140,25 +140,33 @@ BLOCKS: tuple[tuple[str, type], ...] = (
 )
 
 
-def document() -> str:
+def render_document() -> str:
     """The whole of docs/SETTINGS.md."""
-    parts = [INTRODUCTION, "## Environment\n", *_environment(), FILES, PROVIDERS, *_blocks(), *_later()]
+    parts = [
+        INTRODUCTION,
+        "## Environment\n",
+        *_render_environment(),
+        FILES,
+        PROVIDERS,
+        *_render_blocks(),
+        *_render_unsupported(),
+    ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Writes the file below the working directory; with --check only says whether it is stale, exit code 1 if so."""
     if "--check" in arguments:
-        if TARGET.exists() and TARGET.read_text(encoding="utf-8") == document():
+        if TARGET.exists() and TARGET.read_text(encoding="utf-8") == render_document():
             return 0
         sys.stderr.write(f"stale: {TARGET}; run python -m loomlog.connectors.configuration.document\n")
         return 1
-    TARGET.write_text(document(), encoding="utf-8")
+    TARGET.write_text(render_document(), encoding="utf-8")
     sys.stdout.write(f"wrote {TARGET}\n")
     return 0
 
 
-def _environment() -> Iterator[str]:
+def _render_environment() -> Iterator[str]:
     rows = setting_rows()
     for group in dict.fromkeys(row.group for row in rows):
         lines = [f"### {group}", "", "| name | value | default | meaning |", "|---|---|---|---|"]
@@ -167,31 +175,31 @@ def _environment() -> Iterator[str]:
                 meaning = row.meaning + (" *Secret.*" if row.is_secret else "")
                 if row.old_name:
                     meaning += f" Alias: `{row.old_name}`."
-                lines.append(f"| `{row.name}` | {row.kind.label} | {_default(row.default)} | {meaning} |")
+                lines.append(f"| `{row.name}` | {row.value_type.label} | {_format_default(row.default)} | {meaning} |")
         yield "\n".join(lines)
 
 
-def _blocks() -> Iterator[str]:
+def _render_blocks() -> Iterator[str]:
     yield "## Blocks\n"
     for name, block in BLOCKS:
         hints = get_type_hints(block, include_extras=True)
         lines = [f"### {name}", "", "| key | value | default |", "|---|---|---|"]
         for entry in fields(block):
-            lines.append(f"| `{entry.name}` | {_words(hints[entry.name])} | {_field_default(entry)} |")
+            lines.append(f"| `{entry.name}` | {_describe_type(hints[entry.name])} | {_format_field_default(entry)} |")
         yield "\n".join(lines)
     top = get_type_hints(model.Configuration, include_extras=True)
-    order = _words(top["provider_priority"])
+    order = _describe_type(top["provider_priority"])
     yield f"### provider_priority\n\n{order}: the order in which providers are tried for a tier."
 
 
-def _later() -> Iterator[str]:
+def _render_unsupported() -> Iterator[str]:
     yield "## Accepted and not in this version\n\nBlocks of a file are ignored with one warning each:"
     yield "\n".join(
-        ["| block | feature |", "|---|---|", *(f"| `{k}` | {v} |" for k, v in sorted(LATER_BLOCKS.items()))]
+        ["| block | feature |", "|---|---|", *(f"| `{k}` | {v} |" for k, v in sorted(UNSUPPORTED_BLOCKS.items()))]
     )
     yield f"Names with the prefix `{OLD_PREFIX}` are accepted in silence, with `{PREFIX}` with a warning:"
     features: dict[str, list[str]] = {}
-    for suffix, feature in LATER_SETTINGS.items():
+    for suffix, feature in UNSUPPORTED_SETTINGS.items():
         features.setdefault(feature, []).append(suffix)
     rows = [f"| {feature} | {', '.join(f'`{name}`' for name in names)} |" for feature, names in features.items()]
     yield "\n".join(["| feature | names after the prefix |", "|---|---|", *rows])
@@ -202,19 +210,19 @@ def _later() -> Iterator[str]:
     yield "\n".join(f"- `{name}`: {hint}" for name, hint in RETIRED_SETTINGS.items())
 
 
-def _words(hint: Any) -> str:
+def _describe_type(hint: Any) -> str:
     """A type in the words of people who write YAML."""
     origin = get_origin(hint)
     if origin is Annotated:
-        return _words(get_args(hint)[0])
+        return _describe_type(get_args(hint)[0])
     if origin is Literal:
         return ", ".join(f"`{word}`" for word in get_args(hint))
     if origin in (Union, types.UnionType):
-        return " or ".join(_words(part) for part in get_args(hint) if part is not type(None))
+        return " or ".join(_describe_type(part) for part in get_args(hint) if part is not type(None))
     if origin is tuple:
-        return f"list of {_words(get_args(hint)[0])}"
+        return f"list of {_describe_type(get_args(hint)[0])}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return f"mapping of {_words(get_args(hint)[1])}"
+        return f"mapping of {_describe_type(get_args(hint)[1])}"
     simple = {
         str: "text",
         int: "whole number",
@@ -226,13 +234,13 @@ def _words(hint: Any) -> str:
     return simple.get(hint) or {"Decimal": "number"}.get(hint.__name__, f"block `{hint.__name__}`")
 
 
-def _field_default(entry: Field[Any]) -> str:
+def _format_field_default(entry: Field[Any]) -> str:
     if entry.default is MISSING:
         return "" if entry.default_factory is not MISSING else "*required*"
-    return _default(entry.default)
+    return _format_default(entry.default)
 
 
-def _default(value: object) -> str:
+def _format_default(value: object) -> str:
     if value is None or value in ("", ()):
         return ""
     if isinstance(value, bool):

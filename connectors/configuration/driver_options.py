@@ -29,7 +29,9 @@ def kafka_options(settings: Settings, client_id: str, *, bootstrap: str = "") ->
 
 def postgres_options(settings: Settings, application_name: str, *, dsn: str = "") -> PostgresOptions:
     """How this process reaches Postgres; `application_name` shows in pg_stat_activity; `dsn` as above."""
-    return PostgresOptions(dsn=dsn or settings.postgres, tls=settings.postgres_tls(), application_name=application_name)
+    return PostgresOptions(
+        dsn=dsn or settings.postgres, tls=settings.postgres_tls_options(), application_name=application_name
+    )
 
 
 def encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:

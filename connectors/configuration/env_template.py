@@ -13,27 +13,27 @@ HEAD = """# Settings of loomlog. Take the # away from what you change; docs/SETT
 SECRET = "keep it secret"
 
 
-def env_template() -> str:
+def render_env_template() -> str:
     """All settings by group, with their defaults. Holds no value of this process."""
-    return "\n".join([HEAD, *_lines()]) + "\n"
+    return "\n".join([HEAD, *_render_lines()]) + "\n"
 
 
-def _lines() -> Iterator[str]:
+def _render_lines() -> Iterator[str]:
     group = ""
     for row in setting_rows():
         if row.group != group:
             group = row.group
             yield f"\n# --- {group} ---"
-        said = f"{row.kind.label}; {SECRET}" if row.is_secret else row.kind.label
+        said = f"{row.value_type.label}; {SECRET}" if row.is_secret else row.value_type.label
         yield f"\n# {row.meaning} ({said})"
-        yield f"# {row.name}={_default(row)}"
+        yield f"# {row.name}={_format_default(row)}"
 
 
-def _default(row: SettingRow) -> str:
+def _format_default(row: SettingRow) -> str:
     if row.default is None:
         return ""
     if isinstance(row.default, bool):
         return "1" if row.default else "0"
     if isinstance(row.default, tuple):
-        return (":" if row.kind is PATHS else ",").join(map(str, row.default))
+        return (":" if row.value_type is PATHS else ",").join(map(str, row.default))
     return str(row.default)

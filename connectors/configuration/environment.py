@@ -16,88 +16,105 @@ Before: settings.py, unsupported_keys.py. After: load.py.
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding, did_you_mean, shown
+from loomlog.connectors.configuration.findings import (
+    ConfigurationError,
+    ConfigurationFinding,
+    did_you_mean,
+    format_value,
+)
 from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, SettingRow, Settings, setting_rows
 from loomlog.connectors.configuration.unsupported_keys import (
-    LATER_NAME_LISTS,
-    LATER_SECRETS,
-    LATER_SETTINGS,
     RETIRED_SETTINGS,
+    UNSUPPORTED_NAME_LISTS,
+    UNSUPPORTED_SECRETS,
+    UNSUPPORTED_SETTINGS,
 )
 
 PREFIXES = (PREFIX, OLD_PREFIX)
 
 
-def read_settings(environ: Mapping[str, str], *, working_directory: Path) -> tuple[Settings, list[Finding]]:
-    """The settings, and warnings. Relative paths are taken from `working_directory`. Raises ConfigurationProblem."""
-    errors: list[Finding] = []
-    warnings: list[Finding] = []
+def read_settings(
+    environ: Mapping[str, str], *, working_directory: Path
+) -> tuple[Settings, list[ConfigurationFinding]]:
+    """The settings, and warnings. Relative paths are taken from `working_directory`. Raises ConfigurationError."""
+    errors: list[ConfigurationFinding] = []
+    warnings: list[ConfigurationFinding] = []
     values: dict[str, object] = {}
     for row in setting_rows():
-        name, text = _chosen(row, environ, warnings)
+        name, text = _select_value(row, environ, warnings)
         if not text:
-            values[row.field] = _placed(row.default, working_directory) if row.kind.is_path else row.default
+            values[row.field] = (
+                _resolve_paths(row.default, working_directory) if row.value_type.is_path else row.default
+            )
             continue
         try:
-            value = row.kind.parse(text)
+            value = row.value_type.parse(text)
         except ValueError as error:
-            said = "its value (hidden, it is a secret)" if row.is_secret else shown(text)
-            errors.append(Finding(message=f"{name}: {said} is not usable: {error}"))
+            said = "its value (hidden, it is a secret)" if row.is_secret else format_value(text)
+            errors.append(ConfigurationFinding(message=f"{name}: {said} is not usable: {error}"))
             continue
-        values[row.field] = _placed(value, working_directory) if row.kind.is_path else value
-    errors += _retired(environ)
+        values[row.field] = _resolve_paths(value, working_directory) if row.value_type.is_path else value
+    errors += _find_retired(environ)
     if errors:
-        raise ConfigurationProblem(errors)
+        raise ConfigurationError(errors)
     settings = Settings(**values)  # type: ignore[arg-type]  # the table's parsers give the fields' types; a test checks each
-    if problems := _contradictions(settings):
-        raise ConfigurationProblem(problems)
+    if problems := _find_contradictions(settings):
+        raise ConfigurationError(problems)
     return settings, warnings
 
 
-def check_names(environ: Mapping[str, str], referenced: Collection[str] = ()) -> tuple[list[Finding], list[Finding]]:
+def check_names(
+    environ: Mapping[str, str], referenced: Collection[str] = ()
+) -> tuple[list[ConfigurationFinding], list[ConfigurationFinding]]:
     """(errors, warnings) about names with our prefixes that no setting has. `referenced` are those the files name."""
-    errors: list[Finding] = []
-    warnings: list[Finding] = []
+    errors: list[ConfigurationFinding] = []
+    warnings: list[ConfigurationFinding] = []
     current = {row.name for row in setting_rows()}
     known = current | {row.old_name for row in setting_rows()}
     renamed = {row.old_name.removeprefix(OLD_PREFIX): row.name for row in setting_rows() if row.old_name}
-    expected = known | set(referenced) | _listed_names(environ)
+    expected = known | set(referenced) | _collect_listed_names(environ)
     for name in sorted(environ):
-        if not name.startswith(PREFIXES) or name in expected or _suffix(name) in RETIRED_SETTINGS:
+        if not name.startswith(PREFIXES) or name in expected or _strip_prefix(name) in RETIRED_SETTINGS:
             continue
-        feature = LATER_SETTINGS.get(_suffix(name))
+        feature = UNSUPPORTED_SETTINGS.get(_strip_prefix(name))
         if name.startswith(OLD_PREFIX):
             if not feature:
-                hint = did_you_mean(name, known | {OLD_PREFIX + later for later in LATER_SETTINGS})
-                warnings.append(Finding(message=f"{name} is not a setting of this version and is ignored{hint}"))
+                hint = did_you_mean(name, known | {OLD_PREFIX + later for later in UNSUPPORTED_SETTINGS})
+                warnings.append(
+                    ConfigurationFinding(message=f"{name} is not a setting of this version and is ignored{hint}")
+                )
         elif feature:
             warnings.append(
-                Finding(message=f"{name} belongs to {feature}, which is not in this version; it is ignored")
+                ConfigurationFinding(
+                    message=f"{name} belongs to {feature}, which is not in this version; it is ignored"
+                )
             )
         else:
-            instead = renamed.get(_suffix(name))
+            instead = renamed.get(_strip_prefix(name))
             hint = f"; did you mean {instead}?" if instead else did_you_mean(name, current)
-            errors.append(Finding(message=f"{name} is not a setting{hint}"))
+            errors.append(ConfigurationFinding(message=f"{name} is not a setting{hint}"))
     return errors, warnings
 
 
 def secret_names() -> frozenset[str]:
     """Environment names whose values no file may expand and no provider or principal may use as its own secret."""
     rows = [row for row in setting_rows() if row.is_secret]
-    later = {prefix + suffix for prefix in PREFIXES for suffix in LATER_SECRETS}
+    later = {prefix + suffix for prefix in PREFIXES for suffix in UNSUPPORTED_SECRETS}
     return frozenset({row.name for row in rows} | {row.old_name for row in rows if row.old_name} | later)
 
 
-def _chosen(row: SettingRow, environ: Mapping[str, str], warnings: list[Finding]) -> tuple[str, str]:
+def _select_value(row: SettingRow, environ: Mapping[str, str], warnings: list[ConfigurationFinding]) -> tuple[str, str]:
     """The name that was used and its text; our own name wins, and a disagreement is said."""
     ours = environ.get(row.name, "").strip()
     old = environ.get(row.old_name, "").strip() if row.old_name else ""
     if ours and old and ours != old:
-        warnings.append(Finding(message=f"{row.name} and {row.old_name} are both set and differ; {row.name} is used"))
+        warnings.append(
+            ConfigurationFinding(message=f"{row.name} and {row.old_name} are both set and differ; {row.name} is used")
+        )
     return (row.name, ours) if ours or not old else (row.old_name, old)
 
 
-def _placed(value: object, working_directory: Path) -> object:
+def _resolve_paths(value: object, working_directory: Path) -> object:
     if isinstance(value, str | Path):
         return working_directory / value
     if isinstance(value, tuple):
@@ -105,16 +122,16 @@ def _placed(value: object, working_directory: Path) -> object:
     return value
 
 
-def _retired(environ: Mapping[str, str]) -> list[Finding]:
+def _find_retired(environ: Mapping[str, str]) -> list[ConfigurationFinding]:
     return [
-        Finding(message=f"{prefix}{suffix} was replaced by volumes and must not be set; {hint}")
+        ConfigurationFinding(message=f"{prefix}{suffix} was replaced by volumes and must not be set; {hint}")
         for suffix, hint in RETIRED_SETTINGS.items()
         for prefix in PREFIXES
         if environ.get(prefix + suffix)
     ]
 
 
-def _contradictions(settings: Settings) -> list[Finding]:
+def _find_contradictions(settings: Settings) -> list[ConfigurationFinding]:
     """Settings that are fine one by one and wrong together."""
     found: list[str] = []
     sasl = settings.kafka_security_protocol.startswith("SASL_")
@@ -152,15 +169,15 @@ def _contradictions(settings: Settings) -> list[Finding]:
         found.append("LOOMLOG_POSTGRES_SSLCERT and LOOMLOG_POSTGRES_SSLKEY belong together; one of them is missing")
     if settings.postgres_min_connections > settings.postgres_max_connections:
         found.append("LOOMLOG_POSTGRES_MIN_CONNECTIONS is larger than LOOMLOG_POSTGRES_MAX_CONNECTIONS")
-    return [Finding(message=message) for message in found]
+    return [ConfigurationFinding(message=message) for message in found]
 
 
-def _suffix(name: str) -> str:
+def _strip_prefix(name: str) -> str:
     return name.removeprefix(PREFIX).removeprefix(OLD_PREFIX)
 
 
-def _listed_names(environ: Mapping[str, str]) -> set[str]:
+def _collect_listed_names(environ: Mapping[str, str]) -> set[str]:
     """Names that other settings list as names (which secrets a webhook may use, which variables Bash sees)."""
-    suffixes = {*LATER_NAME_LISTS, "BASH_ALLOWED_ENV", "BASH_ALLOWED_CREDS"}
+    suffixes = {*UNSUPPORTED_NAME_LISTS, "BASH_ALLOWED_ENV", "BASH_ALLOWED_CREDS"}
     texts = [environ.get(prefix + suffix, "") for prefix in PREFIXES for suffix in suffixes]
     return {name.strip() for text in texts for name in text.split(",") if name.strip()}

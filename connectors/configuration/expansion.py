@@ -33,7 +33,7 @@ _REFERENCE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expanded:
+class ExpandedText:
     """A text after expansion, the names it used, and what is wrong or odd about it."""
 
     text: str
@@ -42,10 +42,10 @@ class Expanded:
     warnings: tuple[str, ...] = ()
 
 
-def expand(text: str, environ: Mapping[str, str]) -> Expanded:
+def expand(text: str, environ: Mapping[str, str]) -> ExpandedText:
     """`text` with the references it may make replaced by their values."""
     if "${" not in text:
-        return Expanded(text=text)
+        return ExpandedText(text=text)
     names: list[str] = []
     errors: list[str] = []
     warnings: list[str] = []
@@ -70,4 +70,4 @@ def expand(text: str, environ: Mapping[str, str]) -> Expanded:
         errors.append(
             f"the value has {len(expanded)} characters after expansion, at most {MAX_EXPANDED_LENGTH} are allowed"
         )
-    return Expanded(text=expanded, names=tuple(names), errors=tuple(errors), warnings=tuple(warnings))
+    return ExpandedText(text=expanded, names=tuple(names), errors=tuple(errors), warnings=tuple(warnings))

@@ -27,24 +27,24 @@ _TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SUBJECT = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 
 
-def _switch(value: Any) -> Any:
+def _parse_switch(value: Any) -> Any:
     if isinstance(value, str) and value.casefold() in TRUE_WORDS | FALSE_WORDS:
         return value.casefold() in TRUE_WORDS
     return value
 
 
-def number(value: Any) -> Any:
+def require_number(value: Any) -> Any:
     """Refuses what pydantic would turn into a number: text and switches."""
     if isinstance(value, bool | str):
         raise ValueError("expected a number")
     return value
 
 
-def _listed(value: Any) -> Any:
+def _wrap_single(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-def _agent_name(value: str) -> str:
+def _check_agent_name(value: str) -> str:
     if len(value) > AGENT_NAME_LENGTH or not _AGENT_NAME.fullmatch(value):
         raise ValueError(
             f"expected at most {AGENT_NAME_LENGTH} characters: letters, digits, _ and -, with / between parts"
@@ -52,7 +52,7 @@ def _agent_name(value: str) -> str:
     return value
 
 
-def _matching(pattern: re.Pattern[str], expected: str) -> AfterValidator:
+def _match_pattern(pattern: re.Pattern[str], expected: str) -> AfterValidator:
     def check(value: str) -> str:
         if not pattern.fullmatch(value):
             raise ValueError(f"expected {expected}")
@@ -61,22 +61,22 @@ def _matching(pattern: re.Pattern[str], expected: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-Switch = Annotated[bool, BeforeValidator(_switch), Strict()]
-Whole = Annotated[int, Strict()]
-Count = Annotated[int, Strict(), Field(ge=0)]
-Positive = Annotated[int, Strict(), Field(ge=1)]
-Number = Annotated[float, BeforeValidator(number), Field(allow_inf_nan=False)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Switch = Annotated[bool, BeforeValidator(_parse_switch), Strict()]
+StrictInt = Annotated[int, Strict()]
+NonNegativeInt = Annotated[int, Strict(), Field(ge=0)]
+PositiveInt = Annotated[int, Strict(), Field(ge=1)]
+FiniteFloat = Annotated[float, BeforeValidator(require_number), Field(allow_inf_nan=False)]
+StringList = Annotated[tuple[str, ...], BeforeValidator(_wrap_single)]
 
-AgentName = Annotated[str, AfterValidator(_agent_name)]
+AgentName = Annotated[str, AfterValidator(_check_agent_name)]
 EnvName = Annotated[
-    str, _matching(_ENV_NAME, "the NAME of an environment variable (capitals, digits and _), never its value")
+    str, _match_pattern(_ENV_NAME, "the NAME of an environment variable (capitals, digits and _), never its value")
 ]
-ProviderId = Annotated[str, _matching(_PROVIDER_ID, "at most 64 letters, digits, ., _ and -")]
-VolumeName = Annotated[str, _matching(_VOLUME_NAME, "at most 64 letters, digits, _ and -")]
-RemoteToolName = Annotated[str, _matching(_REMOTE_TOOL_NAME, "a letter and at most 63 letters, digits, _ and -")]
-Tenant = Annotated[str, _matching(_TENANT, "at most 64 letters, digits, _ and -")]
-Subject = Annotated[str, _matching(_SUBJECT, "at most 128 letters, digits, _, ., @ and -")]
+ProviderId = Annotated[str, _match_pattern(_PROVIDER_ID, "at most 64 letters, digits, ., _ and -")]
+VolumeName = Annotated[str, _match_pattern(_VOLUME_NAME, "at most 64 letters, digits, _ and -")]
+RemoteToolName = Annotated[str, _match_pattern(_REMOTE_TOOL_NAME, "a letter and at most 63 letters, digits, _ and -")]
+Tenant = Annotated[str, _match_pattern(_TENANT, "at most 64 letters, digits, _ and -")]
+Subject = Annotated[str, _match_pattern(_SUBJECT, "at most 128 letters, digits, _, ., @ and -")]
 
 Tier = Literal["low", "middle", "high"]
 Effort = Literal["low", "medium", "high"]

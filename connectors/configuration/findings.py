@@ -18,7 +18,7 @@ SHOWN_LENGTH = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ConfigurationFinding:
     """One error or warning. No `file`: it is about the environment. `line` counts from 1, 0 = the whole file."""
 
     message: str
@@ -31,13 +31,13 @@ class Finding:
         return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
 
 
-class ConfigurationProblem(Exception):
+class ConfigurationError(Exception):
     """The configuration cannot be used. `problems` has every mistake; the text is one line each, for people."""
 
-    def __init__(self, problems: Iterable[Finding]) -> None:
-        self.problems = tuple(dict.fromkeys(problems))
-        assert self.problems, "a ConfigurationProblem without a problem"
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+    def __init__(self, findings: Iterable[ConfigurationFinding]) -> None:
+        self.findings = tuple(dict.fromkeys(findings))
+        assert self.findings, "a ConfigurationError without a problem"
+        super().__init__("\n".join(str(problem) for problem in self.findings))
 
 
 def did_you_mean(word: str, valid: Iterable[str]) -> str:
@@ -46,7 +46,7 @@ def did_you_mean(word: str, valid: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as a message may repeat it: short, and collections only by kind."""
     if isinstance(value, dict):
         return "a mapping"
@@ -56,6 +56,6 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 1] + "…"
 
 
-def listed(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else list(words))

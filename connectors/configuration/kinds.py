@@ -15,11 +15,11 @@ TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 MAX_PORT = 65535
 ALL_INTERFACES = ("", "0.0.0.0", "[::]")
-_OCCASION = re.compile(r"[A-Za-z0-9._:@+-]{1,64}")
+_FLAG_NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class SettingType:
     """How a setting is written. `is_path` marks values that are resolved against the working directory."""
 
     label: str
@@ -27,7 +27,7 @@ class Kind:
     is_path: bool = False
 
 
-def whole(minimum: int, maximum: int, unit: str = "") -> Kind:
+def integer(minimum: int, maximum: int, unit: str = "") -> SettingType:
     """A whole number; outside of the bounds is an error, because silently another number would surprise."""
 
     def parse(text: str) -> int:
@@ -39,10 +39,10 @@ def whole(minimum: int, maximum: int, unit: str = "") -> Kind:
             raise ValueError(f"expected a whole number from {minimum} to {maximum}")
         return value
 
-    return Kind(label=f"{unit or 'number'}, {minimum} to {maximum}", parse=parse)
+    return SettingType(label=f"{unit or 'number'}, {minimum} to {maximum}", parse=parse)
 
 
-def clamped(minimum: int, maximum: int, unit: str) -> Kind:
+def clamped_integer(minimum: int, maximum: int, unit: str) -> SettingType:
     """A whole number that is moved into the bounds; 0 and less mean off. Parity: deployments rely on the clamp."""
 
     def parse(text: str) -> int:
@@ -52,10 +52,10 @@ def clamped(minimum: int, maximum: int, unit: str) -> Kind:
             raise ValueError("expected a whole number") from None
         return 0 if value <= 0 else min(max(value, minimum), maximum)
 
-    return Kind(label=f"{unit}, moved into {minimum} to {maximum}; 0 or less = off", parse=parse)
+    return SettingType(label=f"{unit}, moved into {minimum} to {maximum}; 0 or less = off", parse=parse)
 
 
-def one_of(*words: str) -> Kind:
+def one_of(*words: str) -> SettingType:
     """One of a few words, in any case."""
 
     def parse(text: str) -> str:
@@ -64,10 +64,10 @@ def one_of(*words: str) -> Kind:
                 return word
         raise ValueError(f"expected one of {', '.join(words)}")
 
-    return Kind(label=" or ".join(words), parse=parse)
+    return SettingType(label=" or ".join(words), parse=parse)
 
 
-def _flag(text: str) -> bool:
+def _parse_flag(text: str) -> bool:
     word = text.casefold()
     if word in TRUE_WORDS:
         return True
@@ -76,18 +76,18 @@ def _flag(text: str) -> bool:
     raise ValueError("expected 1 or 0")
 
 
-def _occasion(text: str) -> str:
+def _parse_flag_or_name(text: str) -> str:
     word = text.casefold()
     if word in FALSE_WORDS:
         return ""
     if word in TRUE_WORDS:
         return "1"
-    if not _OCCASION.fullmatch(text):
+    if not _FLAG_NAME.fullmatch(text):
         raise ValueError("expected 0, 1 or a name of at most 64 letters, digits and . _ : @ + -")
     return text
 
 
-def _ratio(text: str) -> float:
+def _parse_ratio(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -97,15 +97,15 @@ def _ratio(text: str) -> float:
     return value
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def _paths(text: str) -> tuple[str, ...]:
+def _parse_paths(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(":") if part)
 
 
-def _address(text: str) -> str:
+def _parse_address(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > MAX_PORT:
         raise ValueError("expected host:port, like 127.0.0.1:8787 or [::1]:8787")
@@ -114,36 +114,36 @@ def _address(text: str) -> str:
     return text
 
 
-def _address_or_off(text: str) -> str:
+def _parse_address_or_off(text: str) -> str:
     if text.casefold() == "off":
         return ""
-    if _address(text).rpartition(":")[0] in ALL_INTERFACES:
+    if _parse_address(text).rpartition(":")[0] in ALL_INTERFACES:
         raise ValueError("expected one address that the other processes can reach, with its port, or off")
     return text
 
 
-def _url(text: str) -> str:
+def _parse_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("expected an http or https URL")
     return text.rstrip("/")
 
 
-def _bootstrap(text: str) -> str:
+def _parse_servers(text: str) -> str:
     servers = [part.strip() for part in text.split(",") if part.strip()]
     if not servers:
         raise ValueError("expected host:port, or several with commas between")
-    return ",".join(_address(server) for server in servers)
+    return ",".join(_parse_address(server) for server in servers)
 
 
-TEXT = Kind(label="text", parse=str)
-OCCASION = Kind(label="0, 1 or a name", parse=_occasion)
-FLAG = Kind(label="1 or 0", parse=_flag)
-RATIO = Kind(label="0 to 1", parse=_ratio)
-NAMES = Kind(label="names with commas between", parse=_names)
-ADDRESS = Kind(label="host:port", parse=_address)
-ADDRESS_OR_OFF = Kind(label="host:port or off", parse=_address_or_off)
-SERVERS = Kind(label="host:port, several with commas between", parse=_bootstrap)
-URL = Kind(label="URL", parse=_url)
-PATH = Kind(label="path", parse=str, is_path=True)
-PATHS = Kind(label="paths with colons between", parse=_paths, is_path=True)
+TEXT = SettingType(label="text", parse=str)
+FLAG_OR_NAME = SettingType(label="0, 1 or a name", parse=_parse_flag_or_name)
+FLAG = SettingType(label="1 or 0", parse=_parse_flag)
+RATIO = SettingType(label="0 to 1", parse=_parse_ratio)
+NAMES = SettingType(label="names with commas between", parse=_parse_names)
+ADDRESS = SettingType(label="host:port", parse=_parse_address)
+ADDRESS_OR_OFF = SettingType(label="host:port or off", parse=_parse_address_or_off)
+SERVERS = SettingType(label="host:port, several with commas between", parse=_parse_servers)
+URL = SettingType(label="URL", parse=_parse_url)
+PATH = SettingType(label="path", parse=str, is_path=True)
+PATHS = SettingType(label="paths with colons between", parse=_parse_paths, is_path=True)

@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loomlog.connectors.configuration.findings import Finding, did_you_mean
-from loomlog.connectors.configuration.presets import presets
+from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean
+from loomlog.connectors.configuration.presets import load_presets
 from loomlog.connectors.configuration.settings import Settings
 
-BUILT_IN = "built-in providers"
+BUILT_IN_NAME = "built-in providers"
 """Stands for the file name of the bottom layer."""
 BUILT_IN_PATH = Path(__file__).with_name("providers.yaml")
-NAMES = ("loomlog", "loomcycle")
+BASE_NAMES = ("loomlog", "loomcycle")
 """Base names of files and folders that are searched, best first."""
 MAX_FILE_BYTES = 1024 * 1024
 """A configuration of a thousand agents has about a third of it."""
@@ -36,41 +36,51 @@ class Layer:
     """A file and the name people know it by."""
 
     path: Path
-    shown: str
+    display_name: str
     is_built_in: bool = False
 
 
-def layers(
+def find_layers(
     settings: Settings, environ: Mapping[str, str], working_directory: Path, paths: Sequence[Path]
-) -> tuple[list[Layer], list[Finding], list[Finding]]:
+) -> tuple[list[Layer], list[ConfigurationFinding], list[ConfigurationFinding]]:
     """(layers, errors, warnings)."""
-    errors: list[Finding] = []
-    warnings: list[Finding] = []
+    errors: list[ConfigurationFinding] = []
+    warnings: list[ConfigurationFinding] = []
     named = [
-        *_in_folder(settings.config_dir, errors),
+        *_list_folder(settings.config_dir, errors),
         *settings.config_files,
         *(working_directory / path for path in paths),
     ]
     if len(named) > MAX_FILES:
-        errors.append(Finding(message=f"{len(named)} configuration files are named; at most {MAX_FILES} are read"))
+        errors.append(
+            ConfigurationFinding(message=f"{len(named)} configuration files are named; at most {MAX_FILES} are read")
+        )
         named = []
     for path in named:
         if not path.is_file():
-            errors.append(Finding(message=f"the configuration file {path} does not exist or is not a file"))
+            errors.append(
+                ConfigurationFinding(message=f"the configuration file {path} does not exist or is not a file")
+            )
     if not named and not settings.config_dir and not errors:
-        searched = _searched(environ, working_directory)
+        searched = _default_paths(environ, working_directory)
         named = [path for path in searched if path.is_file()][:1]
         if not named:
             places = ", ".join(str(path) for path in searched)
             warnings.append(
-                Finding(message=f"there is no configuration file, so there are no agents; looked for {places}")
+                ConfigurationFinding(
+                    message=f"there is no configuration file, so there are no agents; looked for {places}"
+                )
             )
-    bottom = [] if settings.no_default_providers else [Layer(path=BUILT_IN_PATH, shown=BUILT_IN, is_built_in=True)]
-    found = [Layer(path=path, shown=_shown(path, working_directory)) for path in named if path.is_file()]
-    return [*bottom, *_presets(settings.presets, errors), *found], errors, warnings
+    bottom = (
+        []
+        if settings.no_default_providers
+        else [Layer(path=BUILT_IN_PATH, display_name=BUILT_IN_NAME, is_built_in=True)]
+    )
+    found = [Layer(path=path, display_name=_display_path(path, working_directory)) for path in named if path.is_file()]
+    return [*bottom, *_find_presets(settings.presets, errors), *found], errors, warnings
 
 
-def text_of(layer: Layer) -> str:
+def read_layer(layer: Layer) -> str:
     """The text of a file. Raises ValueError with what is wrong with it."""
     try:
         size_bytes = layer.path.stat().st_size
@@ -83,35 +93,35 @@ def text_of(layer: Layer) -> str:
         raise ValueError(f"the file cannot be read: {error.strerror}") from error
 
 
-def _presets(names: Sequence[str], errors: list[Finding]) -> list[Layer]:
-    there_are = presets()
+def _find_presets(names: Sequence[str], errors: list[ConfigurationFinding]) -> list[Layer]:
+    there_are = load_presets()
     for name in names:
         if name not in there_are:
             message = f"LOOMLOG_PRESETS: there is no preset {name}{did_you_mean(name, there_are)}"
-            errors.append(Finding(message=f"{message}; there are {', '.join(there_are)}"))
+            errors.append(ConfigurationFinding(message=f"{message}; there are {', '.join(there_are)}"))
     return [
-        Layer(path=there_are[name].path, shown=f"preset {name}", is_built_in=True)
+        Layer(path=there_are[name].path, display_name=f"preset {name}", is_built_in=True)
         for name in dict.fromkeys(names)
         if name in there_are
     ]
 
 
-def _in_folder(folder: Path | None, errors: list[Finding]) -> list[Path]:
+def _list_folder(folder: Path | None, errors: list[ConfigurationFinding]) -> list[Path]:
     if folder is None:
         return []
     if not folder.is_dir():
-        errors.append(Finding(message=f"LOOMLOG_CONFIG_DIR: there is no folder {folder}"))
+        errors.append(ConfigurationFinding(message=f"LOOMLOG_CONFIG_DIR: there is no folder {folder}"))
         return []
     return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
 
 
-def _searched(environ: Mapping[str, str], working_directory: Path) -> list[Path]:
+def _default_paths(environ: Mapping[str, str], working_directory: Path) -> list[Path]:
     folders = [Path(environ[name]) for name in ("XDG_CONFIG_HOME",) if environ.get(name)]
     if environ.get("HOME"):
         folders.append(Path(environ["HOME"]) / ".config")
-    here = [working_directory / f"{name}.yaml" for name in NAMES]
-    return [*here, *(folder / name / f"{name}.yaml" for folder in folders for name in NAMES)]
+    here = [working_directory / f"{name}.yaml" for name in BASE_NAMES]
+    return [*here, *(folder / name / f"{name}.yaml" for folder in folders for name in BASE_NAMES)]
 
 
-def _shown(path: Path, working_directory: Path) -> str:
+def _display_path(path: Path, working_directory: Path) -> str:
     return str(path.relative_to(working_directory)) if path.is_relative_to(working_directory) else str(path)

@@ -15,18 +15,23 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loomlog.connectors.configuration.check import check
-from loomlog.connectors.configuration.code_bodies import not_allowed, read_code
+from loomlog.connectors.configuration.check import check_configuration
+from loomlog.connectors.configuration.code_bodies import find_disallowed_code_agents, load_code_bodies
 from loomlog.connectors.configuration.environment import PREFIXES, check_names, read_settings, secret_names
-from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding, did_you_mean, shown
-from loomlog.connectors.configuration.layers import Layer, layers, text_of
+from loomlog.connectors.configuration.findings import (
+    ConfigurationError,
+    ConfigurationFinding,
+    did_you_mean,
+    format_value,
+)
+from loomlog.connectors.configuration.layers import Layer, find_layers, read_layer
 from loomlog.connectors.configuration.merge import merge
-from loomlog.connectors.configuration.model import Configuration, Mistake, validate
+from loomlog.connectors.configuration.model import Configuration, ValidationProblem, validate
 from loomlog.connectors.configuration.settings import Settings
-from loomlog.connectors.configuration.shape import dotted, paths_of, values_of
-from loomlog.connectors.configuration.switched_off import switched_off
-from loomlog.connectors.configuration.tree import Branch, Leaf, Mark, mark_of, read_tree, walk
-from loomlog.connectors.configuration.unsupported_keys import LATER_BLOCKS
+from loomlog.connectors.configuration.shape import extract_values, format_path, iter_paths
+from loomlog.connectors.configuration.switched_off import find_disabled_tools
+from loomlog.connectors.configuration.tree import MappingNode, Mark, ScalarNode, find_mark, iter_scalars, read_tree
+from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_BLOCKS
 
 MAX_PROMPT_BYTES = 128 * 1024
 """The reference's bound of a whole definition."""
@@ -47,11 +52,11 @@ class LoadedConfiguration:
     """Environment names the files expand or name."""
     secret_env_names: frozenset[str]
     """Those among them that keys like token_env and api_key_env point to."""
-    warnings: tuple[Finding, ...]
+    warnings: tuple[ConfigurationFinding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class ProcessConfiguration:
     """Everything a process is told at its start."""
 
     settings: Settings
@@ -59,21 +64,21 @@ class Loaded:
     files: tuple[Path, ...]
     secrets: Mapping[str, str] = field(repr=False)
     """Name -> value of every secret that is set and long enough to be masked."""
-    warnings: tuple[Finding, ...]
+    warnings: tuple[ConfigurationFinding, ...]
 
 
-def load(environ: Mapping[str, str], *, working_directory: Path, paths: Sequence[Path] = ()) -> Loaded:
-    """Settings and configuration of this process. Raises ConfigurationProblem with everything that is wrong."""
+def load(environ: Mapping[str, str], *, working_directory: Path, paths: Sequence[Path] = ()) -> ProcessConfiguration:
+    """Settings and configuration of this process. Raises ConfigurationError with everything that is wrong."""
     settings, setting_warnings = read_settings(environ, working_directory=working_directory)
     found = load_configuration(settings, environ, working_directory=working_directory, paths=paths)
     errors, name_warnings = check_names(environ, found.referenced_names)
     if errors:
-        raise ConfigurationProblem(errors)
-    return Loaded(
+        raise ConfigurationError(errors)
+    return ProcessConfiguration(
         settings=settings,
         configuration=found.configuration,
         files=found.files,
-        secrets=_secrets(environ, {*found.secret_env_names, *settings.bash_allowed_creds}),
+        secrets=_collect_secrets(environ, {*found.secret_env_names, *settings.bash_allowed_creds}),
         warnings=(*setting_warnings, *name_warnings, *found.warnings),
     )
 
@@ -81,127 +86,129 @@ def load(environ: Mapping[str, str], *, working_directory: Path, paths: Sequence
 def load_configuration(
     settings: Settings, environ: Mapping[str, str], *, working_directory: Path, paths: Sequence[Path] = ()
 ) -> LoadedConfiguration:
-    """The files alone. Raises ConfigurationProblem with everything that is wrong with them."""
-    found, errors, warnings = layers(settings, environ, working_directory, paths)
-    root = Branch(entries={}, mark=Mark(file="", line=0))
+    """The files alone. Raises ConfigurationError with everything that is wrong with them."""
+    found, errors, warnings = find_layers(settings, environ, working_directory, paths)
+    root = MappingNode(entries={}, mark=Mark(file="", line=0))
     names: set[str] = set()
     for layer in found:
         try:
-            reading = read_tree(text_of(layer), file=layer.shown, environ=environ)
+            reading = read_tree(read_layer(layer), file=layer.display_name, environ=environ)
         except ValueError as error:
-            errors.append(Finding(message=str(error), file=layer.shown))
+            errors.append(ConfigurationFinding(message=str(error), file=layer.display_name))
             continue
         errors += reading.errors
         warnings += reading.warnings
         names |= reading.names
         root, overrides = merge(root, reading.root)
         (errors if settings.config_strict else warnings).extend(overrides)
-    names |= _named(root, environ)
-    configuration = _built(root, found, environ, settings, errors, warnings)
+    names |= _collect_referenced_names(root, environ)
+    configuration = _build_configuration(root, found, environ, settings, errors, warnings)
     if errors or configuration is None:
-        raise ConfigurationProblem(_in_order(errors))
+        raise ConfigurationError(_sort_findings(errors))
     return LoadedConfiguration(
         configuration=configuration,
         files=tuple(layer.path for layer in found if not layer.is_built_in),
         referenced_names=frozenset(names),
-        secret_env_names=_secret_env_names(root),
-        warnings=tuple(dict.fromkeys(_in_order(warnings))),
+        secret_env_names=_collect_secret_env_names(root),
+        warnings=tuple(dict.fromkeys(_sort_findings(warnings))),
     )
 
 
-def _in_order(findings: Sequence[Finding]) -> list[Finding]:
+def _sort_findings(findings: Sequence[ConfigurationFinding]) -> list[ConfigurationFinding]:
     """As people read a file: from its top."""
     return sorted(findings, key=lambda finding: (finding.file, finding.line))
 
 
-def _built(
-    root: Branch,
-    found: Sequence[Layer],
+def _build_configuration(
+    root: MappingNode,
+    file_layers: Sequence[Layer],
     environ: Mapping[str, str],
     settings: Settings,
-    errors: list[Finding],
-    warnings: list[Finding],
+    errors: list[ConfigurationFinding],
+    warnings: list[ConfigurationFinding],
 ) -> Configuration | None:
     """The model of the merged tree; what is wrong or odd goes into the two lists."""
-    kept = _without_later_blocks(root, warnings)
-    values, unknown = values_of(kept, Configuration)
+    kept = _drop_unsupported_blocks(root, warnings)
+    values, unknown = extract_values(kept, Configuration)
     errors += unknown
-    folders = {layer.shown: layer.path.parent for layer in found}
-    _place_volumes(values, kept, folders, environ)
+    folders = {layer.display_name: layer.path.parent for layer in file_layers}
+    _resolve_volume_paths(values, kept, folders, environ)
     errors += _read_prompts(values, kept, folders)
     if settings.code_agents_enabled:
-        errors += read_code(values, kept, settings.code_agents_root)
+        errors += load_code_bodies(values, kept, settings.code_agents_root)
     else:
-        warnings += not_allowed(values, kept)
+        warnings += find_disallowed_code_agents(values, kept)
     configuration, mistakes = validate(values)
-    errors += [_finding(mistake, kept) for mistake in mistakes]
+    errors += [_to_finding(mistake, kept) for mistake in mistakes]
     if configuration is not None:
-        found_errors, found_warnings = check(configuration, root)
+        found_errors, found_warnings = check_configuration(configuration, root)
         errors += found_errors
         warnings += found_warnings
-        warnings += switched_off(configuration, root, settings)
+        warnings += find_disabled_tools(configuration, root, settings)
     return configuration
 
 
-def _without_later_blocks(root: Branch, warnings: list[Finding]) -> Branch:
+def _drop_unsupported_blocks(root: MappingNode, warnings: list[ConfigurationFinding]) -> MappingNode:
     """The tree without the blocks of later versions, each of which gets one warning."""
     entries = dict(root.entries)
-    for name, feature in LATER_BLOCKS.items():
+    for name, feature in UNSUPPORTED_BLOCKS.items():
         entry = entries.pop(name, None)
-        if entry and not (isinstance(entry.node, Leaf) and entry.node.value is None):
+        if entry and not (isinstance(entry.node, ScalarNode) and entry.node.value is None):
             message = f"{name} is ignored: {feature} is not in this version"
-            warnings.append(Finding(message=message, file=entry.key_mark.file, line=entry.key_mark.line))
-    return Branch(entries=entries, mark=root.mark)
+            warnings.append(ConfigurationFinding(message=message, file=entry.key_mark.file, line=entry.key_mark.line))
+    return MappingNode(entries=entries, mark=root.mark)
 
 
-def _finding(mistake: Mistake, root: Branch) -> Finding:
+def _to_finding(mistake: ValidationProblem, root: MappingNode) -> ConfigurationFinding:
     path = mistake.path[:-1] if mistake.path and mistake.path[-1] == "[key]" else mistake.path
     of_key = path != mistake.path
-    existing = set(paths_of(root))
+    existing = set(iter_paths(root))
     while path and not mistake.is_missing and isinstance(path[-1], str) and path not in existing:
         path = path[:-1]
-    mark = mark_of(root, path, of_key=of_key)
+    mark = find_mark(root, path, of_key=of_key)
     if mistake.is_missing:
-        message = f"{dotted(path)} is missing"
+        message = f"{format_path(path)} is missing"
     elif of_key:
-        message = f"{dotted(path)} is not a usable name: {mistake.expected}{_nearest_word(mistake)}"
+        message = f"{format_path(path)} is not a usable name: {mistake.expected}{_suggest_word(mistake)}"
     else:
         is_hidden = any(isinstance(step, str) and _ENV_KEY.search(step) for step in path)
-        said = "this value" if is_hidden else shown(mistake.value)
-        message = f"{dotted(path)}: {said} is not usable: {mistake.expected}{_nearest_word(mistake)}"
-    return Finding(message=message, file=mark.file, line=mark.line)
+        said = "this value" if is_hidden else format_value(mistake.value)
+        message = f"{format_path(path)}: {said} is not usable: {mistake.expected}{_suggest_word(mistake)}"
+    return ConfigurationFinding(message=message, file=mark.file, line=mark.line)
 
 
-def _nearest_word(mistake: Mistake) -> str:
+def _suggest_word(mistake: ValidationProblem) -> str:
     """The nearest of the words that were expected, when the value is one word of a closed list."""
     return did_you_mean(mistake.value, _QUOTED.findall(mistake.expected)) if isinstance(mistake.value, str) else ""
 
 
-def _place_volumes(
-    values: Mapping[str, object], root: Branch, folders: Mapping[str, Path], environ: Mapping[str, str]
+def _resolve_volume_paths(
+    values: Mapping[str, object], root: MappingNode, folders: Mapping[str, Path], environ: Mapping[str, str]
 ) -> None:
     """Makes the paths of volumes absolute: from the folder of the file that says them, `~` from HOME."""
-    for name, volume in _blocks(values, "volumes"):
+    for name, volume in _list_mappings(values, "volumes"):
         path = volume.get("path")
         if isinstance(path, str) and path:
-            folder = folders.get(mark_of(root, ("volumes", name, "path")).file, Path())
+            folder = folders.get(find_mark(root, ("volumes", name, "path")).file, Path())
             home = environ.get("HOME", "")
             expanded = home + path[1:] if home and (path == "~" or path.startswith("~/")) else path
             volume["path"] = os.path.normpath(folder / expanded)
 
 
-def _read_prompts(values: Mapping[str, object], root: Branch, folders: Mapping[str, Path]) -> list[Finding]:
+def _read_prompts(
+    values: Mapping[str, object], root: MappingNode, folders: Mapping[str, Path]
+) -> list[ConfigurationFinding]:
     """Puts the text of `system_prompt_file` in the place of `system_prompt`."""
-    findings: list[Finding] = []
-    for name, agent in _blocks(values, "agents"):
+    findings: list[ConfigurationFinding] = []
+    for name, agent in _list_mappings(values, "agents"):
         file = agent.get("system_prompt_file")
         if not isinstance(file, str) or not file:
             continue
-        mark = mark_of(root, ("agents", name, "system_prompt_file"))
+        mark = find_mark(root, ("agents", name, "system_prompt_file"))
         where = f"agents.{name}.system_prompt_file"
         if agent.get("system_prompt"):
             message = f"{where}: there is a system_prompt too; give one of them"
-            findings.append(Finding(message=message, file=mark.file, line=mark.line))
+            findings.append(ConfigurationFinding(message=message, file=mark.file, line=mark.line))
             continue
         try:
             text = (folders.get(mark.file, Path()) / file).read_bytes()
@@ -209,25 +216,27 @@ def _read_prompts(values: Mapping[str, object], root: Branch, folders: Mapping[s
                 raise ValueError(f"it has {len(text)} bytes; at most {MAX_PROMPT_BYTES} are taken")
             agent["system_prompt"] = text.decode()
         except UnicodeDecodeError:
-            findings.append(Finding(message=f"{where}: {file} is not UTF-8", file=mark.file, line=mark.line))
+            findings.append(
+                ConfigurationFinding(message=f"{where}: {file} is not UTF-8", file=mark.file, line=mark.line)
+            )
         except ValueError as error:
-            findings.append(Finding(message=f"{where}: {file}: {error}", file=mark.file, line=mark.line))
+            findings.append(ConfigurationFinding(message=f"{where}: {file}: {error}", file=mark.file, line=mark.line))
         except OSError as error:
             message = f"{where}: {file} cannot be read: {error.strerror}"
-            findings.append(Finding(message=message, file=mark.file, line=mark.line))
+            findings.append(ConfigurationFinding(message=message, file=mark.file, line=mark.line))
     return findings
 
 
-def _blocks(values: Mapping[str, object], name: str) -> list[tuple[str, dict[str, object]]]:
+def _list_mappings(values: Mapping[str, object], name: str) -> list[tuple[str, dict[str, object]]]:
     """The mappings below a block, as far as they have the right form."""
     block = values.get(name)
     return [(key, value) for key, value in block.items() if isinstance(value, dict)] if isinstance(block, dict) else []
 
 
-def _named(root: Branch, environ: Mapping[str, str]) -> set[str]:
+def _collect_referenced_names(root: MappingNode, environ: Mapping[str, str]) -> set[str]:
     """Environment names that stand in the files as values; one with {tenant_id} stands for all that begin like it."""
     names: set[str] = set()
-    for _, leaf in walk(root):
+    for _, leaf in iter_scalars(root):
         if isinstance(leaf.value, str) and leaf.value.startswith(PREFIXES):
             beginning, brace, _ = leaf.value.partition("{")
             if brace and beginning not in PREFIXES:
@@ -237,11 +246,11 @@ def _named(root: Branch, environ: Mapping[str, str]) -> set[str]:
     return names
 
 
-def _secret_env_names(root: Branch) -> frozenset[str]:
+def _collect_secret_env_names(root: MappingNode) -> frozenset[str]:
     """The names that keys such as token_env, api_key_env and signing_secret_env point to, in every block."""
     return frozenset(
         leaf.value
-        for path, leaf in walk(root)
+        for path, leaf in iter_scalars(root)
         if path
         and isinstance(path[-1], str)
         and _ENV_KEY.search(path[-1])
@@ -250,6 +259,6 @@ def _secret_env_names(root: Branch) -> frozenset[str]:
     )
 
 
-def _secrets(environ: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
-    values = {name: environ.get(name, "").strip() for name in sorted(secret_names() | set(named))}
+def _collect_secrets(environ: Mapping[str, str], values: Collection[str]) -> dict[str, str]:
+    values = {name: environ.get(name, "").strip() for name in sorted(secret_names() | set(values))}
     return {name: value for name, value in values.items() if len(value) >= MIN_SECRET_LENGTH}

@@ -17,51 +17,62 @@ Before: tree.py. After: load.py.
 
 from dataclasses import replace
 
-from loomlog.connectors.configuration.findings import Finding
-from loomlog.connectors.configuration.tree import Branch, Entry, Items, Leaf, Mark, Node, Path, plain
+from loomlog.connectors.configuration.findings import ConfigurationFinding
+from loomlog.connectors.configuration.tree import (
+    KeyPath,
+    MappingEntry,
+    MappingNode,
+    Mark,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    to_plain,
+)
 
 
-def merge(lower: Branch, upper: Branch) -> tuple[Branch, list[Finding]]:
+def merge(lower: MappingNode, upper: MappingNode) -> tuple[MappingNode, list[ConfigurationFinding]]:
     """The two layers as one, and a finding for each value of `lower` that `upper` changes."""
-    overrides: list[Finding] = []
-    merged = _over(lower, upper, (), overrides)
-    assert isinstance(merged, Branch)
+    overrides: list[ConfigurationFinding] = []
+    merged = _merge_nodes(lower, upper, (), overrides)
+    assert isinstance(merged, MappingNode)
     return merged, overrides
 
 
-def _over(lower: Node, upper: Node, path: Path, overrides: list[Finding]) -> Node:
-    if isinstance(upper, Leaf) and upper.value is None:
+def _merge_nodes(lower: Node, upper: Node, path: KeyPath, overrides: list[ConfigurationFinding]) -> Node:
+    if isinstance(upper, ScalarNode) and upper.value is None:
         return lower
-    if isinstance(lower, Leaf) and lower.value is None:
+    if isinstance(lower, ScalarNode) and lower.value is None:
         return upper
     match lower, upper:
-        case Branch(), Branch():
+        case MappingNode(), MappingNode():
             entries = dict(lower.entries)
             for key, entry in upper.entries.items():
                 if key in entries:
-                    node = _over(entries[key].node, entry.node, (*path, key), overrides)
-                    said_here = not (isinstance(entry.node, Leaf) and entry.node.value is None)
-                    entries[key] = Entry(key_mark=entry.key_mark if said_here else entries[key].key_mark, node=node)
+                    node = _merge_nodes(entries[key].node, entry.node, (*path, key), overrides)
+                    said_here = not (isinstance(entry.node, ScalarNode) and entry.node.value is None)
+                    entries[key] = MappingEntry(
+                        key_mark=entry.key_mark if said_here else entries[key].key_mark, node=node
+                    )
                 else:
                     entries[key] = entry
-            return Branch(entries=entries, mark=lower.mark)
-        case Items(), Items() if upper.base is None:
-            return _edited(lower, upper)
-    if plain(lower) != plain(upper):
-        overrides.append(_override(path, lower.mark, upper.mark))
-    if isinstance(upper, Items) and upper.base is None:
+            return MappingNode(entries=entries, mark=lower.mark)
+        case SequenceNode(), SequenceNode() if upper.base is None:
+            return _apply_edit(lower, upper)
+    if to_plain(lower) != to_plain(upper):
+        overrides.append(_build_override(path, lower.mark, upper.mark))
+    if isinstance(upper, SequenceNode) and upper.base is None:
         return replace(upper, base=())
     return upper
 
 
-def _edited(lower: Items, edit: Items) -> Items:
+def _apply_edit(lower: SequenceNode, edit: SequenceNode) -> SequenceNode:
     """`edit` applied to a list, or put on top of another edit; an item takes the place that was said last."""
-    moved = [plain(node) for node in (*edit.before, *edit.after)]
+    moved = [to_plain(node) for node in (*edit.before, *edit.after)]
 
     def without_moved(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        return tuple(node for node in nodes if plain(node) not in moved)
+        return tuple(node for node in nodes if to_plain(node) not in moved)
 
-    return Items(
+    return SequenceNode(
         mark=edit.mark,
         before=(*edit.before, *without_moved(lower.before)),
         base=None if lower.base is None else without_moved(lower.base),
@@ -69,6 +80,8 @@ def _edited(lower: Items, edit: Items) -> Items:
     )
 
 
-def _override(path: Path, lower: Mark, upper: Mark) -> Finding:
+def _build_override(path: KeyPath, lower: Mark, upper: Mark) -> ConfigurationFinding:
     name = ".".join(str(step) for step in path)
-    return Finding(message=f"{name} overrides the value in {lower.file}:{lower.line}", file=upper.file, line=upper.line)
+    return ConfigurationFinding(
+        message=f"{name} overrides the value in {lower.file}:{lower.line}", file=upper.file, line=upper.line
+    )

@@ -16,26 +16,26 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from loomlog.connectors.configuration.agent_block import Agent, Candidate
+from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
     AgentName,
-    Count,
     Driver,
     Effort,
     EnvName,
-    Positive,
+    NonNegativeInt,
+    PositiveInt,
     ProviderId,
     RemoteToolName,
     Scope,
+    StringList,
     Subject,
     Switch,
     Tenant,
     Tier,
     VolumeMode,
     VolumeName,
-    Words,
-    number,
+    require_number,
 )
 
 DEFAULT_PROVIDER_ORDER = ("ollama-local", "deepseek", "openai", "anthropic", "ollama")
@@ -58,7 +58,7 @@ class Defaults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alias:
+class ModelAlias:
     """models.<name>: another name for one model, or for the newest one that a pattern finds."""
 
     __pydantic_config__ = FORBID_EXTRA
@@ -69,14 +69,14 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapabilityChanges:
+class CapabilityOverrides:
     """What a file says about a provider's abilities; None leaves it to the driver."""
 
     __pydantic_config__ = FORBID_EXTRA
     native_prompt_cache: Switch | None = None
     parallel_tool_calls: Switch | None = None
     streaming: Switch | None = None
-    max_context_tokens: Positive | None = None
+    max_context_tokens: PositiveInt | None = None
     supports_thinking: Switch | None = None
     supports_vision: Switch | None = None
     supports_effort: Switch | None = None
@@ -91,9 +91,9 @@ class ProviderBlock:
     dialect: str = ""
     base_url: str = ""
     api_key_env: EnvName | None = None
-    max_concurrent: Count = 0
+    max_concurrent: NonNegativeInt = 0
     options: Mapping[str, Any] = field(default_factory=dict)
-    capabilities: CapabilityChanges = field(default_factory=CapabilityChanges)
+    capabilities: CapabilityOverrides = field(default_factory=CapabilityOverrides)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +104,9 @@ class UserTier:
     provider_priority: tuple[ProviderId, ...] = ()
     tiers: Mapping[Tier, tuple[Candidate, ...]] = field(default_factory=dict)
     fallback_on_error: Switch = False
-    max_fallback_attempts: Count = 0
-    retry_attempts: Count = 0
-    rate_limit_cooldown_ms: Count = 30_000
+    max_fallback_attempts: NonNegativeInt = 0
+    retry_attempts: NonNegativeInt = 0
+    rate_limit_cooldown_ms: NonNegativeInt = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,25 +118,27 @@ class Concurrency:
     """
 
     __pydantic_config__ = FORBID_EXTRA
-    max_concurrent_runs: Positive = 1_000
-    max_queue_depth: Count = 4_000
-    queue_timeout_ms: Count = 30_000
-    max_concurrent_runs_per_user: Count = 0
-    provider_queue_depth: Count | None = None
-    provider_queue_timeout_ms: Count | None = None
+    max_concurrent_runs: PositiveInt = 1_000
+    max_queue_depth: NonNegativeInt = 4_000
+    queue_timeout_ms: NonNegativeInt = 30_000
+    max_concurrent_runs_per_user: NonNegativeInt = 0
+    provider_queue_depth: NonNegativeInt | None = None
+    provider_queue_timeout_ms: NonNegativeInt | None = None
 
 
-def _exact(rate: Decimal) -> Decimal:
+def _require_exact_micros(rate: Decimal) -> Decimal:
     if rate * MICROS != (rate * MICROS).to_integral_value():
         raise ValueError("expected at most six digits after the point")
     return rate
 
 
-Rate = Annotated[Decimal, BeforeValidator(number), Field(ge=0, le=MAX_RATE), AfterValidator(_exact)]
+Rate = Annotated[
+    Decimal, BeforeValidator(require_number), Field(ge=0, le=MAX_RATE), AfterValidator(_require_exact_micros)
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class ModelRates:
     """pricing.models."provider/model": money per million tokens. Cache rates that are not said are those of input."""
 
     __pydantic_config__ = FORBID_EXTRA
@@ -152,11 +154,11 @@ class Pricing:
 
     __pydantic_config__ = FORBID_EXTRA
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
-    models: Mapping[str, Rates] = field(default_factory=dict)
+    models: Mapping[str, ModelRates] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
+class VolumeBlock:
     """volumes.<name>: a folder. A relative path is taken from the folder of the file that says it."""
 
     __pydantic_config__ = FORBID_EXTRA
@@ -174,7 +176,7 @@ class RemoteToolBlock:
     description: str
     input_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
     effect: Literal["pure", "read", "idempotent", "unsafe"] = "unsafe"
-    timeout_seconds: Annotated[Count, Field(ge=1, le=MAX_REMOTE_TIMEOUT_S)] = 60
+    timeout_seconds: Annotated[NonNegativeInt, Field(ge=1, le=MAX_REMOTE_TIMEOUT_S)] = 60
     topic: str = ""
 
 
@@ -193,7 +195,7 @@ class PermitHostWiden:
     """hooks.permit_host_widen: whose hooks may open hosts for a call, as `tenant:owner` or `owner`."""
 
     __pydantic_config__ = FORBID_EXTRA
-    owners: Words = ()
+    owners: StringList = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,10 +212,10 @@ class InterruptionBlock:
 
     __pydantic_config__ = FORBID_EXTRA
     backend: Annotated[str, Field(pattern=r"^(webui|cli|mcp_server:.+)$")] = "webui"
-    default_timeout_ms: Positive = 3_600_000
-    max_timeout_ms: Positive = 86_400_000
-    max_pending_per_run: Positive = 10
-    heartbeat_interval_ms: Count = 30_000
+    default_timeout_ms: PositiveInt = 3_600_000
+    max_timeout_ms: PositiveInt = 86_400_000
+    max_pending_per_run: PositiveInt = 10
+    heartbeat_interval_ms: NonNegativeInt = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +224,7 @@ class SkillBlock:
 
     __pydantic_config__ = FORBID_EXTRA
     description: str = ""
-    tools: Words = ()
+    tools: StringList = ()
     body: str
 
 
@@ -243,15 +245,15 @@ class Configuration:
 
     __pydantic_config__ = FORBID_EXTRA
     defaults: Defaults = field(default_factory=Defaults)
-    models: Mapping[str, Alias] = field(default_factory=dict)
-    agents: Mapping[AgentName, Agent] = field(default_factory=dict)
+    models: Mapping[str, ModelAlias] = field(default_factory=dict)
+    agents: Mapping[AgentName, AgentBlock] = field(default_factory=dict)
     providers: Mapping[ProviderId, ProviderBlock] = field(default_factory=dict)
     provider_priority: tuple[ProviderId, ...] = DEFAULT_PROVIDER_ORDER
     tiers: Mapping[Tier, tuple[Candidate, ...]] = field(default_factory=dict)
     user_tiers: Mapping[str, UserTier] = field(default_factory=dict)
     concurrency: Concurrency = field(default_factory=Concurrency)
     pricing: Pricing = field(default_factory=Pricing)
-    volumes: Mapping[VolumeName, Volume] = field(default_factory=dict)
+    volumes: Mapping[VolumeName, VolumeBlock] = field(default_factory=dict)
     remote_tools: Mapping[RemoteToolName, RemoteToolBlock] = field(default_factory=dict)
     skills: Mapping[str, SkillBlock] = field(default_factory=dict)
     interruption: InterruptionBlock = field(default_factory=InterruptionBlock)
@@ -264,7 +266,7 @@ _ADAPTER = TypeAdapter(Configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mistake:
+class ValidationProblem:
     """A value the model refused: where, and what was expected."""
 
     path: tuple[str | int, ...]
@@ -273,7 +275,7 @@ class Mistake:
     expected: str
 
 
-def validate(values: Mapping[str, object]) -> tuple[Configuration | None, list[Mistake]]:
+def validate(values: Mapping[str, object]) -> tuple[Configuration | None, list[ValidationProblem]]:
     """The configuration those values make, or everything that is wrong with them."""
     try:
         return _ADAPTER.validate_python(values), []
@@ -281,20 +283,20 @@ def validate(values: Mapping[str, object]) -> tuple[Configuration | None, list[M
         found = error.errors(include_url=False)
         paths = [tuple(one["loc"]) for one in found]
         return None, [
-            Mistake(
+            ValidationProblem(
                 path=path,
                 is_missing=one["type"] == "missing",
                 value=one["input"],
-                expected=_expected(one["type"], one["msg"]),
+                expected=_format_expectation(one["type"], one["msg"]),
             )
             for path, one in zip(paths, found, strict=True)
-            if one["type"] != "too_short" or not any(_is_below(other, path) for other in paths)
+            if one["type"] != "too_short" or not any(_is_descendant(other, path) for other in paths)
         ]
 
 
-def _is_below(path: tuple[str | int, ...], other: tuple[str | int, ...]) -> bool:
+def _is_descendant(path: tuple[str | int, ...], ancestor: tuple[str | int, ...]) -> bool:
     """A list that is short because its items are wrong needs no words of its own."""
-    return len(path) > len(other) and path[: len(other)] == other
+    return len(path) > len(ancestor) and path[: len(ancestor)] == ancestor
 
 
 _EXPECTED_TYPES = {
@@ -312,7 +314,7 @@ _EXPECTED_TYPES = {
 """Pydantic's kinds of error in the words of people who write YAML."""
 
 
-def _expected(kind: str, message: str) -> str:
+def _format_expectation(kind: str, message: str) -> str:
     """Pydantic's sentence as the second half of ours."""
     if kind in _EXPECTED_TYPES:
         return f"expected {_EXPECTED_TYPES[kind]}"

@@ -16,21 +16,21 @@ _DIGITS = re.compile(r"\d+")
 _RELEASE_DATE = re.compile(r"-(20\d{6})$")
 
 
-def newest(pattern: str, listed: Sequence[str]) -> str | None:
+def select_newest(pattern: str, names: Sequence[str]) -> str | None:
     """The newest listed name the glob `pattern` matches; None when nothing matches or the matches have no order."""
-    matching = sorted({name for name in listed if fnmatchcase(name, pattern) or fnmatchcase(_untagged(name), pattern)})
-    if len(matching) > 1 and not any(_DIGITS.search(_untagged(name)) for name in matching):
+    matching = sorted({name for name in names if fnmatchcase(name, pattern) or fnmatchcase(_strip_tag(name), pattern)})
+    if len(matching) > 1 and not any(_DIGITS.search(_strip_tag(name)) for name in matching):
         return None
-    return max(matching, key=_age_key, default=None)
+    return max(matching, key=_version_key, default=None)
 
 
-def _age_key(name: str) -> tuple[tuple[int, ...], bool, str, int, tuple[int, ...]]:
+def _version_key(name: str) -> tuple[tuple[int, ...], bool, str, int, tuple[int, ...]]:
     """Larger is newer. Of equal versions: undated first, then the later date, the shorter name, the first name."""
-    bare = _untagged(name)
+    bare = _strip_tag(name)
     dated = _RELEASE_DATE.search(bare)
     version = tuple(int(run) for run in _DIGITS.findall(bare[: dated.start()] if dated else bare))
     return version, not dated, dated[1] if dated else "", -len(name), tuple(-ord(character) for character in name)
 
 
-def _untagged(name: str) -> str:
+def _strip_tag(name: str) -> str:
     return name.partition(":")[0]

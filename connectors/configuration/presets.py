@@ -26,7 +26,7 @@ class Preset:
 
 
 @cache
-def presets() -> dict[str, Preset]:
+def load_presets() -> dict[str, Preset]:
     """All of them by name. Reads a few small files once."""
     found = {}
     for path in sorted(FOLDER.glob("*.yaml")):

@@ -12,7 +12,7 @@ from loomlog.connectors.configuration.model import MICROS, Configuration
 from loomlog.connectors.models.pricing import Price
 
 
-def price_of(configuration: Configuration, provider: str, model: str) -> Price | None:
+def find_price(configuration: Configuration, provider: str, model: str) -> Price | None:
     """The price of a model; None when the files have none, which makes its calls `unpriced`, not free.
 
     Its currency is configuration.pricing.currency.
@@ -21,14 +21,14 @@ def price_of(configuration: Configuration, provider: str, model: str) -> Price |
     if rates is None:
         return None
     return Price(
-        input=_micros(rates.input),
-        output=_micros(rates.output),
-        cache_write=_micros(rates.input if rates.cache_write is None else rates.cache_write),
-        cache_read=_micros(rates.input if rates.cache_read is None else rates.cache_read),
+        input=_to_micros(rates.input),
+        output=_to_micros(rates.output),
+        cache_write=_to_micros(rates.input if rates.cache_write is None else rates.cache_write),
+        cache_read=_to_micros(rates.input if rates.cache_read is None else rates.cache_read),
     )
 
 
-def _micros(rate: Decimal) -> int:
+def _to_micros(rate: Decimal) -> int:
     micros = rate * MICROS
     assert micros == micros.to_integral_value(), rate
     return int(micros)

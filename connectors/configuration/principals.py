@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from loomlog.connectors.configuration.field_types import Scope
-from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding
+from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.settings import Settings
 
 SCOPES: frozenset[str] = frozenset(get_args(Scope))
 ADMIN, TENANT, USER = "substrate:admin", "substrate:tenant", "substrate:user"
-IMPLIED: Mapping[str, frozenset[str]] = {
+IMPLIED_SCOPES: Mapping[str, frozenset[str]] = {
     ADMIN: SCOPES,
     TENANT: frozenset({"runs:create", "runs:read", "channel:publish", "channel:read", "providers:operator-key"}),
     USER: frozenset({"runs:create", "runs:read"}),
@@ -35,7 +35,7 @@ DEFAULT_TENANT = "default"
 DEFAULT_SUBJECT = "default"
 SUFFIX_LENGTH = 6
 """Characters of a token that logs may show, so that people can tell tokens apart."""
-SUFFIX_FROM_LENGTH = 24
+SUFFIX_MIN_TOKEN_LENGTH = 24
 """Of shorter tokens nothing is shown: the suffix would be a real part of the secret."""
 
 
@@ -67,7 +67,7 @@ class Principal:
     def allows(self, scope: str) -> bool:
         """Whether it may do what needs `scope`, counting what its scopes include. An unknown one is a caller's bug."""
         assert scope in SCOPES, scope
-        return scope in self.scopes or any(scope in IMPLIED.get(held, ()) for held in self.scopes)
+        return scope in self.scopes or any(scope in IMPLIED_SCOPES.get(held, ()) for held in self.scopes)
 
 
 OPEN_PRINCIPAL = Principal(
@@ -84,24 +84,24 @@ class TokenTable:
     open_mode: bool = False
 
 
-def token_table(configuration: Configuration, settings: Settings, environ: Mapping[str, str]) -> TokenTable:
-    """The table. Raises ConfigurationProblem for an empty or doubled token, naming variables and never their values."""
-    problems: list[Finding] = []
+def build_token_table(configuration: Configuration, settings: Settings, environ: Mapping[str, str]) -> TokenTable:
+    """The table. Raises ConfigurationError for an empty or doubled token, naming variables and never their values."""
+    problems: list[ConfigurationFinding] = []
     rows: list[tuple[bytes, Principal]] = []
     owner_of: dict[bytes, str] = {}
     if settings.auth_token:
-        hashed = _hashed(settings.auth_token)
+        hashed = _hash_token(settings.auth_token)
         owner_of[hashed] = "LOOMLOG_AUTH_TOKEN"
-        rows.append((hashed, _shared(settings.auth_token)))
+        rows.append((hashed, _shared_principal(settings.auth_token)))
     for name, block in configuration.principals.items():
         token = environ.get(block.token_env, "").strip()
-        hashed = _hashed(token)
+        hashed = _hash_token(token)
         if not token:
             message = f"principals.{name}: its token should be in {block.token_env}, which is not set or empty"
-            problems.append(Finding(message=message))
+            problems.append(ConfigurationFinding(message=message))
         elif hashed in owner_of:
             message = f"{block.token_env} holds the same token as {owner_of[hashed]}; each principal needs its own"
-            problems.append(Finding(message=f"principals.{name}: {message}"))
+            problems.append(ConfigurationFinding(message=f"principals.{name}: {message}"))
         else:
             owner_of[hashed] = block.token_env
             principal = Principal(
@@ -109,13 +109,13 @@ def token_table(configuration: Configuration, settings: Settings, environ: Mappi
                 tenant=block.tenant,
                 subject=block.subject,
                 scopes=frozenset(block.scopes),
-                token_suffix=_suffix(token),
+                token_suffix=_token_suffix(token),
             )
             rows.append((hashed, principal))
     if not rows and not problems:
-        problems += _closed_without_token(settings)
+        problems += _check_open_mode(settings)
     if problems:
-        raise ConfigurationProblem(problems)
+        raise ConfigurationError(problems)
     return TokenTable(rows=tuple(rows), open_mode=not rows)
 
 
@@ -127,12 +127,12 @@ def authenticate(table: TokenTable, authorization: str | None) -> Principal | No
     token = token.strip()
     if scheme.casefold() != "bearer" or not token:
         return None
-    return principal_of(table, token)
+    return find_principal(table, token)
 
 
-def principal_of(table: TokenTable, token: str) -> Principal | None:
+def find_principal(table: TokenTable, token: str) -> Principal | None:
     """Whom a bare token belongs to. Looks at every row, always."""
-    hashed = _hashed(token)
+    hashed = _hash_token(token)
     found: Principal | None = None
     for known, principal in table.rows:
         if hmac.compare_digest(known, hashed):
@@ -140,7 +140,7 @@ def principal_of(table: TokenTable, token: str) -> Principal | None:
     return found
 
 
-def is_loopback(listen_addr: str) -> bool:
+def is_loopback_listen_addr(listen_addr: str) -> bool:
     """Whether only this machine can reach the address. A name other than localhost may resolve to anything: no."""
     host = listen_addr.rpartition(":")[0].strip("[]")
     if host == "localhost":
@@ -151,36 +151,36 @@ def is_loopback(listen_addr: str) -> bool:
         return False
 
 
-def _shared(token: str) -> Principal:
+def _shared_principal(token: str) -> Principal:
     return Principal(
         name="shared",
         tenant=DEFAULT_TENANT,
         subject=DEFAULT_SUBJECT,
         scopes=frozenset({ADMIN}),
         legacy=True,
-        token_suffix=_suffix(token),
+        token_suffix=_token_suffix(token),
     )
 
 
-def _closed_without_token(settings: Settings) -> list[Finding]:
+def _check_open_mode(settings: Settings) -> list[ConfigurationFinding]:
     if not settings.open_mode:
         message = (
             "there is no token, so nobody could be let in: set LOOMLOG_AUTH_TOKEN, or declare `principals`, "
             "or set LOOMLOG_OPEN_MODE=1 to serve everybody on this machine"
         )
-        return [Finding(message=message)]
-    if not is_loopback(settings.listen_addr):
+        return [ConfigurationFinding(message=message)]
+    if not is_loopback_listen_addr(settings.listen_addr):
         message = (
             f"LOOMLOG_OPEN_MODE=1 would let everybody in through {settings.listen_addr}, which is no loopback address; "
             "set LOOMLOG_AUTH_TOKEN, or listen on 127.0.0.1"
         )
-        return [Finding(message=message)]
+        return [ConfigurationFinding(message=message)]
     return []
 
 
-def _hashed(token: str) -> bytes:
+def _hash_token(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def _suffix(token: str) -> str:
-    return token[-SUFFIX_LENGTH:] if len(token) >= SUFFIX_FROM_LENGTH else ""
+def _token_suffix(token: str) -> str:
+    return token[-SUFFIX_LENGTH:] if len(token) >= SUFFIX_MIN_TOKEN_LENGTH else ""

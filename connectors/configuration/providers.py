@@ -4,8 +4,8 @@ A provider is usable when the process could call it: its key is in the environme
 switched off by the address `disabled`, and a synthetic one was allowed, by LOOMLOG_MOCK_ENABLED or by the option
 `enabled` in a file. Whether it answers is another question, asked by whoever calls it.
 
-One that lacks nothing but its key is open to runs that bring it (`open_to_keys`), where runs can bring credentials at
-all. It is never called without: it is not probed and lists nothing.
+One that lacks nothing but its key is open to runs that bring it (`run_key_provider_ids`), where runs can bring
+credentials at all. It is never called without: it is not probed and lists nothing.
 
 Before: model.py, settings.py. After: resolve.py takes the ids of the usable ones, connectors/models builds a driver
 from each, and from those that are open to keys.
@@ -17,10 +17,10 @@ from decimal import Decimal
 
 from loomlog.connectors.configuration.model import Configuration, ProviderBlock
 from loomlog.connectors.configuration.settings import Settings
-from loomlog.connectors.configuration.unsupported_keys import LATER_DRIVERS
+from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_DRIVERS
 
 OLLAMA_LOCAL = "ollama-local"
-SWITCHED_OFF = "disabled"
+DISABLED_URL = "disabled"
 """As an address: this provider is not to be used."""
 BASE_URLS: Mapping[str, str] = {
     "anthropic": "https://api.anthropic.com",
@@ -67,7 +67,7 @@ class Provider:
     """Name of the key's variable; empty for keyless providers."""
     api_key: str = field(repr=False)
     is_usable: bool
-    why_not: str
+    unusable_reason: str
     """Why it is not usable, for people; empty when it is."""
     max_concurrent: int
     """Calls one process may have open; 0 = nobody named a bound."""
@@ -82,20 +82,22 @@ class Provider:
     @property
     def needs_key(self) -> bool:
         """Nothing but its key is missing."""
-        return self.why_not == f"{self.api_key_env} is not set"
+        return self.unusable_reason == f"{self.api_key_env} is not set"
 
 
-def providers_of(configuration: Configuration, settings: Settings, environ: Mapping[str, str]) -> dict[str, Provider]:
+def build_providers(
+    configuration: Configuration, settings: Settings, environ: Mapping[str, str]
+) -> dict[str, Provider]:
     """Every provider of the configuration, by id."""
-    return {name: _provider(name, block, settings, environ) for name, block in configuration.providers.items()}
+    return {name: _build_provider(name, block, settings, environ) for name, block in configuration.providers.items()}
 
 
-def usable_ids(providers: Iterable[Provider]) -> frozenset[str]:
+def usable_provider_ids(providers: Iterable[Provider]) -> frozenset[str]:
     """The ids resolve.py may choose from."""
     return frozenset(provider.id for provider in providers if provider.is_usable)
 
 
-def open_to_keys(providers: Iterable[Provider], settings: Settings) -> frozenset[str]:
+def run_key_provider_ids(providers: Iterable[Provider], settings: Settings) -> frozenset[str]:
     """The ids of those that only runs with a key of their own can use. None without LOOMLOG_SECRET_KEY: nothing could
     be sealed with it, so no run brings anything."""
     if not settings.secret_key:
@@ -103,12 +105,12 @@ def open_to_keys(providers: Iterable[Provider], settings: Settings) -> frozenset
     return frozenset(provider.id for provider in providers if provider.needs_key)
 
 
-def _provider(name: str, block: ProviderBlock, settings: Settings, environ: Mapping[str, str]) -> Provider:
+def _build_provider(name: str, block: ProviderBlock, settings: Settings, environ: Mapping[str, str]) -> Provider:
     key_name = block.api_key_env or ""
     key = environ.get(key_name, "").strip() if key_name else ""
-    options = _options(name, block, settings)
-    base_url = _base_url(name, block, environ)
-    why_not = _why_not(block, key_name, key, base_url, options, settings)
+    options = _build_options(name, block, settings)
+    base_url = _resolve_base_url(name, block, environ)
+    why_not = _find_unusable_reason(block, key_name, key, base_url, options, settings)
     is_local = _is_local_ollama(name, block)
     header_ms = settings.ollama_local_header_timeout_ms if is_local else settings.provider_header_timeout_ms
     idle_ms = settings.ollama_local_idle_timeout_ms if is_local else settings.provider_idle_timeout_ms
@@ -121,10 +123,10 @@ def _provider(name: str, block: ProviderBlock, settings: Settings, environ: Mapp
         api_key_env=key_name,
         api_key=key,
         is_usable=not why_not,
-        why_not=why_not,
+        unusable_reason=why_not,
         max_concurrent=block.max_concurrent or settings.model_calls_per_provider,
-        header_timeout_s=_seconds(options.get("header_timeout_ms"), header_ms),
-        idle_timeout_s=_seconds(options.get("idle_timeout_ms"), idle_ms),
+        header_timeout_s=_resolve_timeout_s(options.get("header_timeout_ms"), header_ms),
+        idle_timeout_s=_resolve_timeout_s(options.get("idle_timeout_ms"), idle_ms),
         options={key: value for key, value in options.items() if key not in TIMEOUT_OPTIONS | {"enabled"}},
         capabilities={key: value for key, value in changes.items() if value is not None},
     )
@@ -135,7 +137,7 @@ def _is_local_ollama(name: str, block: ProviderBlock) -> bool:
     return block.driver == "ollama" and (name == OLLAMA_LOCAL or not block.api_key_env)
 
 
-def _base_url(name: str, block: ProviderBlock, environ: Mapping[str, str]) -> str:
+def _resolve_base_url(name: str, block: ProviderBlock, environ: Mapping[str, str]) -> str:
     if block.base_url:
         return block.base_url.rstrip("/")
     if _is_local_ollama(name, block):
@@ -143,13 +145,13 @@ def _base_url(name: str, block: ProviderBlock, environ: Mapping[str, str]) -> st
     return BASE_URLS.get(block.driver, "")
 
 
-def _why_not(
+def _find_unusable_reason(
     block: ProviderBlock, key_name: str, key: str, base_url: str, options: Mapping[str, object], settings: Settings
 ) -> str:
-    if base_url == SWITCHED_OFF:
+    if base_url == DISABLED_URL:
         return "it is switched off (its address is `disabled`)"
-    if block.driver in LATER_DRIVERS:
-        return f"its driver {block.driver} ({LATER_DRIVERS[block.driver]}) is not in this version"
+    if block.driver in UNSUPPORTED_DRIVERS:
+        return f"its driver {block.driver} ({UNSUPPORTED_DRIVERS[block.driver]}) is not in this version"
     if block.driver == "mock" and not settings.mock_enabled and options.get("enabled") is not True:
         return "synthetic models are not allowed: set LOOMLOG_MOCK_ENABLED=1, or the provider's option enabled to true"
     if block.driver == "code-js" and not settings.code_agents_enabled:
@@ -159,7 +161,7 @@ def _why_not(
     return ""
 
 
-def _options(name: str, block: ProviderBlock, settings: Settings) -> dict[str, object]:
+def _build_options(name: str, block: ProviderBlock, settings: Settings) -> dict[str, object]:
     """The options of the file over those the settings stand for. Fractions become floats: drivers know nothing else."""
     options: dict[str, object] = {}
     if block.driver == "mock":
@@ -186,6 +188,6 @@ def _options(name: str, block: ProviderBlock, settings: Settings) -> dict[str, o
     return options
 
 
-def _seconds(option: object, setting_ms: int) -> float:
+def _resolve_timeout_s(option: object, setting_ms: int) -> float:
     is_count = isinstance(option, int) and not isinstance(option, bool) and option > 0
     return (option if is_count else setting_ms) / 1000  # type: ignore[operator]  # is_count has looked at the type

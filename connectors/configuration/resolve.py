@@ -17,13 +17,19 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from loomlog.connectors.configuration.agent_block import Agent, CompactionBlock, InterruptionAccess, SamplingBlock
+from loomlog.connectors.configuration.agent_block import AgentBlock, CompactionBlock, InterruptionAccess, SamplingBlock
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.model import Configuration, InterruptionBlock, ProviderBlock, UserTier
-from loomlog.connectors.configuration.patterns import newest
-from loomlog.connectors.configuration.pricing import price_of
-from loomlog.connectors.configuration.routing import CODE_DRIVER, Choice, DeadEnd, choices, user_tier_name
-from loomlog.connectors.configuration.unsupported_keys import LATER_DRIVERS
+from loomlog.connectors.configuration.patterns import select_newest
+from loomlog.connectors.configuration.pricing import find_price
+from loomlog.connectors.configuration.routing import (
+    CODE_DRIVER,
+    Choice,
+    RoutingFailure,
+    resolve_choices,
+    resolve_user_tier,
+)
+from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_DRIVERS
 from loomlog.connectors.models.pricing import Price
 from loomlog.connectors.protocols import VolumeBinding
 from loomlog.schemas.client_names import visible_name
@@ -32,16 +38,16 @@ from loomlog.schemas.generated.values import Compaction, Sampling
 MAX_RETRY_ATTEMPTS = 5
 """Parity: more is taken as this."""
 DEFAULT_FALLBACK_ATTEMPTS = 3
-COOLDOWN_MS = (1_000, 600_000)
+COOLDOWN_BOUNDS_MS = (1_000, 600_000)
 """Parity: a user tier's cooldown is moved into these bounds."""
 CONTEXT_TOOL = "Context"
 """Every agent has it unless it says disable_context."""
-WhyNot = Callable[[str, str], str]
+UnavailableReason = Callable[[str, str], str]
 """Provider and model -> why it cannot be called just now, for people; empty when it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fallback:
+class FallbackModel:
     """A model to go to when the one before it fails."""
 
     provider: str
@@ -82,7 +88,7 @@ class ResolvedAgent:
     fallback_on_error: bool
     max_fallback_attempts: int
     rate_limit_cooldown_ms: int
-    fallbacks: tuple[Fallback, ...]
+    fallbacks: tuple[FallbackModel, ...]
     """The other usable models, best first, also those that cannot be called just now."""
     price: Price | None
     currency: str
@@ -93,7 +99,7 @@ class ResolvedAgent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unresolved:
+class UnresolvedAgent:
     """Why an agent cannot run.
 
     Codes: unknown_agent, invalid_argument, pin_unavailable, tier_unavailable, tier_agent_not_available.
@@ -110,30 +116,36 @@ def resolve_agent(
     user_tier: str = "",
     usable: Collection[str],
     listings: Mapping[str, Sequence[str]] | None = None,
-    why_not: WhyNot = lambda provider, model: "",
-) -> ResolvedAgent | Unresolved:
+    unavailable_reason: UnavailableReason = lambda provider, model: "",
+) -> ResolvedAgent | UnresolvedAgent:
     """The agent `name` for a user of the plan `user_tier`. `listings`: provider id -> the models it lists."""
     agent = configuration.agents.get(name)
     if agent is None:
         hint = did_you_mean(name, configuration.agents)
-        return Unresolved(reason_code="unknown_agent", message=f"there is no agent {name}{hint}")
-    found = choices(configuration, agent, user_tier)
-    if isinstance(found, DeadEnd):
-        return Unresolved(reason_code=found.reason_code, message=f"agent {name}: {found.message}")
-    picked, passed_over = _picked(configuration, found, usable, listings or {})
+        return UnresolvedAgent(reason_code="unknown_agent", message=f"there is no agent {name}{hint}")
+    found = resolve_choices(configuration, agent, user_tier)
+    if isinstance(found, RoutingFailure):
+        return UnresolvedAgent(reason_code=found.reason_code, message=f"agent {name}: {found.message}")
+    picked, passed_over = _select_usable(configuration, found, usable, listings or {})
     is_pinned = not agent.tier and all(choice.model for choice in found)
-    best = next((choice for choice in picked if is_pinned or not why_not(choice.provider, choice.model)), None)
+    best = next(
+        (choice for choice in picked if is_pinned or not unavailable_reason(choice.provider, choice.model)), None
+    )
     if best is None:
         code = "tier_unavailable" if agent.tier else "pin_unavailable"
-        passed_over += [f"{choice.name}: {why_not(choice.provider, choice.model)}" for choice in picked]
-        return Unresolved(reason_code=code, message=f"agent {name}: no model is available: {'; '.join(passed_over)}")
+        passed_over += [f"{choice.name}: {unavailable_reason(choice.provider, choice.model)}" for choice in picked]
+        return UnresolvedAgent(
+            reason_code=code, message=f"agent {name}: no model is available: {'; '.join(passed_over)}"
+        )
     ordered = [best, *(choice for choice in picked if choice is not best)]
-    plan = user_tier_name(configuration, user_tier)
-    resolved = _assembled(configuration, name, agent, ordered, plan, usable, listings or {})
-    return replace(resolved, definition_sha256=hashlib.sha256(canonical_json(definition_of(resolved))).hexdigest())
+    plan = resolve_user_tier(configuration, user_tier)
+    resolved = _assemble_agent(configuration, name, agent, ordered, plan, usable, listings or {})
+    return replace(
+        resolved, definition_sha256=hashlib.sha256(canonical_json(build_hashed_definition(resolved))).hexdigest()
+    )
 
 
-def definition_of(agent: ResolvedAgent) -> dict[str, object]:
+def build_hashed_definition(agent: ResolvedAgent) -> dict[str, object]:
     """What the hash covers."""
     return {
         "name": agent.name,
@@ -154,12 +166,16 @@ def definition_of(agent: ResolvedAgent) -> dict[str, object]:
         # Left out while they are the default: definitions from before these keys keep their hash.
         **({"code_body": agent.code_body} if agent.code_body else {}),
         **({"unknown_outcome": agent.unknown_outcome} if agent.unknown_outcome != "tell" else {}),
-        **({} if agent.interruption_bounds == InterruptionBlock() else {"interruption_bounds": _bounds(agent)}),
+        **(
+            {}
+            if agent.interruption_bounds == InterruptionBlock()
+            else {"interruption_bounds": _interruption_limits(agent)}
+        ),
         **({"compaction": agent.compaction.to_avro()} if agent.compaction else {}),
     }
 
 
-def _bounds(agent: ResolvedAgent) -> list[int]:
+def _interruption_limits(agent: ResolvedAgent) -> list[int]:
     bounds = agent.interruption_bounds
     return [bounds.max_pending_per_run, bounds.default_timeout_ms, bounds.max_timeout_ms]
 
@@ -169,22 +185,22 @@ def canonical_json(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
-def _picked(
+def _select_usable(
     configuration: Configuration,
-    found: Sequence[Choice],
+    candidates: Sequence[Choice],
     usable: Collection[str],
     listings: Mapping[str, Sequence[str]],
 ) -> tuple[list[Choice], list[str]]:
     """The choices that can be used now, with patterns looked up, and why the others cannot."""
     picked: list[Choice] = []
     passed_over: list[str] = []
-    for choice in found:
+    for choice in candidates:
         provider = configuration.providers.get(choice.provider)
         if provider is None or choice.provider not in usable:
-            passed_over.append(f"{choice.name} is not usable{_what_it_needs(provider)}")
+            passed_over.append(f"{choice.name} is not usable{_requirement_hint(provider)}")
         elif choice.model:
             picked.append(choice)
-        elif model := newest(choice.model_pattern, listings.get(choice.provider, ())):
+        elif model := select_newest(choice.model_pattern, listings.get(choice.provider, ())):
             picked.append(replace(choice, model=model, model_pattern=""))
         elif listings.get(choice.provider):
             passed_over.append(f"{choice.name} matches no single model that {choice.provider} lists")
@@ -195,28 +211,28 @@ def _picked(
     return picked, passed_over
 
 
-def _what_it_needs(provider: ProviderBlock | None) -> str:
+def _requirement_hint(provider: ProviderBlock | None) -> str:
     if provider is None:
         return ""
-    if provider.driver in LATER_DRIVERS:
+    if provider.driver in UNSUPPORTED_DRIVERS:
         return f" (its driver {provider.driver} is not in this version)"
     if provider.driver == CODE_DRIVER:
         return " (needs LOOMLOG_CODE_AGENTS_ENABLED=1)"
     return f" (needs {provider.api_key_env})" if provider.api_key_env else ""
 
 
-def _assembled(
+def _assemble_agent(
     configuration: Configuration,
     name: str,
-    agent: Agent,
-    picked: Sequence[Choice],
+    agent: AgentBlock,
+    ordered: Sequence[Choice],
     plan_name: str,
     usable: Collection[str],
     listings: Mapping[str, Sequence[str]],
 ) -> ResolvedAgent:
     plan = configuration.user_tiers.get(plan_name, UserTier())
     retries = plan.retry_attempts if agent.retry_attempts is None else agent.retry_attempts
-    best, *others = picked
+    best, *others = ordered
     return ResolvedAgent(
         name=name,
         description=agent.description,
@@ -224,48 +240,48 @@ def _assembled(
         model=best.model,
         effort=best.effort or agent.effort or "",
         system_prompt=agent.system_prompt,
-        tools=_tools(agent),
+        tools=_granted_tools(agent),
         max_tokens=agent.max_tokens,
         max_iterations=agent.max_iterations,
         unbounded_iterations=agent.unbounded_iterations,
         retry_attempts=min(retries, MAX_RETRY_ATTEMPTS),
         unknown_outcome=agent.unknown_outcome,
         run_timeout_s=agent.run_timeout_seconds,
-        code_body=agent.code_body if _is_of_code(configuration, best) else "",
-        sampling=_sampling(agent.sampling),
-        compaction=_compaction(configuration, agent.compaction, usable, listings),
-        volumes=_volumes(configuration, agent),
+        code_body=agent.code_body if _is_code_agent(configuration, best) else "",
+        sampling=_to_sampling(agent.sampling),
+        compaction=_to_compaction(configuration, agent.compaction, usable, listings),
+        volumes=_to_volume_bindings(configuration, agent),
         max_concurrent_children=agent.max_concurrent_children,
         interruption=agent.interruption or InterruptionAccess(enabled="Interruption" in agent.tools),
         interruption_bounds=configuration.interruption,
         user_tier=plan_name,
         fallback_on_error=plan.fallback_on_error,
         max_fallback_attempts=plan.max_fallback_attempts or DEFAULT_FALLBACK_ATTEMPTS,
-        rate_limit_cooldown_ms=min(max(plan.rate_limit_cooldown_ms, COOLDOWN_MS[0]), COOLDOWN_MS[1]),
+        rate_limit_cooldown_ms=min(max(plan.rate_limit_cooldown_ms, COOLDOWN_BOUNDS_MS[0]), COOLDOWN_BOUNDS_MS[1]),
         fallbacks=tuple(
-            Fallback(
+            FallbackModel(
                 provider=choice.provider,
                 model=choice.model,
                 effort=choice.effort or agent.effort or "",
-                price=price_of(configuration, choice.provider, choice.model),
+                price=find_price(configuration, choice.provider, choice.model),
             )
             for choice in others
         ),
-        price=price_of(configuration, best.provider, best.model),
+        price=find_price(configuration, best.provider, best.model),
         currency=configuration.pricing.currency,
     )
 
 
-def _is_of_code(configuration: Configuration, choice: Choice) -> bool:
+def _is_code_agent(configuration: Configuration, choice: Choice) -> bool:
     return configuration.providers[choice.provider].driver == CODE_DRIVER
 
 
-def _tools(agent: Agent) -> tuple[str, ...]:
+def _granted_tools(agent: AgentBlock) -> tuple[str, ...]:
     extra = () if agent.disable_context else (CONTEXT_TOOL,)
     return tuple(dict.fromkeys((*map(visible_name, agent.tools), *extra)))
 
 
-def _sampling(block: SamplingBlock | None) -> Sampling | None:
+def _to_sampling(block: SamplingBlock | None) -> Sampling | None:
     if block is None:
         return None
     return Sampling(
@@ -279,7 +295,7 @@ def _sampling(block: SamplingBlock | None) -> Sampling | None:
     )
 
 
-def _compaction(
+def _to_compaction(
     configuration: Configuration,
     block: CompactionBlock | None,
     usable: Collection[str],
@@ -293,7 +309,7 @@ def _compaction(
     alias = configuration.models.get(block.model)
     provider, model = "", block.model
     if alias is not None:
-        model = alias.model or newest(alias.model_pattern, listings.get(alias.provider, ())) or ""
+        model = alias.model or select_newest(alias.model_pattern, listings.get(alias.provider, ())) or ""
         is_there = bool(model) and alias.provider in usable
         provider, model = (alias.provider, model) if is_there else ("", "")
     return Compaction(
@@ -308,7 +324,7 @@ def _compaction(
     )
 
 
-def _volumes(configuration: Configuration, agent: Agent) -> tuple[VolumeBinding, ...]:
+def _to_volume_bindings(configuration: Configuration, agent: AgentBlock) -> tuple[VolumeBinding, ...]:
     names = tuple(dict.fromkeys(agent.volumes))
     return tuple(
         VolumeBinding(

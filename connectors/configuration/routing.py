@@ -7,7 +7,7 @@
                                order:      provider by provider, and for each its candidates in turn
     neither                    the file's defaults
 
-Pure and total: what is wrong comes back as a DeadEnd with a reason code,
+Pure and total: what is wrong comes back as a RoutingFailure with a reason code,
 at load (check.py) as at run time (resolve.py).
 
 Before: model.py. After: check.py, resolve.py.
@@ -16,7 +16,7 @@ Before: model.py. After: check.py, resolve.py.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loomlog.connectors.configuration.agent_block import Agent, Candidate
+from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.model import Configuration, UserTier
 
@@ -41,37 +41,41 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadEnd:
+class RoutingFailure:
     """Why there is nothing to try."""
 
     reason_code: str
     message: str
 
 
-def user_tier_name(configuration: Configuration, wanted: str) -> str:
+def resolve_user_tier(configuration: Configuration, requested: str) -> str:
     """The plan in force: the wanted one, `default` when it does not exist, empty when the files have none."""
-    if wanted in configuration.user_tiers:
-        return wanted
+    if requested in configuration.user_tiers:
+        return requested
     return DEFAULT_USER_TIER if DEFAULT_USER_TIER in configuration.user_tiers else ""
 
 
-def choices(configuration: Configuration, agent: Agent, user_tier: str = "") -> tuple[Choice, ...] | DeadEnd:
+def resolve_choices(
+    configuration: Configuration, agent: AgentBlock, user_tier: str = ""
+) -> tuple[Choice, ...] | RoutingFailure:
     """Everything the agent may run on, best first; never empty."""
-    if found := _code_agent(configuration, agent):
+    if found := _code_choices(configuration, agent):
         return found
     if agent.tier:
-        return _of_tier(configuration, agent, configuration.user_tiers.get(user_tier_name(configuration, user_tier)))
+        return _tier_choices(
+            configuration, agent, configuration.user_tiers.get(resolve_user_tier(configuration, user_tier))
+        )
     if agent.provider or agent.model:
-        return _pinned(configuration, agent.provider or "", agent.model)
+        return _pinned_choices(configuration, agent.provider or "", agent.model)
     if configuration.defaults.provider or configuration.defaults.model:
-        return _pinned(configuration, configuration.defaults.provider or "", configuration.defaults.model)
-    return DeadEnd(
+        return _pinned_choices(configuration, configuration.defaults.provider or "", configuration.defaults.model)
+    return RoutingFailure(
         reason_code="invalid_argument",
         message="names no model; give provider and model, a model alias, or a tier, or set defaults",
     )
 
 
-def _code_agent(configuration: Configuration, agent: Agent) -> tuple[Choice, ...] | DeadEnd | None:
+def _code_choices(configuration: Configuration, agent: AgentBlock) -> tuple[Choice, ...] | RoutingFailure | None:
     """What an agent of code runs on; None when the agent asks a model."""
     provider = agent.provider or (CODE_DRIVER if agent.code_body or agent.code else "")
     block = configuration.providers.get(provider)
@@ -79,22 +83,22 @@ def _code_agent(configuration: Configuration, agent: Agent) -> tuple[Choice, ...
         return (Choice(provider=provider, model=agent.model or CODE_MODEL),)
     if agent.code_body or agent.code:
         message = f"is a code agent, so its provider has to be one with the driver {CODE_DRIVER}, and it has no tier"
-        return DeadEnd(reason_code="invalid_argument", message=message)
+        return RoutingFailure(reason_code="invalid_argument", message=message)
     return None
 
 
-def patterns_of(configuration: Configuration) -> frozenset[tuple[str, str]]:
+def collect_patterns(configuration: Configuration) -> frozenset[tuple[str, str]]:
     """Provider and pattern of every choice that has to be looked up in what the provider lists."""
     plans = configuration.user_tiers.values()
     tiers = [configuration.tiers, *(plan.tiers for plan in plans), *(a.models for a in configuration.agents.values())]
     candidates = [candidate for named in tiers for listed in named.values() for candidate in listed]
-    found = [choice_of(configuration, candidate) for candidate in candidates]
+    found = [resolve_candidate(configuration, candidate) for candidate in candidates]
     patterns = {(one.provider, one.model_pattern) for one in found if isinstance(one, Choice)}
     patterns |= {(alias.provider, alias.model_pattern) for alias in configuration.models.values()}
     return frozenset((provider, pattern) for provider, pattern in patterns if pattern)
 
 
-def choice_of(configuration: Configuration, candidate: Candidate) -> Choice | DeadEnd:
+def resolve_candidate(configuration: Configuration, candidate: Candidate) -> Choice | RoutingFailure:
     """The model a candidate of a tier means."""
     if candidate.provider and bool(candidate.model) != bool(candidate.model_pattern):
         return Choice(
@@ -104,12 +108,12 @@ def choice_of(configuration: Configuration, candidate: Candidate) -> Choice | De
             effort=candidate.effort or "",
         )
     if candidate.provider or candidate.model_pattern:
-        return DeadEnd(
+        return RoutingFailure(
             reason_code="invalid_argument",
             message="a candidate has a provider and either model or model_pattern, or only an alias as model",
         )
-    found = _pinned(configuration, "", candidate.model)
-    if isinstance(found, DeadEnd):
+    found = _pinned_choices(configuration, "", candidate.model)
+    if isinstance(found, RoutingFailure):
         return found
     choice = found[0]
     return Choice(
@@ -120,15 +124,17 @@ def choice_of(configuration: Configuration, candidate: Candidate) -> Choice | De
     )
 
 
-def _pinned(configuration: Configuration, provider: str, model: str) -> tuple[Choice, ...] | DeadEnd:
+def _pinned_choices(configuration: Configuration, provider: str, model: str) -> tuple[Choice, ...] | RoutingFailure:
     if provider and model:
         return (Choice(provider=provider, model=model),)
     if provider:
-        return DeadEnd(reason_code="invalid_argument", message=f"provider {provider} comes without a model; give both")
+        return RoutingFailure(
+            reason_code="invalid_argument", message=f"provider {provider} comes without a model; give both"
+        )
     alias = configuration.models.get(model)
     if alias is None:
         hint = did_you_mean(model, configuration.models)
-        return DeadEnd(
+        return RoutingFailure(
             reason_code="invalid_argument",
             message=f"model {model} comes without a provider and is not an alias in `models`{hint}",
         )
@@ -136,32 +142,36 @@ def _pinned(configuration: Configuration, provider: str, model: str) -> tuple[Ch
     return (Choice(provider=alias.provider, model=alias.model, model_pattern=alias.model_pattern, effort=effort),)
 
 
-def _of_tier(configuration: Configuration, agent: Agent, plan: UserTier | None) -> tuple[Choice, ...] | DeadEnd:
+def _tier_choices(
+    configuration: Configuration, agent: AgentBlock, plan: UserTier | None
+) -> tuple[Choice, ...] | RoutingFailure:
     assert agent.tier
-    candidates = _candidates(configuration, agent, plan)
+    candidates = _tier_candidates(configuration, agent, plan)
     if not candidates:
-        return DeadEnd(
+        return RoutingFailure(
             reason_code="tier_unavailable",
             message=f"tier {agent.tier} has no candidates: not in the agent's models, its user tier's tiers or `tiers`",
         )
-    providers = _providers(configuration, agent, plan)
+    providers = _provider_order(configuration, agent, plan)
     if not providers:
-        return DeadEnd(
+        return RoutingFailure(
             reason_code="tier_agent_not_available",
             message="none of the agent's providers is in the provider_priority of the user tier",
         )
-    found = [choice for candidate in candidates if isinstance(choice := choice_of(configuration, candidate), Choice)]
+    found = [
+        choice for candidate in candidates if isinstance(choice := resolve_candidate(configuration, candidate), Choice)
+    ]
     ordered = tuple(choice for provider in providers for choice in found if choice.provider == provider)
     if ordered:
         return ordered
-    return DeadEnd(
+    return RoutingFailure(
         reason_code="tier_unavailable",
-        message=f"tier {agent.tier} resolves to nothing: its candidates are at {_words(found)}, "
+        message=f"tier {agent.tier} resolves to nothing: its candidates are at {_join_providers(found)}, "
         f"the provider order is {', '.join(providers)}",
     )
 
 
-def _candidates(configuration: Configuration, agent: Agent, plan: UserTier | None) -> tuple[Candidate, ...]:
+def _tier_candidates(configuration: Configuration, agent: AgentBlock, plan: UserTier | None) -> tuple[Candidate, ...]:
     assert agent.tier
     if agent.tier in agent.models:
         return agent.models[agent.tier]
@@ -170,12 +180,12 @@ def _candidates(configuration: Configuration, agent: Agent, plan: UserTier | Non
     return configuration.tiers.get(agent.tier, ())
 
 
-def _providers(configuration: Configuration, agent: Agent, plan: UserTier | None) -> tuple[str, ...]:
+def _provider_order(configuration: Configuration, agent: AgentBlock, plan: UserTier | None) -> tuple[str, ...]:
     planned = plan.provider_priority if plan else ()
     if agent.providers and planned:
         return tuple(provider for provider in agent.providers if provider in planned)
     return tuple(dict.fromkeys(agent.providers or planned or configuration.provider_priority))
 
 
-def _words(found: Sequence[Choice]) -> str:
-    return ", ".join(dict.fromkeys(choice.provider for choice in found)) or "no provider"
+def _join_providers(resolved: Sequence[Choice]) -> str:
+    return ", ".join(dict.fromkeys(choice.provider for choice in resolved)) or "no provider"

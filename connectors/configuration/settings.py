@@ -22,19 +22,19 @@ from loomlog.connectors.configuration.kinds import (
     ADDRESS_OR_OFF,
     ALL_INTERFACES,
     FLAG,
+    FLAG_OR_NAME,
     MAX_PORT,
     NAMES,
-    OCCASION,
     PATH,
     PATHS,
     RATIO,
     SERVERS,
     TEXT,
     URL,
-    Kind,
-    clamped,
+    SettingType,
+    clamped_integer,
+    integer,
     one_of,
-    whole,
 )
 
 PREFIX = "LOOMLOG_"
@@ -44,16 +44,18 @@ MIB = 1024 * 1024
 HOUR_MS = 3_600_000
 MAX_PARTITIONS = 1024
 """Far above what one group of owners can serve; a typo of a few zeros would take a broker down."""
-SAME = "same"
+SAME_NAME = "same"
 """The old name differs from ours only in its prefix."""
 
 
-def setting(group: str, kind: Kind, default: Any, meaning: str, *, old: str = "", secret: bool = False) -> Any:
+def setting(
+    group: str, value_type: SettingType, default: Any, meaning: str, *, old: str = "", secret: bool = False
+) -> Any:
     """A row of the table. `old` is the name without the old prefix, SAME when it is the field's own."""
     return field(
         default=default,
         repr=not secret,
-        metadata={"group": group, "kind": kind, "meaning": meaning, "old": old, "secret": secret},
+        metadata={"group": group, "kind": value_type, "meaning": meaning, "old": old, "secret": secret},
     )
 
 
@@ -72,38 +74,44 @@ class Settings:
         "Folder of everything this installation keeps on this machine: the local broker and Postgres, blobs, logs.",
         old="DATA_DIR",
     )
-    listen_addr: str = setting(_P, ADDRESS, "127.0.0.1:8787", "Where the API listens.", old=SAME)
+    listen_addr: str = setting(_P, ADDRESS, "127.0.0.1:8787", "Where the API listens.", old=SAME_NAME)
     base_url: str = setting(
-        _P, URL, "", "Where the command line finds the API; empty = http:// and the listen address.", old=SAME
+        _P, URL, "", "Where the command line finds the API; empty = http:// and the listen address.", old=SAME_NAME
     )
-    public_url: str = setting(_P, URL, "", "The API's address as others see it, for links and callbacks.", old=SAME)
+    public_url: str = setting(
+        _P, URL, "", "The API's address as others see it, for links and callbacks.", old=SAME_NAME
+    )
     replica_id: str = setting(
-        _P, TEXT, "", "Name of this replica in /healthz and metrics; empty = host name and process id.", old=SAME
+        _P, TEXT, "", "Name of this replica in /healthz and metrics; empty = host name and process id.", old=SAME_NAME
     )
     max_request_bytes: int = setting(
-        _P, whole(1024, 1024 * MIB, "bytes"), 16 * MIB, "Largest request body; more is refused with 413.", old=SAME
+        _P,
+        integer(1024, 1024 * MIB, "bytes"),
+        16 * MIB,
+        "Largest request body; more is refused with 413.",
+        old=SAME_NAME,
     )
     sse_keepalive_ms: int = setting(
         _P,
-        clamped(1000, 300_000, "milliseconds"),
+        clamped_integer(1000, 300_000, "milliseconds"),
         20_000,
         "Silence after which an event stream sends a comment.",
-        old=SAME,
+        old=SAME_NAME,
     )
     log_level: str = setting(_P, one_of("debug", "info", "warning", "error"), "info", "Least severity that is logged.")
     start_paused: str = setting(
         _P,
-        OCCASION,
+        FLAG_OR_NAME,
         "",
         "Come up with everything paused until `loomlog resume`: once for each value, which the log remembers, so that "
         "a replica that restarts pauses nothing again. `loomlog up` makes a value of its own at each start.",
     )
     drain_timeout_ms: int = setting(
-        _P, whole(0, HOUR_MS, "milliseconds"), 10_000, "How long a planned stop waits for calls in flight."
+        _P, integer(0, HOUR_MS, "milliseconds"), 10_000, "How long a planned stop waits for calls in flight."
     )
 
     auth_token: str = setting(
-        _S, TEXT, "", "The shared token: an administrator of tenant `default`.", old=SAME, secret=True
+        _S, TEXT, "", "The shared token: an administrator of tenant `default`.", old=SAME_NAME, secret=True
     )
     open_mode: bool = setting(
         _S, FLAG, False, "Serve without any token. Refused unless the listen address is a loopback address."
@@ -114,23 +122,31 @@ class Settings:
         "",
         "Base64 of 32 bytes: signs callbacks and seals what runs may not have in the log; empty = callbacks are not "
         "signed, and runs that bring credentials are refused.",
-        old=SAME,
+        old=SAME_NAME,
         secret=True,
     )
     secret_key_previous: str = setting(
-        _S, TEXT, "", "The key before it, while it is changed: it still opens and signs too.", old=SAME, secret=True
+        _S,
+        TEXT,
+        "",
+        "The key before it, while it is changed: it still opens and signs too.",
+        old=SAME_NAME,
+        secret=True,
     )
     redact_secrets: bool = setting(
         _S,
         FLAG,
         True,
         "Mask known secrets before anything is appended to the log, and in results of tools whatever looks like one.",
-        old=SAME,
+        old=SAME_NAME,
     )
 
     kafka: str = setting(_K, SERVERS, "", "Bootstrap servers; empty = the local broker that `loomlog up` starts.")
     kafka_port: int | None = setting(
-        _K, whole(0, MAX_PORT), None, "Port of the local broker; empty = that of last time or 19092, 0 = any free one."
+        _K,
+        integer(0, MAX_PORT),
+        None,
+        "Port of the local broker; empty = that of last time or 19092, 0 = any free one.",
     )
     kafka_security_protocol: str = setting(
         _K, one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT", "How to talk to the brokers."
@@ -154,12 +170,12 @@ class Settings:
         "How appended batches are packed. Whoever reads the topics needs the same codec.",
     )
     partitions: int = setting(
-        _K, whole(1, MAX_PARTITIONS), 4, "Partitions of each topic when it is created; the same for all families."
+        _K, integer(1, MAX_PARTITIONS), 4, "Partitions of each topic when it is created; the same for all families."
     )
-    replication_factor: int = setting(_K, whole(1, 7), 1, "Copies of each topic when it is created; 3 in production.")
+    replication_factor: int = setting(_K, integer(1, 7), 1, "Copies of each topic when it is created; 3 in production.")
     session_timeout_ms: int = setting(
         _K,
-        whole(500, 300_000, "milliseconds"),
+        integer(500, 300_000, "milliseconds"),
         3_000,
         "Silence after which the group gives an owner's partitions away. Under 6000 the broker must allow it.",
     )
@@ -184,7 +200,7 @@ class Settings:
     )
     postgres_port: int | None = setting(
         _D,
-        whole(0, MAX_PORT),
+        integer(0, MAX_PORT),
         None,
         "Port of the local Postgres; empty = that of last time or 15432, 0 = any free one.",
     )
@@ -198,80 +214,86 @@ class Settings:
     postgres_sslcert: Path | None = setting(_D, PATH, None, "Client certificate (PEM), together with its key.")
     postgres_sslkey: Path | None = setting(_D, PATH, None, "Key of the client certificate (PEM).")
     postgres_max_connections: int = setting(
-        _D, whole(1, 1000), 10, "Most connections of one process.", old="PG_MAX_OPEN_CONNS"
+        _D, integer(1, 1000), 10, "Most connections of one process.", old="PG_MAX_OPEN_CONNS"
     )
     postgres_min_connections: int = setting(
-        _D, whole(0, 1000), 1, "Connections of one process that stay open when idle.", old="PG_MIN_IDLE_CONNS"
+        _D, integer(0, 1000), 1, "Connections of one process that stay open when idle.", old="PG_MIN_IDLE_CONNS"
     )
     blob_folder: Path | None = setting(
         _D, PATH, None, "Folder of the payloads too large for the log; empty = `blobs` in the home folder."
     )
 
     config_dir: Path | None = setting(
-        _C, PATH, None, "Folder whose *.yaml files are read in name order, before the listed files.", old=SAME
+        _C, PATH, None, "Folder whose *.yaml files are read in name order, before the listed files.", old=SAME_NAME
     )
-    config_files: tuple[Path, ...] = setting(_C, PATHS, (), "Files to read, each on top of those before.", old=SAME)
+    config_files: tuple[Path, ...] = setting(
+        _C, PATHS, (), "Files to read, each on top of those before.", old=SAME_NAME
+    )
     config_strict: bool = setting(
-        _C, FLAG, False, "A file that changes a value of a file before it is an error instead of a warning.", old=SAME
+        _C,
+        FLAG,
+        False,
+        "A file that changes a value of a file before it is an error instead of a warning.",
+        old=SAME_NAME,
     )
-    no_default_providers: bool = setting(_C, FLAG, False, "Leave out the built-in providers.", old=SAME)
+    no_default_providers: bool = setting(_C, FLAG, False, "Leave out the built-in providers.", old=SAME_NAME)
     presets: tuple[str, ...] = setting(
         _C,
         NAMES,
         (),
         "Layers that come with the program, below the installation's files: `base` (aliases, tiers and plans over the "
         "built-in vendors), `local` (the Ollama server of this machine first).",
-        old=SAME,
+        old=SAME_NAME,
     )
 
     provider_header_timeout_ms: int = setting(
         _M,
-        whole(100, HOUR_MS, "milliseconds"),
+        integer(100, HOUR_MS, "milliseconds"),
         60_000,
         "Longest wait for the first bytes of a model's answer.",
-        old=SAME,
+        old=SAME_NAME,
     )
     provider_idle_timeout_ms: int = setting(
-        _M, whole(100, HOUR_MS, "milliseconds"), 90_000, "Longest silence inside a model's answer.", old=SAME
+        _M, integer(100, HOUR_MS, "milliseconds"), 90_000, "Longest silence inside a model's answer.", old=SAME_NAME
     )
     ollama_local_header_timeout_ms: int = setting(
         _M,
-        whole(100, HOUR_MS, "milliseconds"),
+        integer(100, HOUR_MS, "milliseconds"),
         600_000,
         "The first of these for Ollama servers without a key, which load the model first.",
-        old=SAME,
+        old=SAME_NAME,
     )
     ollama_local_idle_timeout_ms: int = setting(
         _M,
-        whole(100, HOUR_MS, "milliseconds"),
+        integer(100, HOUR_MS, "milliseconds"),
         600_000,
         "The second of these for Ollama servers without a key.",
-        old=SAME,
+        old=SAME_NAME,
     )
     ollama_num_ctx: int = setting(
         _M,
-        whole(0, 10_000_000, "tokens"),
+        integer(0, 10_000_000, "tokens"),
         0,
         "Context window asked of the hosted `ollama`; 0 = the model's own.",
-        old=SAME,
+        old=SAME_NAME,
     )
     ollama_local_num_ctx: int = setting(
         _M,
-        whole(0, 10_000_000, "tokens"),
+        integer(0, 10_000_000, "tokens"),
         0,
         "Context window asked of Ollama servers without a key; 0 = the one a model is loaded with.",
-        old=SAME,
+        old=SAME_NAME,
     )
     ollama_local_num_gpu: int = setting(
         _M,
-        whole(-1, 1000, "layers"),
+        integer(-1, 1000, "layers"),
         -1,
         "Layers Ollama servers without a key put on the GPU; -1 = they decide.",
-        old=SAME,
+        old=SAME_NAME,
     )
     model_calls_per_provider: int = setting(
         _M,
-        whole(0, 10_000),
+        integer(0, 10_000),
         0,
         "Model calls one process has open at one provider, where the provider has no max_concurrent; 0 = 1,000, and "
         "calls beyond wait up to ten minutes.",
@@ -281,58 +303,60 @@ class Settings:
         FLAG,
         False,
         "Runs of principals without the scope `providers:operator-key` use only the provider keys they bring.",
-        old=SAME,
+        old=SAME_NAME,
     )
     fallback_pin_after_success: bool = setting(
-        _M, FLAG, False, "After a turn succeeded its run stays with that provider.", old=SAME
+        _M, FLAG, False, "After a turn succeeded its run stays with that provider.", old=SAME_NAME
     )
     resolve_probe_interval_ms: int = setting(
         _M,
-        whole(0, 24 * HOUR_MS, "milliseconds"),
+        integer(0, 24 * HOUR_MS, "milliseconds"),
         900_000,
         "Between two probes of a provider; moved into 60 s to 60 min.",
-        old=SAME,
+        old=SAME_NAME,
     )
     mock_enabled: bool = setting(
         _M,
         FLAG,
         False,
         "Allow the synthetic providers `mock` and `mock-stable`; a file can do it with their option `enabled`.",
-        old=SAME,
+        old=SAME_NAME,
     )
     mock_latency_ms: int = setting(
-        _M, whole(0, HOUR_MS, "milliseconds"), 50, "How long a synthetic model thinks.", old=SAME
+        _M, integer(0, HOUR_MS, "milliseconds"), 50, "How long a synthetic model thinks.", old=SAME_NAME
     )
     mock_latency_jitter_ms: int = setting(
-        _M, whole(0, HOUR_MS, "milliseconds"), 25, "Most that is added to it at random.", old=SAME
+        _M, integer(0, HOUR_MS, "milliseconds"), 25, "Most that is added to it at random.", old=SAME_NAME
     )
-    mock_429_rate: float = setting(_M, RATIO, 0.0, "Share of calls to `mock` that are refused as too many.", old=SAME)
-    mock_500_rate: float = setting(_M, RATIO, 0.0, "Share of calls to `mock` that fail.", old=SAME)
+    mock_429_rate: float = setting(
+        _M, RATIO, 0.0, "Share of calls to `mock` that are refused as too many.", old=SAME_NAME
+    )
+    mock_500_rate: float = setting(_M, RATIO, 0.0, "Share of calls to `mock` that fail.", old=SAME_NAME)
 
     code_agents_enabled: bool = setting(
-        _M, FLAG, False, "Allow agents that are JavaScript instead of a model (provider `code-js`).", old=SAME
+        _M, FLAG, False, "Allow agents that are JavaScript instead of a model (provider `code-js`).", old=SAME_NAME
     )
     code_agents_root: Path = setting(
         _M,
         PATH,
         Path("agent_code"),
         "Folder of their scripts: `<agent>/index.js`, for agents without `code_body`.",
-        old=SAME,
+        old=SAME_NAME,
     )
     code_agents_run_timeout_seconds: int = setting(
         _M,
-        whole(1, 86_400, "seconds"),
+        integer(1, 86_400, "seconds"),
         120,
         "How long a run of a code agent may take, parked and paused time left out; an agent's and a run's own "
         "run_timeout_seconds win.",
-        old=SAME,
+        old=SAME_NAME,
     )
     code_agents_deterministic: bool = setting(
         _M,
         FLAG,
         False,
         "Give every run of a code agent the same chance and the same time, for comparing runs.",
-        old=SAME,
+        old=SAME_NAME,
     )
 
     http_host_allowlist: tuple[str, ...] = setting(
@@ -340,14 +364,14 @@ class Settings:
         NAMES,
         (),
         "Hosts the network tools may reach, subdomains included; `*` = all public ones, empty = none.",
-        old=SAME,
+        old=SAME_NAME,
     )
     http_caller_authoritative: bool = setting(
         _T,
         FLAG,
         False,
         "A run's own allowed_hosts replace that list instead of narrowing it; loopback names never do.",
-        old=SAME,
+        old=SAME_NAME,
     )
     hooks_permit_host_widen_owners: tuple[str, ...] = setting(
         _T,
@@ -355,16 +379,16 @@ class Settings:
         (),
         "Whose hooks may open hosts for a call: `tenant:owner`, or `owner` for hooks of no tenant; joins "
         "`hooks.permit_host_widen.owners` of the files.",
-        old=SAME,
+        old=SAME_NAME,
     )
     http_private_host_allowlist: tuple[str, ...] = setting(
-        _T, NAMES, (), "Hosts that may be reached although their address is private.", old=SAME
+        _T, NAMES, (), "Hosts that may be reached although their address is private.", old=SAME_NAME
     )
-    bash_enabled: bool = setting(_T, FLAG, False, "Allow the tool Bash to agents that list it.", old=SAME)
+    bash_enabled: bool = setting(_T, FLAG, False, "Allow the tool Bash to agents that list it.", old=SAME_NAME)
     bash_allowed_env: tuple[str, ...] = setting(
-        _T, NAMES, (), "Environment names a Bash command sees beside PATH.", old=SAME
+        _T, NAMES, (), "Environment names a Bash command sees beside PATH.", old=SAME_NAME
     )
-    bash_allowed_creds: tuple[str, ...] = setting(_T, NAMES, (), "Credential names a Bash command sees.", old=SAME)
+    bash_allowed_creds: tuple[str, ...] = setting(_T, NAMES, (), "Credential names a Bash command sees.", old=SAME_NAME)
     bench_enabled: bool = setting(_T, FLAG, False, "Allow the tool Bench, which costs nothing, for measuring.")
     ledger_path: Path | None = setting(
         _T,
@@ -378,72 +402,80 @@ class Settings:
     ledger_reconciles: bool = setting(
         _T, FLAG, False, "Ledger can be asked, after its process was lost, whether a call wrote its line."
     )
-    tool_parallelism: int = setting(_T, whole(1, 64), 8, "Tool calls of one turn that run at once.", old=SAME)
+    tool_parallelism: int = setting(_T, integer(1, 64), 8, "Tool calls of one turn that run at once.", old=SAME_NAME)
     max_interactive_children: int = setting(
-        _T, whole(1, 64), 8, "Resident sub-agents that a run may have at once.", old=SAME
+        _T, integer(1, 64), 8, "Resident sub-agents that a run may have at once.", old=SAME_NAME
     )
     interactive_child_idle_ttl_ms: int = setting(
         _T,
-        whole(1_000, 86_400_000),
+        integer(1_000, 86_400_000),
         1_800_000,
         "Idle time after which a resident sub-agent is closed, when its opener names none; milliseconds.",
-        old=SAME,
+        old=SAME_NAME,
     )
     client_tool_timeout_ms: int = setting(
         _T,
-        whole(1_000, 1_800_000, "milliseconds"),
+        integer(1_000, 1_800_000, "milliseconds"),
         60_000,
         "How long a client may take for a call of a tool it carries out; then its outcome is unknown.",
-        old=SAME,
+        old=SAME_NAME,
     )
     client_tool_max_bytes: int = setting(
         _T,
-        whole(1024, MIB, "bytes"),
+        integer(1024, MIB, "bytes"),
         MIB,
         "Largest frame of a client that offers tools, in both directions; the connection is closed for a larger one.",
-        old=SAME,
+        old=SAME_NAME,
     )
     client_tool_max_conns: int = setting(
-        _T, whole(1, 1_000), 8, "Connections of clients that offer tools, for one principal and API process.", old=SAME
+        _T,
+        integer(1, 1_000),
+        8,
+        "Connections of clients that offer tools, for one principal and API process.",
+        old=SAME_NAME,
     )
     tool_calls_per_process: int = setting(
-        _T, whole(1, 10_000), 128, "Tool calls one process runs at once, all runs together."
+        _T, integer(1, 10_000), 128, "Tool calls one process runs at once, all runs together."
     )
 
     max_concurrent_runs_per_user: int | None = setting(
-        _R, whole(0, 1_000_000), None, "Wins over concurrency.max_concurrent_runs_per_user; 0 = no bound.", old=SAME
+        _R,
+        integer(0, 1_000_000),
+        None,
+        "Wins over concurrency.max_concurrent_runs_per_user; 0 = no bound.",
+        old=SAME_NAME,
     )
     provider_queue_depth: int | None = setting(
-        _R, whole(0, 1_000_000), None, "Wins over concurrency.provider_queue_depth.", old=SAME
+        _R, integer(0, 1_000_000), None, "Wins over concurrency.provider_queue_depth.", old=SAME_NAME
     )
     provider_queue_timeout_ms: int | None = setting(
-        _R, whole(0, HOUR_MS, "milliseconds"), None, "Wins over concurrency.provider_queue_timeout_ms.", old=SAME
+        _R, integer(0, HOUR_MS, "milliseconds"), None, "Wins over concurrency.provider_queue_timeout_ms.", old=SAME_NAME
     )
 
     metrics_enabled: bool = setting(
-        _O, FLAG, True, "Serve /metrics: the API's to administrators only, each runtime's on 127.0.0.1.", old=SAME
+        _O, FLAG, True, "Serve /metrics: the API's to administrators only, each runtime's on 127.0.0.1.", old=SAME_NAME
     )
     runtime_metrics_port: int = setting(
         _O,
-        whole(0, MAX_PORT),
+        integer(0, MAX_PORT),
         18911,
         "Port of a runtime's own /metrics on 127.0.0.1; a further runtime takes the next free one, 0 = any free one.",
     )
     insights_port: int = setting(
-        _O, whole(0, MAX_PORT), 18901, "Port of the insights service on 127.0.0.1; 0 = any free one."
+        _O, integer(0, MAX_PORT), 18901, "Port of the insights service on 127.0.0.1; 0 = any free one."
     )
     insights_history_minutes: int = setting(
-        _O, whole(1, 240, "minutes"), 15, "How long insights keeps its windows; a restart reads that much again."
+        _O, integer(1, 240, "minutes"), 15, "How long insights keeps its windows; a restart reads that much again."
     )
     insights_enabled: bool = setting(_O, FLAG, True, "Run the insights service with the others.")
     otel_exporter_otlp_endpoint: str = setting(
-        _O, URL, "", "Collector that gets the traces (OTLP over HTTP); empty = no traces.", old=SAME
+        _O, URL, "", "Collector that gets the traces (OTLP over HTTP); empty = no traces.", old=SAME_NAME
     )
     otel_exporter_otlp_headers: str = setting(
-        _O, TEXT, "", "Headers for the collector, `name=value` with commas between.", old=SAME, secret=True
+        _O, TEXT, "", "Headers for the collector, `name=value` with commas between.", old=SAME_NAME, secret=True
     )
-    otel_service_name: str = setting(_O, TEXT, "loomlog", "Service name in traces.", old=SAME)
-    otel_traces_sampler_ratio: float = setting(_O, RATIO, 1.0, "Share of runs that are traced.", old=SAME)
+    otel_service_name: str = setting(_O, TEXT, "loomlog", "Service name in traces.", old=SAME_NAME)
+    otel_traces_sampler_ratio: float = setting(_O, RATIO, 1.0, "Share of runs that are traced.", old=SAME_NAME)
 
     audit_key_file: Path | None = setting(
         _A,
@@ -456,10 +488,10 @@ class Settings:
         _A, PATH, None, "File of the public keys whose checkpoints are trusted; our own key needs no listing."
     )
     audit_every_records: int = setting(
-        _A, whole(1, 10_000, "records"), 1_000, "A partition is signed after so many new records ..."
+        _A, integer(1, 10_000, "records"), 1_000, "A partition is signed after so many new records ..."
     )
     audit_every_ms: int = setting(
-        _A, whole(100, HOUR_MS, "milliseconds"), 10_000, "... or so long after the first of them."
+        _A, integer(100, HOUR_MS, "milliseconds"), 10_000, "... or so long after the first of them."
     )
 
     encryption_key: str = setting(
@@ -476,7 +508,7 @@ class Settings:
     )
 
     @property
-    def blobs(self) -> Path:
+    def effective_blob_folder(self) -> Path:
         """The blob folder in force."""
         return self.blob_folder or self.home / "blobs"
 
@@ -486,7 +518,7 @@ class Settings:
         host, _, port = self.listen_addr.rpartition(":")
         return self.base_url or f"http://{'127.0.0.1' if host in ALL_INTERFACES else host}:{port}"
 
-    def postgres_tls(self) -> dict[str, str]:
+    def postgres_tls_options(self) -> dict[str, str]:
         """The TLS settings that were given, by libpq's parameter names, to pass beside the connection string."""
         given = {
             "sslmode": self.postgres_sslmode,
@@ -506,7 +538,7 @@ class SettingRow:
     old_name: str
     """Empty when the setting is new."""
     group: str
-    kind: Kind
+    value_type: SettingType
     default: object
     meaning: str
     is_secret: bool
@@ -520,7 +552,7 @@ def setting_rows() -> tuple[SettingRow, ...]:
             name=PREFIX + entry.name.upper(),
             old_name=_old_name(entry.name, entry.metadata["old"]),
             group=entry.metadata["group"],
-            kind=entry.metadata["kind"],
+            value_type=entry.metadata["kind"],
             default=entry.default,
             meaning=entry.metadata["meaning"],
             is_secret=entry.metadata["secret"],
@@ -532,4 +564,4 @@ def setting_rows() -> tuple[SettingRow, ...]:
 def _old_name(name: str, old: str) -> str:
     if not old:
         return ""
-    return OLD_PREFIX + (name.upper() if old == SAME else old)
+    return OLD_PREFIX + (name.upper() if old == SAME_NAME else old)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from loomlog.connectors.configuration.findings import Finding, did_you_mean
-from loomlog.connectors.configuration.tree import Branch, Items, Leaf, Node, Path
+from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean
+from loomlog.connectors.configuration.tree import KeyPath, MappingNode, Node, ScalarNode, SequenceNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +28,13 @@ class Shape:
 
 
 @cache
-def shape_of(hint: Any) -> Shape:
+def infer_shape(hint: Any) -> Shape:
     """The shape of a type; of a union, that of its first part that has one."""
     origin = get_origin(hint)
     if origin is Annotated:
-        return shape_of(get_args(hint)[0])
+        return infer_shape(get_args(hint)[0])
     if origin in (Union, types.UnionType):
-        shapes = [shape_of(part) for part in get_args(hint)]
+        shapes = [infer_shape(part) for part in get_args(hint)]
         return next((shape for shape in shapes if shape != Shape()), Shape())
     if is_dataclass(hint) and isinstance(hint, type):
         hints = get_type_hints(hint, include_extras=True)
@@ -46,61 +46,64 @@ def shape_of(hint: Any) -> Shape:
     return Shape()
 
 
-def values_of(root: Branch, hint: Any) -> tuple[dict[str, object], list[Finding]]:
+def extract_values(root: MappingNode, hint: Any) -> tuple[dict[str, object], list[ConfigurationFinding]]:
     """The values of a tree for the type `hint`, and a finding for every key the type does not have."""
-    unknown: list[Finding] = []
-    values = _block(root, shape_of(hint), (), unknown)
+    unknown: list[ConfigurationFinding] = []
+    values = _extract_block(root, infer_shape(hint), (), unknown)
     return values, unknown
 
 
-def paths_of(node: Node, path: Path = ()) -> Iterator[Path]:
+def iter_paths(node: Node, path: KeyPath = ()) -> Iterator[KeyPath]:
     """The path of every key in a tree, outer ones first."""
-    if isinstance(node, Branch):
+    if isinstance(node, MappingNode):
         for key, entry in node.entries.items():
             yield (*path, key)
-            yield from paths_of(entry.node, (*path, key))
-    elif isinstance(node, Items):
+            yield from iter_paths(entry.node, (*path, key))
+    elif isinstance(node, SequenceNode):
         for position, item in enumerate(node.nodes):
-            yield from paths_of(item, (*path, position))
+            yield from iter_paths(item, (*path, position))
 
 
-def _block(branch: Branch, shape: Shape, path: Path, unknown: list[Finding]) -> dict[str, object]:
+def _extract_block(
+    branch: MappingNode, shape: Shape, path: KeyPath, unknown: list[ConfigurationFinding]
+) -> dict[str, object]:
     assert shape.keys is not None
     values: dict[str, object] = {}
     for key, entry in branch.entries.items():
         if key not in shape.keys:
-            name = dotted((*path, key))
+            name = format_path((*path, key))
             message = f"{name} is not a known key{did_you_mean(key, shape.keys)}"
-            unknown.append(Finding(message=message, file=entry.key_mark.file, line=entry.key_mark.line))
-        elif not _says_nothing(entry.node):
-            values[key] = _value(entry.node, shape.keys[key], (*path, key), unknown)
+            unknown.append(ConfigurationFinding(message=message, file=entry.key_mark.file, line=entry.key_mark.line))
+        elif not _is_empty(entry.node):
+            values[key] = _extract_value(entry.node, shape.keys[key], (*path, key), unknown)
     return values
 
 
-def _value(node: Node, hint: Any, path: Path, unknown: list[Finding]) -> object:
-    shape = shape_of(hint)
+def _extract_value(node: Node, hint: Any, path: KeyPath, unknown: list[ConfigurationFinding]) -> object:
+    shape = infer_shape(hint)
     match node:
-        case Leaf():
+        case ScalarNode():
             return node.value
-        case Items():
+        case SequenceNode():
             return tuple(
-                _value(item, shape.items, (*path, position), unknown) for position, item in enumerate(node.nodes)
+                _extract_value(item, shape.items, (*path, position), unknown)
+                for position, item in enumerate(node.nodes)
             )
-        case Branch() if shape.keys is not None:
-            return _block(node, shape, path, unknown)
-        case Branch():
+        case MappingNode() if shape.keys is not None:
+            return _extract_block(node, shape, path, unknown)
+        case MappingNode():
             values: dict[str, object] = {}
             for key, entry in node.entries.items():
-                is_empty_block = _says_nothing(entry.node) and shape_of(shape.values).keys is not None
-                values[key] = {} if is_empty_block else _value(entry.node, shape.values, (*path, key), unknown)
+                is_empty_block = _is_empty(entry.node) and infer_shape(shape.values).keys is not None
+                values[key] = {} if is_empty_block else _extract_value(entry.node, shape.values, (*path, key), unknown)
             return values
 
 
-def _says_nothing(node: Node) -> bool:
-    return isinstance(node, Leaf) and node.value is None
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value is None
 
 
-def dotted(path: Path) -> str:
+def format_path(path: KeyPath) -> str:
     """`agents.reviewer.tools[2]`."""
     text = ""
     for step in path:

@@ -5,27 +5,29 @@ Such an agent runs, is shown one tool less, and nobody would say why its model n
 Before: check.py, where the names are known to be tools. After: load.py tells the warnings.
 """
 
-from loomlog.connectors.configuration.findings import Finding, listed
+from loomlog.connectors.configuration.findings import ConfigurationFinding, join_words
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.settings import Settings
-from loomlog.connectors.configuration.tree import Branch, Path, mark_of
+from loomlog.connectors.configuration.tree import KeyPath, MappingNode, find_mark
 
 
-def switched_off(configuration: Configuration, root: Branch, settings: Settings) -> list[Finding]:
+def find_disabled_tools(
+    configuration: Configuration, root: MappingNode, settings: Settings
+) -> list[ConfigurationFinding]:
     """One warning for each such tool, at the first agent that names it; a pattern asks for what there is."""
     switches = {
         "Bash": (settings.bash_enabled, "LOOMLOG_BASH_ENABLED=1"),
         "Bench": (settings.bench_enabled, "LOOMLOG_BENCH_ENABLED=1"),
         "Ledger": (settings.ledger_path is not None, "LOOMLOG_LEDGER_PATH"),
     }
-    found: list[Finding] = []
+    found: list[ConfigurationFinding] = []
     for tool, (is_on, setting) in switches.items():
         agents = [name for name, agent in configuration.agents.items() if tool in agent.tools]
         if is_on or not agents:
             continue
         tools = configuration.agents[agents[0]].tools
-        path: Path = ("agents", agents[0], "tools", tools.index(tool))
-        mark = mark_of(root, path)
-        message = f"{tool} is granted to {listed(agents)} but switched off (see {setting}); agents run without"
-        found.append(Finding(message=message, file=mark.file, line=mark.line))
+        path: KeyPath = ("agents", agents[0], "tools", tools.index(tool))
+        mark = find_mark(root, path)
+        message = f"{tool} is granted to {join_words(agents)} but switched off (see {setting}); agents run without"
+        found.append(ConfigurationFinding(message=message, file=mark.file, line=mark.line))
     return found

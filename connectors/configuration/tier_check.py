@@ -17,30 +17,30 @@ Before: load.py, providers.py. After: the main of every process that starts runs
 
 from collections.abc import Collection
 
-from loomlog.connectors.configuration.agent_block import Agent
+from loomlog.connectors.configuration.agent_block import AgentBlock
 from loomlog.connectors.configuration.field_types import Tier
-from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding
+from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding
 from loomlog.connectors.configuration.model import Configuration
-from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, DeadEnd, choices
+from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, RoutingFailure, resolve_choices
 
-NONE: Collection[str] = frozenset()
+NO_PROVIDERS: Collection[str] = frozenset()
 
 
 def check_tiers(
-    configuration: Configuration, usable: Collection[str], open_to_keys: Collection[str] = NONE
+    configuration: Configuration, usable: Collection[str], run_key_providers: Collection[str] = NO_PROVIDERS
 ) -> list[str]:
     """The warnings. `open_to_keys`: providers that runs with a key of their own can use (providers.open_to_keys).
 
-    Raises ConfigurationProblem with every tier that resolves to nothing, whatever runs bring.
+    Raises ConfigurationError with every tier that resolves to nothing, whatever runs bring.
     """
     errors: list[str] = []
     warnings: list[str] = []
     used: set[Tier] = set()
 
-    def is_wrong(place: str, agent: Agent, plan: str) -> bool:
+    def is_wrong(place: str, agent: AgentBlock, plan: str) -> bool:
         """Told as an error, or as a warning where a key of the run is all that is missing."""
-        wrong = _wrong(configuration, agent, plan, usable)
-        if wrong and (keys := _keys(configuration, agent, plan, open_to_keys)):
+        wrong = _find_tier_problem(configuration, agent, plan, usable)
+        if wrong and (keys := _usable_run_keys(configuration, agent, plan, run_key_providers)):
             of_runs = f"only runs that bring a key of their own can use it, as the credential {' or '.join(keys)}"
             warnings.append(f"{place}: {wrong}; {of_runs}")
         elif wrong:
@@ -52,43 +52,50 @@ def check_tiers(
             used.add(agent.tier)
             is_lost = is_wrong(f"agents.{name}.tier", agent, "")
             for plan in configuration.user_tiers:
-                if plan != DEFAULT_USER_TIER and not is_lost and (lost := _wrong(configuration, agent, plan, usable)):
+                if (
+                    plan != DEFAULT_USER_TIER
+                    and not is_lost
+                    and (lost := _find_tier_problem(configuration, agent, plan, usable))
+                ):
                     warnings.append(f"agents.{name} cannot run for users of the tier {plan}: {lost}")
     for plan, block in configuration.user_tiers.items():
         for tier in block.tiers:
-            is_wrong(f"user_tiers.{plan}.tiers.{tier}", Agent(tier=tier), plan)
+            is_wrong(f"user_tiers.{plan}.tiers.{tier}", AgentBlock(tier=tier), plan)
     for tier in configuration.tiers:
-        if tier not in used and (wrong := _wrong(configuration, Agent(tier=tier), "", usable)):
+        if tier not in used and (wrong := _find_tier_problem(configuration, AgentBlock(tier=tier), "", usable)):
             warnings.append(f"tiers.{tier}: {wrong}; no agent uses it")
     if errors:
-        raise ConfigurationProblem(Finding(message=message) for message in errors)
+        raise ConfigurationError(ConfigurationFinding(message=message) for message in errors)
     return warnings
 
 
-def _wrong(configuration: Configuration, agent: Agent, plan: str, usable: Collection[str]) -> str:
+def _find_tier_problem(configuration: Configuration, agent: AgentBlock, plan: str, usable: Collection[str]) -> str:
     """Why a tier resolves to nothing; empty when it does not. What a plan forbids an agent is a policy, no mistake."""
-    found = choices(configuration, agent, plan)
-    if isinstance(found, DeadEnd):
+    found = resolve_choices(configuration, agent, plan)
+    if isinstance(found, RoutingFailure):
         return "" if found.reason_code == "tier_agent_not_available" else found.message
     if any(choice.provider in usable for choice in found):
         return ""
-    return f"tier {agent.tier} resolves to nothing: {'; '.join(_needs(configuration, choice) for choice in found)}"
+    requirements = "; ".join(_describe_requirement(configuration, choice) for choice in found)
+    return f"tier {agent.tier} resolves to nothing: {requirements}"
 
 
-def _keys(configuration: Configuration, agent: Agent, plan: str, open_to_keys: Collection[str]) -> list[str]:
+def _usable_run_keys(
+    configuration: Configuration, agent: AgentBlock, plan: str, run_key_providers: Collection[str]
+) -> list[str]:
     """The names of the keys with which a run finds a model there."""
-    found = choices(configuration, agent, plan)
-    if isinstance(found, DeadEnd):
+    found = resolve_choices(configuration, agent, plan)
+    if isinstance(found, RoutingFailure):
         return []
     names = [
         configuration.providers[choice.provider].api_key_env or ""
         for choice in found
-        if choice.model and choice.provider in open_to_keys
+        if choice.model and choice.provider in run_key_providers
     ]
     return list(dict.fromkeys(names))
 
 
-def _needs(configuration: Configuration, choice: Choice) -> str:
+def _describe_requirement(configuration: Configuration, choice: Choice) -> str:
     block = configuration.providers.get(choice.provider)
     key = block.api_key_env if block is not None else ""
     return f"{choice.name} is not usable{f' (needs {key})' if key else ''}"

@@ -21,7 +21,7 @@ from decimal import Decimal
 import yaml
 
 from loomlog.connectors.configuration.expansion import expand
-from loomlog.connectors.configuration.findings import Finding
+from loomlog.connectors.configuration.findings import ConfigurationFinding
 
 MAX_DEPTH = 32
 """The deepest legal path has about 8 levels."""
@@ -30,7 +30,7 @@ MAX_NODES = 100_000
 MAX_DIGITS = 18
 """Longer runs of digits are identifiers, not numbers; fits a signed 64-bit integer."""
 MERGE_KEY = "<<"
-_CORE = "tag:yaml.org,2002:"
+_CORE_TAG_PREFIX = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FRACTION = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,3})?")
 
@@ -46,13 +46,13 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
+class ScalarNode:
     value: Scalar
     mark: Mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Items:
+class SequenceNode:
     """A list. `base` None means an edit: `before` and `after` go around whatever the lower layers say."""
 
     mark: Mark
@@ -67,7 +67,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class MappingEntry:
     """A key of a mapping, with the mark of the key itself, and its value."""
 
     key_mark: Mark
@@ -75,69 +75,75 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
-    entries: Mapping[str, Entry]
+class MappingNode:
+    entries: Mapping[str, MappingEntry]
     mark: Mark
 
 
-Node = Leaf | Items | Branch
-Path = tuple[str | int, ...]
+Node = ScalarNode | SequenceNode | MappingNode
+KeyPath = tuple[str | int, ...]
 """Keys and list positions from the root of a tree."""
 
 
 @dataclass(slots=True, kw_only=True)
-class FileReading:
+class ParsedFile:
     """What reading one file gave."""
 
-    root: Branch
-    errors: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
+    root: MappingNode
+    errors: list[ConfigurationFinding] = field(default_factory=list)
+    warnings: list[ConfigurationFinding] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     """Environment names the file expands."""
 
 
-def read_tree(text: str, *, file: str, environ: Mapping[str, str]) -> FileReading:
+def read_tree(text: str, *, file: str, environ: Mapping[str, str]) -> ParsedFile:
     """The tree of one YAML document. Mistakes are in `errors`; what could be read is in `root` even then."""
-    reading = FileReading(root=Branch(entries={}, mark=Mark(file=file, line=1)))
+    reading = ParsedFile(root=MappingNode(entries={}, mark=Mark(file=file, line=1)))
     try:
-        node = _Reader(reading=reading, file=file, environ=environ, events=yaml.parse(text, yaml.SafeLoader)).document()
+        node = _TreeBuilder(
+            reading=reading, file=file, environ=environ, events=yaml.parse(text, yaml.SafeLoader)
+        ).read_document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = ", ".join(part for part in (error.context, error.problem) if part)
-        reading.errors.append(Finding(message=f"not YAML: {said}", file=file, line=mark.line + 1 if mark else 0))
+        reading.errors.append(
+            ConfigurationFinding(message=f"not YAML: {said}", file=file, line=mark.line + 1 if mark else 0)
+        )
     except yaml.YAMLError as error:
-        reading.errors.append(Finding(message=f"not YAML: {error}", file=file))
-    except _Stop as stop:
+        reading.errors.append(ConfigurationFinding(message=f"not YAML: {error}", file=file))
+    except _ParseAborted as stop:
         reading.errors.append(stop.finding)
     else:
-        if isinstance(node, Branch):
+        if isinstance(node, MappingNode):
             reading.root = node
-        elif not (isinstance(node, Leaf) and node.value is None):
+        elif not (isinstance(node, ScalarNode) and node.value is None):
             message = "expected a mapping with blocks such as `agents:` at the top"
-            reading.errors.append(Finding(message=message, file=file, line=node.mark.line))
+            reading.errors.append(ConfigurationFinding(message=message, file=file, line=node.mark.line))
     return reading
 
 
-def plain(node: Node) -> object:
+def to_plain(node: Node) -> object:
     """The tree without marks: dicts, tuples and scalars. An edit of nothing is the list it holds."""
     match node:
-        case Leaf():
+        case ScalarNode():
             return node.value
-        case Items():
-            return tuple(plain(item) for item in node.nodes)
-        case Branch():
-            return {key: plain(entry.node) for key, entry in node.entries.items()}
+        case SequenceNode():
+            return tuple(to_plain(item) for item in node.nodes)
+        case MappingNode():
+            return {key: to_plain(entry.node) for key, entry in node.entries.items()}
 
 
-def mark_of(root: Node, path: Path, *, of_key: bool = False) -> Mark:
+def find_mark(root: Node, path: KeyPath, *, of_key: bool = False) -> Mark:
     """The mark of what is at `path`, or of the nearest thing above it that exists. `of_key`: of its last key."""
     mark, node = root.mark, root
     for position, step in enumerate(path):
-        if isinstance(node, Branch) and step in node.entries:
+        if isinstance(node, MappingNode) and step in node.entries:
             entry = node.entries[str(step)]
             node = entry.node
-            mark = entry.key_mark if (of_key and position == len(path) - 1) or isinstance(node, Branch) else node.mark
-        elif isinstance(node, Items) and isinstance(step, int) and step < len(node.nodes):
+            mark = (
+                entry.key_mark if (of_key and position == len(path) - 1) or isinstance(node, MappingNode) else node.mark
+            )
+        elif isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.nodes):
             node = node.nodes[step]
             mark = node.mark
         else:
@@ -145,20 +151,20 @@ def mark_of(root: Node, path: Path, *, of_key: bool = False) -> Mark:
     return mark
 
 
-def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
+def iter_scalars(node: Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, ScalarNode]]:
     """Every scalar with its path."""
     match node:
-        case Leaf():
+        case ScalarNode():
             yield path, node
-        case Items():
+        case SequenceNode():
             for position, item in enumerate(node.nodes):
-                yield from walk(item, (*path, position))
-        case Branch():
+                yield from iter_scalars(item, (*path, position))
+        case MappingNode():
             for key, entry in node.entries.items():
-                yield from walk(entry.node, (*path, key))
+                yield from iter_scalars(entry.node, (*path, key))
 
 
-def scalar(text: str) -> Scalar:
+def parse_scalar(text: str) -> Scalar:
     """A plain scalar by the YAML 1.2 core schema; .inf and .nan are no values here and stay text."""
     if text in ("", "~", "null", "Null", "NULL"):
         return None
@@ -171,143 +177,153 @@ def scalar(text: str) -> Scalar:
     return text
 
 
-class _Stop(Exception):
-    def __init__(self, finding: Finding) -> None:
+class _ParseAborted(Exception):
+    def __init__(self, finding: ConfigurationFinding) -> None:
         super().__init__(finding)
         self.finding = finding
 
 
 @dataclass(slots=True, kw_only=True)
-class _Reader:
+class _TreeBuilder:
     """Builds nodes from events. `anchors` keeps each named node with its size, because a use of it counts in full."""
 
-    reading: FileReading
+    reading: ParsedFile
     file: str
     environ: Mapping[str, str]
     events: Iterator[yaml.Event]
     anchors: dict[str, tuple[Node, int]] = field(default_factory=dict)
-    count: int = 0
+    node_count: int = 0
 
-    def document(self) -> Node:
+    def read_document(self) -> Node:
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
-                node = self._node(next(self.events), depth=0)
+                node = self._read_node(next(self.events), depth=0)
                 next(self.events)
                 if not isinstance(following := next(self.events), yaml.StreamEndEvent):
-                    raise _Stop(self._finding(following, "a second document begins here; one file holds one document"))
+                    raise _ParseAborted(
+                        self._build_finding(following, "a second document begins here; one file holds one document")
+                    )
                 return node
-        return Leaf(value=None, mark=Mark(file=self.file, line=1))
+        return ScalarNode(value=None, mark=Mark(file=self.file, line=1))
 
-    def _node(self, event: yaml.Event, depth: int) -> Node:
+    def _read_node(self, event: yaml.Event, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchors:
-                raise _Stop(self._finding(event, f"the alias *{event.anchor} has no anchor before it"))
+                raise _ParseAborted(self._build_finding(event, f"the alias *{event.anchor} has no anchor before it"))
             node, size = self.anchors[event.anchor]
-            self._counted(event, size)
+            self._count_nodes(event, size)
             return node
-        before = self.count
-        self._counted(event, 1)
+        before = self.node_count
+        self._count_nodes(event, 1)
         if depth > MAX_DEPTH:
-            raise _Stop(self._finding(event, f"nested deeper than {MAX_DEPTH} levels"))
+            raise _ParseAborted(self._build_finding(event, f"nested deeper than {MAX_DEPTH} levels"))
         build: Callable[[yaml.Event, int], Node]
         if isinstance(event, yaml.ScalarEvent):
-            build = self._leaf
+            build = self._read_scalar
         elif isinstance(event, yaml.SequenceStartEvent):
-            build = self._items
+            build = self._read_sequence
         else:
-            build = self._branch
+            build = self._read_mapping
         node = build(event, depth)
         if anchor := getattr(event, "anchor", None):
-            self.anchors[anchor] = (node, self.count - before)
+            self.anchors[anchor] = (node, self.node_count - before)
         return node
 
-    def _leaf(self, event: yaml.Event, depth: int) -> Leaf:
+    def _read_scalar(self, event: yaml.Event, depth: int) -> ScalarNode:
         assert isinstance(event, yaml.ScalarEvent)
         expanded = expand(event.value, self.environ)
         self.reading.names.update(expanded.names)
-        self.reading.errors += [self._finding(event, message) for message in expanded.errors]
-        self.reading.warnings += [self._finding(event, message) for message in expanded.warnings]
+        self.reading.errors += [self._build_finding(event, message) for message in expanded.errors]
+        self.reading.warnings += [self._build_finding(event, message) for message in expanded.warnings]
         is_plain = event.tag is None and event.style is None
-        if event.tag not in (None, "!", _CORE + "str"):
+        if event.tag not in (None, "!", _CORE_TAG_PREFIX + "str"):
             is_plain = True
-            if event.tag not in {_CORE + kind for kind in ("null", "bool", "int", "float")}:
-                self.reading.errors.append(self._finding(event, self._about_tag(event.tag, "a scalar")))
-        return Leaf(value=scalar(expanded.text) if is_plain else expanded.text, mark=self._mark(event))
+            if event.tag not in {_CORE_TAG_PREFIX + kind for kind in ("null", "bool", "int", "float")}:
+                self.reading.errors.append(self._build_finding(event, self._unknown_tag_message(event.tag, "a scalar")))
+        return ScalarNode(
+            value=parse_scalar(expanded.text) if is_plain else expanded.text, mark=self._build_mark(event)
+        )
 
-    def _items(self, event: yaml.Event, depth: int) -> Items:
+    def _read_sequence(self, event: yaml.Event, depth: int) -> SequenceNode:
         assert isinstance(event, yaml.SequenceStartEvent)
         nodes: list[Node] = []
         while not isinstance(following := next(self.events), yaml.SequenceEndEvent):
-            nodes.append(self._node(following, depth + 1))
+            nodes.append(self._read_node(following, depth + 1))
         match event.tag:
             case None | "!" | "tag:yaml.org,2002:seq":
-                return Items(mark=self._mark(event), base=tuple(nodes))
+                return SequenceNode(mark=self._build_mark(event), base=tuple(nodes))
             case "!prepend":
-                return Items(mark=self._mark(event), before=_distinct(nodes))
+                return SequenceNode(mark=self._build_mark(event), before=_unique_nodes(nodes))
             case "!append":
-                return Items(mark=self._mark(event), after=_distinct(nodes))
-        self.reading.errors.append(self._finding(event, self._about_tag(event.tag, "a list")))
-        return Items(mark=self._mark(event), base=tuple(nodes))
+                return SequenceNode(mark=self._build_mark(event), after=_unique_nodes(nodes))
+        self.reading.errors.append(self._build_finding(event, self._unknown_tag_message(event.tag, "a list")))
+        return SequenceNode(mark=self._build_mark(event), base=tuple(nodes))
 
-    def _branch(self, event: yaml.Event, depth: int) -> Branch:
+    def _read_mapping(self, event: yaml.Event, depth: int) -> MappingNode:
         assert isinstance(event, yaml.MappingStartEvent), event
-        if event.tag not in (None, "!", _CORE + "map"):
-            self.reading.errors.append(self._finding(event, self._about_tag(event.tag, "a mapping")))
-        entries: dict[str, Entry] = {}
-        merged: dict[str, Entry] = {}
+        if event.tag not in (None, "!", _CORE_TAG_PREFIX + "map"):
+            self.reading.errors.append(self._build_finding(event, self._unknown_tag_message(event.tag, "a mapping")))
+        entries: dict[str, MappingEntry] = {}
+        merged: dict[str, MappingEntry] = {}
         while not isinstance(key := next(self.events), yaml.MappingEndEvent):
             if not isinstance(key, yaml.ScalarEvent):
-                raise _Stop(self._finding(key, "a key must be a single word or text"))
-            node = self._node(next(self.events), depth + 1)
-            self._counted(key, 1)
+                raise _ParseAborted(self._build_finding(key, "a key must be a single word or text"))
+            node = self._read_node(next(self.events), depth + 1)
+            self._count_nodes(key, 1)
             if key.value == MERGE_KEY and key.style is None:
-                merged = {**self._merged(key, node), **merged}
+                merged = {**self._expand_merge_key(key, node), **merged}
             elif key.value in entries:
                 first = entries[key.value].key_mark.line
                 self.reading.errors.append(
-                    self._finding(key, f"the key {key.value} is here for the second time; the first is in line {first}")
+                    self._build_finding(
+                        key, f"the key {key.value} is here for the second time; the first is in line {first}"
+                    )
                 )
             else:
-                entries[key.value] = Entry(key_mark=self._mark(key), node=node)
-        return Branch(entries={**merged, **entries}, mark=self._mark(event))
+                entries[key.value] = MappingEntry(key_mark=self._build_mark(key), node=node)
+        return MappingNode(entries={**merged, **entries}, mark=self._build_mark(event))
 
-    def _merged(self, key: yaml.Event, node: Node) -> dict[str, Entry]:
+    def _expand_merge_key(self, key: yaml.Event, node: Node) -> dict[str, MappingEntry]:
         """What `<<` brings: the entries of a mapping, or of several, the first of which wins."""
-        sources = node.nodes if isinstance(node, Items) else (node,)
-        entries: dict[str, Entry] = {}
+        sources = node.nodes if isinstance(node, SequenceNode) else (node,)
+        entries: dict[str, MappingEntry] = {}
         for source in sources:
-            if isinstance(source, Branch):
+            if isinstance(source, MappingNode):
                 entries = {**source.entries, **entries}
             else:
-                self.reading.errors.append(self._finding(key, "<< expects a mapping, or a list of mappings"))
+                self.reading.errors.append(self._build_finding(key, "<< expects a mapping, or a list of mappings"))
         return entries
 
-    def _counted(self, event: yaml.Event, size: int) -> None:
-        self.count += size
-        if self.count > MAX_NODES:
-            raise _Stop(self._finding(event, f"more than {MAX_NODES} values, counting each use of an alias"))
+    def _count_nodes(self, event: yaml.Event, size: int) -> None:
+        self.node_count += size
+        if self.node_count > MAX_NODES:
+            raise _ParseAborted(
+                self._build_finding(event, f"more than {MAX_NODES} values, counting each use of an alias")
+            )
 
-    def _about_tag(self, tag: str, what: str) -> str:
-        return f"the tag {tag.replace(_CORE, '!!')} is not known for {what}; lists may have !prepend or !append"
+    def _unknown_tag_message(self, tag: str, what: str) -> str:
+        return (
+            f"the tag {tag.replace(_CORE_TAG_PREFIX, '!!')} is not known for {what}; lists may have !prepend or !append"
+        )
 
-    def _mark(self, event: yaml.Event) -> Mark:
-        return Mark(file=self.file, line=_line(event))
+    def _build_mark(self, event: yaml.Event) -> Mark:
+        return Mark(file=self.file, line=_line_number(event))
 
-    def _finding(self, event: yaml.Event, message: str) -> Finding:
-        return Finding(message=message, file=self.file, line=_line(event))
+    def _build_finding(self, event: yaml.Event, message: str) -> ConfigurationFinding:
+        return ConfigurationFinding(message=message, file=self.file, line=_line_number(event))
 
 
-def _distinct(nodes: list[Node]) -> tuple[Node, ...]:
+def _unique_nodes(nodes: list[Node]) -> tuple[Node, ...]:
     """An edit names an item once: its place cannot be two places."""
     seen: list[object] = []
     kept: list[Node] = []
     for node in nodes:
-        if (value := plain(node)) not in seen:
+        if (value := to_plain(node)) not in seen:
             seen.append(value)
             kept.append(node)
     return tuple(kept)
 
 
-def _line(event: yaml.Event) -> int:
+def _line_number(event: yaml.Event) -> int:
     assert event.start_mark is not None, event
     return event.start_mark.line + 1

@@ -10,7 +10,7 @@ After: environment.py, check.py, load.py, document.py.
 
 from collections.abc import Mapping
 
-LATER_BLOCKS: Mapping[str, str] = {
+UNSUPPORTED_BLOCKS: Mapping[str, str] = {
     "a2a_agents": "agent-to-agent peers",
     "a2a_server_cards": "agent-to-agent peers",
     "cache": "provider response cache",
@@ -28,7 +28,7 @@ LATER_BLOCKS: Mapping[str, str] = {
     "webhooks": "webhooks",
 }
 
-TOOLS_NOW = frozenset(
+SUPPORTED_TOOLS = frozenset(
     {
         "Agent",
         "Bash",
@@ -41,11 +41,11 @@ TOOLS_NOW = frozenset(
         "Interruption",
         "Ledger",
         "Read",
-        "WebFetch",
+        "WebFetchTool",
         "Write",
     }
 )
-LATER_TOOLS: Mapping[str, str] = {
+UNSUPPORTED_TOOLS: Mapping[str, str] = {
     "A2AAgentDef": "definitions",
     "A2AServerCardDef": "definitions",
     "AgentDef": "definitions",
@@ -70,13 +70,13 @@ LATER_TOOLS: Mapping[str, str] = {
     "WebSearch": "web search",
     "WebhookDef": "definitions",
 }
-FOREIGN_TOOL_PREFIXES: Mapping[str, str] = {
+EXTERNAL_TOOL_PREFIXES: Mapping[str, str] = {
     "mcp__": "MCP servers",
     "a2a__": "agent-to-agent peers",
 }
 """Prefixes of tools whose names come from elsewhere, so they cannot be checked here."""
 
-LATER_DRIVERS: Mapping[str, str] = {
+UNSUPPORTED_DRIVERS: Mapping[str, str] = {
     "anthropic_oauth_dev": "Anthropic by OAuth",
 }
 
@@ -87,61 +87,61 @@ RETIRED_SETTINGS: Mapping[str, str] = {
 }
 
 
-def _names(feature: str, names: str, prefix: str = "") -> dict[str, str]:
+def _map_names(feature: str, names: str, prefix: str = "") -> dict[str, str]:
     return {prefix + name: feature for name in names.split()}
 
 
-LATER_SETTINGS: Mapping[str, str] = {
-    **_names("gRPC", "GRPC_ADDR"),
-    **_names("the public configuration view", "PUBLIC_CONFIG"),
-    **_names("web pages", "UI_LOGIN_ORIGINS"),
-    **_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),
-    **_names(
+UNSUPPORTED_SETTINGS: Mapping[str, str] = {
+    **_map_names("gRPC", "GRPC_ADDR"),
+    **_map_names("the public configuration view", "PUBLIC_CONFIG"),
+    **_map_names("web pages", "UI_LOGIN_ORIGINS"),
+    **_map_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),
+    **_map_names(
         "minted tokens and credentials",
         "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE OPERATOR_TOKEN_PEPPER OPERATOR_TOKEN_ROTATION_GRACE_SECONDS",
     ),
-    **_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
-    **_names("definition folders", "AGENTS_ROOT SKILLS_ROOT HELP_ROOT"),
-    **_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),
-    **_names(
+    **_map_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
+    **_map_names("definition folders", "AGENTS_ROOT SKILLS_ROOT HELP_ROOT"),
+    **_map_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),
+    **_map_names(
         "SQL memory",
         "ENABLED ROOT PG_DSN MAX_ROWS STATEMENT_TIMEOUT_MS TXN_TIMEOUT_MS MAX_OPEN_TXNS MAX_TXN_DEPTH QUOTA_BYTES "
         "TOTAL_MAX_BYTES SNAPSHOT_MAX_SCOPE_BYTES GC_INTERVAL_MS SCOPE_TTL_MS AUDIT_MODE SHARED_SCHEMAS",
         prefix="SQLMEM_",
     ),
-    **_names("documents", "MAX_DOCUMENT_ASSET_BYTES DEADLINK_GC_MS DEADLINK_GC_DRY_RUN"),
-    **_names(
+    **_map_names("documents", "MAX_DOCUMENT_ASSET_BYTES DEADLINK_GC_MS DEADLINK_GC_DRY_RUN"),
+    **_map_names(
         "memory",
         "MEMORY_MAX_VALUE_BYTES MEMORY_MAX_SCOPE_BYTES MEMORY_SWEEP_MS MEMORY_EMBED_BATCH_SIZE MEMORY_EMBED_TIMEOUT_MS "
         "MEMORY_CHANGES_ENABLED MEMORY_CHANGES_RETENTION_HOURS EMBEDDER_STUB MAX_CONSOLIDATION_TARGETS "
         "MAX_CONSOLIDATION_CONCURRENCY",
     ),
-    **_names(
+    **_map_names(
         "channels",
         "CHANNELS_MAX_VALUE_BYTES CHANNELS_LONGPOLL_CAP_MS CHANNELS_MAX_PENDING_DEFERRED CHANNELS_SWEEP_MS",
     ),
-    **_names(
+    **_map_names(
         "definitions",
         "AGENT_DEF_MAX_DEFINITION_BYTES AGENT_DEF_MAX_DESCRIPTION_BYTES AGENT_DEF_MAX_CODE_BYTES "
         "SKILL_DEF_MAX_BODY_BYTES SKILL_DEF_MAX_DESCRIPTION_BYTES DYNAMIC_AGENT_DEFAULT_TTL_SECONDS "
         "DYNAMIC_AGENT_SWEEP_INTERVAL_MS",
     ),
-    **_names("evaluations", "EVALUATION_MAX_JUDGEMENT_BYTES EVALUATION_MAX_RATIONALE_BYTES"),
-    **_names("web search", "WEBSEARCH_PROVENANCE"),
-    **_names(
+    **_map_names("evaluations", "EVALUATION_MAX_JUDGEMENT_BYTES EVALUATION_MAX_RATIONALE_BYTES"),
+    **_map_names("web search", "WEBSEARCH_PROVENANCE"),
+    **_map_names(
         "the in-process shell",
         "BASHBOX_ENABLED BASHBOX_FALLBACK_COMMANDS BASHBOX_FALLBACK_ALLOWED_ENV BASHBOX_FALLBACK_ALLOWED_CREDS "
         "BASHBOX_ALLOWED_ENV BASHBOX_ALLOWED_CREDS",
     ),
-    **_names("volumes made at run time", "EPHEMERAL_VOLUME_SWEEP_MS"),
-    **_names("Anthropic by OAuth", "ANTHROPIC_OAUTH_DEV_ENABLED ANTHROPIC_OAUTH_CALLBACK_PORT"),
-    **_names(
+    **_map_names("volumes made at run time", "EPHEMERAL_VOLUME_SWEEP_MS"),
+    **_map_names("Anthropic by OAuth", "ANTHROPIC_OAUTH_DEV_ENABLED ANTHROPIC_OAUTH_CALLBACK_PORT"),
+    **_map_names(
         "run supervision (the log does it here)",
         "CANCEL_ACK_TIMEOUT_MS HEARTBEAT_SWEEPER HEARTBEAT_SWEEP_INTERVAL_MS HEARTBEAT_STALE_MS "
         "SESSION_LOCK_GC_INTERVAL_MS SESSION_LOCK_MAX_IDLE_MS RESUME_FANOUT",
     ),
-    **_names("pause", "PAUSE_CACHE_TTL_MS PAUSE_DEFAULT_TIMEOUT_MS"),
-    **_names(
+    **_map_names("pause", "PAUSE_CACHE_TTL_MS PAUSE_DEFAULT_TIMEOUT_MS"),
+    **_map_names(
         "retention",
         "RETENTION_ENABLED RETENTION_INTERVAL_MS RETENTION_EXPORT_DIR RETENTION_DEFS_MODE RETENTION_DEFS_MAX_AGE_MS "
         "RETENTION_DEFS_KEEP_LAST_N RETENTION_CHATS_MODE RETENTION_CHATS_MAX_AGE_MS "
@@ -150,27 +150,27 @@ LATER_SETTINGS: Mapping[str, str] = {
         "USAGE_SWEEPER USAGE_SWEEP_INTERVAL_MS USAGE_DETAIL_RETENTION_MS USAGE_RUN_RETENTION_MODE "
         "USAGE_RUN_RETENTION_MS USAGE_EXPORT_DIR",
     ),
-    **_names(
+    **_map_names(
         "schedules",
         "SCHEDULER_ENABLED SCHEDULER_TICK_SECONDS SCHEDULER_FIRE_TIMEOUT_SECONDS SCHEDULER_ENV_ALLOWLIST",
     ),
-    **_names("webhooks", "WEBHOOKS_ENABLED WEBHOOKS_ENV_ALLOWLIST WEBHOOKS_ALLOW_UNAUTHENTICATED"),
-    **_names("change subscriptions", "CHANGE_SUB_INTERVAL_MS"),
-    **_names("agent-to-agent peers", "A2A_ENABLED A2A_SERVER_CARD A2A_PUBLIC_BASE_URL A2A_TENANCY_ROUTING"),
-    **_names(
+    **_map_names("webhooks", "WEBHOOKS_ENABLED WEBHOOKS_ENV_ALLOWLIST WEBHOOKS_ALLOW_UNAUTHENTICATED"),
+    **_map_names("change subscriptions", "CHANGE_SUB_INTERVAL_MS"),
+    **_map_names("agent-to-agent peers", "A2A_ENABLED A2A_SERVER_CARD A2A_PUBLIC_BASE_URL A2A_TENANCY_ROUTING"),
+    **_map_names(
         "MCP",
         "MCP_MAX_CONCURRENT_CALLS MCP_SPAWN_RUN_TIMEOUT_MS MCP_ALLOW_PRIVILEGED_TOOLS MCP_ALLOW_DYNAMIC_STDIO "
         "MCP_ALLOW_PRIVATE_IPS MCP_RECIPES_ROOT MCP_UPSTREAM_TOKEN MCP_UPSTREAM_HEADER_TIMEOUT_MS "
         "MCP_UPSTREAM_RECONNECT_ATTEMPTS",
     ),
-    **_names(
+    **_map_names(
         "metric samples",
         "METRICS_SAMPLE_INTERVAL_MS METRICS_RETENTION_DAYS METRICS_SWEEP_INTERVAL_MS METRICS_COLLECT_SYSTEM",
     ),
 }
 """Suffix after the prefix -> feature."""
 
-LATER_SECRETS = frozenset({"OPERATOR_TOKEN_PEPPER", "SQLMEM_PG_DSN", "MCP_UPSTREAM_TOKEN"})
+UNSUPPORTED_SECRETS = frozenset({"OPERATOR_TOKEN_PEPPER", "SQLMEM_PG_DSN", "MCP_UPSTREAM_TOKEN"})
 """Those of LATER_SETTINGS whose value no file may expand."""
-LATER_NAME_LISTS = frozenset({"SCHEDULER_ENV_ALLOWLIST", "WEBHOOKS_ENV_ALLOWLIST"})
+UNSUPPORTED_NAME_LISTS = frozenset({"SCHEDULER_ENV_ALLOWLIST", "WEBHOOKS_ENV_ALLOWLIST"})
 """Those whose value is a list of further environment names, which are then chosen by the operator and never unknown."""

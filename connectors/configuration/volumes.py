@@ -10,39 +10,41 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding
+from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding
 from loomlog.connectors.configuration.model import Configuration
 
 
-def prepare_volumes(configuration: Configuration) -> list[Finding]:
-    """Makes folders of writable volumes, warns of read-only ones that are missing. Raises ConfigurationProblem."""
-    return _looked_at(configuration, _make)
+def prepare_volumes(configuration: Configuration) -> list[ConfigurationFinding]:
+    """Makes folders of writable volumes, warns of read-only ones that are missing. Raises ConfigurationError."""
+    return _check_folders(configuration, _try_make_folder)
 
 
-def check_volumes(configuration: Configuration) -> list[Finding]:
-    """What `prepare_volumes` would warn of; makes nothing. Raises ConfigurationProblem as it would."""
-    return _looked_at(configuration, _obstacle)
+def check_volumes(configuration: Configuration) -> list[ConfigurationFinding]:
+    """What `prepare_volumes` would warn of; makes nothing. Raises ConfigurationError as it would."""
+    return _check_folders(configuration, _find_obstacle)
 
 
-def _looked_at(configuration: Configuration, why_not: Callable[[Path], str]) -> list[Finding]:
+def _check_folders(configuration: Configuration, folder_problem: Callable[[Path], str]) -> list[ConfigurationFinding]:
     """Warnings. `why_not` says why the folder of a writable volume cannot be had; empty when it can."""
-    warnings: list[Finding] = []
-    problems: list[Finding] = []
+    warnings: list[ConfigurationFinding] = []
+    problems: list[ConfigurationFinding] = []
     for name, volume in configuration.volumes.items():
         folder = Path(volume.path)
         if volume.mode == "rw":
-            if why := why_not(folder):
-                problems.append(Finding(message=f"volumes.{name}: cannot make the folder {folder}: {why}"))
+            if why := folder_problem(folder):
+                problems.append(ConfigurationFinding(message=f"volumes.{name}: cannot make the folder {folder}: {why}"))
         elif not folder.is_dir():
             warnings.append(
-                Finding(message=f"volumes.{name}: there is no folder {folder}; tools will refuse this volume")
+                ConfigurationFinding(
+                    message=f"volumes.{name}: there is no folder {folder}; tools will refuse this volume"
+                )
             )
     if problems:
-        raise ConfigurationProblem(problems)
+        raise ConfigurationError(problems)
     return warnings
 
 
-def _make(folder: Path) -> str:
+def _try_make_folder(folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -50,7 +52,7 @@ def _make(folder: Path) -> str:
     return ""
 
 
-def _obstacle(folder: Path) -> str:
+def _find_obstacle(folder: Path) -> str:
     """Why the folder could not be made; empty when it is there or nothing stands against it."""
     if folder.is_dir():
         return ""

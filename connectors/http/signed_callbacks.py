@@ -27,10 +27,10 @@ import httpx
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.http.connection_pool import ConnectionPools
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.checked_network import CheckedNetwork, Resolve, system_resolve
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.checked_network import CheckedNetwork, Resolver, resolve_with_system
 from loomlog.connectors.tools.hosts import canonical_host
-from loomlog.connectors.tools.web_client import USER_AGENT, web_url
+from loomlog.connectors.tools.web_client import USER_AGENT, parse_web_url
 
 REQUEST_BYTES = 8 * 1024 * 1024
 """A tool result may have 4 Mi characters; what is longer as JSON is not sent."""
@@ -54,7 +54,7 @@ class CallbackClient:
         *,
         private_hosts: Sequence[str] = (),
         tls: ssl.SSLContext | None = None,
-        resolve: Resolve = system_resolve,
+        resolve: Resolver = resolve_with_system,
         network: httpcore.AsyncNetworkBackend | None = None,
     ) -> None:
         hosts = frozenset(filter(None, map(canonical_host, private_hosts)))
@@ -79,10 +79,10 @@ class CallbackClient:
         if len(body) > REQUEST_BYTES:
             raise Permanent(f"the request has {len(body)} bytes, at most {REQUEST_BYTES} are sent", kind="invalid")
         try:
-            target = web_url(url)
+            target = parse_web_url(url)
             async with asyncio.timeout(timeout_s):
                 return await self._exchange(target, body, headers)
-        except Refusal as reason:
+        except ToolCallRefused as reason:
             raise Permanent(str(reason), kind="refused") from reason
         except TimeoutError as error:
             raise Transient(f"no answer within {timeout_s:g} s", kind="timeout") from error

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 from loomlog.connectors.protocols import ChildrenPlan, EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import Refusal, refused
-from loomlog.connectors.tools.arguments import checked
+from loomlog.connectors.tools.answers import ToolCallRefused, error_result
+from loomlog.connectors.tools.arguments import check_arguments
 from loomlog.schemas.generated.values import Spawn
 
 OPS = ("spawn", "parallel_spawn", "open", "send", "poll", "cancel", "close")
@@ -47,7 +47,12 @@ COMPACTION = {
     },
 }
 SPAWN_PROPERTIES: Mapping[str, Any] = {"name": NAME, "prompt": PROMPT, "def_id": DEF_ID, "compaction": COMPACTION}
-CHILD = {"type": "string", "description": "child_run_id of a resident sub-agent.", "minLength": 1, "maxLength": 128}
+CHILD_RUN_ID = {
+    "type": "string",
+    "description": "child_run_id of a resident sub-agent.",
+    "minLength": 1,
+    "maxLength": 128,
+}
 TIMEOUT = {
     "type": "integer",
     "description": "Milliseconds to wait. 0: send waits for the answer, poll looks once.",
@@ -60,22 +65,22 @@ IDLE_TTL = {
     "minimum": 1,
     "maximum": IDLE_TTL_MAX_S,
 }
-ONE_SPAWN: Mapping[str, Any] = {
+SPAWN_SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": SPAWN_PROPERTIES,
     "required": ["name", "prompt"],
     "additionalProperties": False,
 }
-SPAWNS = {
+SPAWNS_SCHEMA = {
     "type": "array",
     "description": "parallel_spawn: the sub-agents to start.",
     "minItems": 1,
     "maxItems": SPAWNS_MAX,
-    "items": ONE_SPAWN,
+    "items": SPAWN_SCHEMA,
 }
 
 
-def _shape(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+def _object_schema(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
     op = {"type": "string", "description": "What to do; spawn without it.", "enum": OPS}
     return {
         "type": "object",
@@ -85,19 +90,21 @@ def _shape(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
     }
 
 
-SHAPES: Mapping[str, Mapping[str, Any]] = {
-    "spawn": _shape(SPAWN_PROPERTIES, "name", "prompt"),
-    "parallel_spawn": _shape({"spawns": SPAWNS}, "spawns"),
-    "open": _shape({**SPAWN_PROPERTIES, "idle_ttl_seconds": IDLE_TTL}, "name", "prompt"),
-    "send": _shape({"child_run_id": CHILD, "prompt": PROMPT, "timeout_ms": TIMEOUT}, "child_run_id", "prompt"),
-    "poll": _shape({"child_run_id": CHILD, "timeout_ms": TIMEOUT}, "child_run_id"),
-    "cancel": _shape({"child_run_id": CHILD}, "child_run_id"),
-    "close": _shape({"child_run_id": CHILD}, "child_run_id"),
+OP_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
+    "spawn": _object_schema(SPAWN_PROPERTIES, "name", "prompt"),
+    "parallel_spawn": _object_schema({"spawns": SPAWNS_SCHEMA}, "spawns"),
+    "open": _object_schema({**SPAWN_PROPERTIES, "idle_ttl_seconds": IDLE_TTL}, "name", "prompt"),
+    "send": _object_schema(
+        {"child_run_id": CHILD_RUN_ID, "prompt": PROMPT, "timeout_ms": TIMEOUT}, "child_run_id", "prompt"
+    ),
+    "poll": _object_schema({"child_run_id": CHILD_RUN_ID, "timeout_ms": TIMEOUT}, "child_run_id"),
+    "cancel": _object_schema({"child_run_id": CHILD_RUN_ID}, "child_run_id"),
+    "close": _object_schema({"child_run_id": CHILD_RUN_ID}, "child_run_id"),
 }
 """What each operation takes; anything else is refused, so that a misplaced argument is heard of."""
 
 
-class Agent:
+class AgentTool:
     """Protocols Tool and Planner. `residents_max` and `idle_ttl_s` are the operator's."""
 
     name = "Agent"
@@ -109,11 +116,11 @@ class Agent:
     side_effect_class = "state"
     timeout_s: float = 30.0
     """For reading the call; children take as long as they take."""
-    input_schema: Mapping[str, Any] = _shape(
+    input_schema: Mapping[str, Any] = _object_schema(
         {
             **SPAWN_PROPERTIES,
-            "spawns": SPAWNS,
-            "child_run_id": CHILD,
+            "spawns": SPAWNS_SCHEMA,
+            "child_run_id": CHILD_RUN_ID,
             "timeout_ms": TIMEOUT,
             "idle_ttl_seconds": IDLE_TTL,
         }
@@ -134,26 +141,27 @@ class Agent:
 
     def plan(self, arguments: Mapping[str, Any]) -> ChildrenPlan | ToolResult:
         try:
-            wanted = _wanted(arguments)
-        except Refusal as reason:
-            return refused(reason)
+            wanted = _parse_plan(arguments)
+        except ToolCallRefused as reason:
+            return error_result(reason)
         if wanted.op != "open":
             return wanted
         return replace(wanted, idle_ttl_s=wanted.idle_ttl_s or self._idle_ttl_s, residents_max=self._residents_max)
 
 
-def _wanted(arguments: Mapping[str, Any]) -> ChildrenPlan:
+def _parse_plan(arguments: Mapping[str, Any]) -> ChildrenPlan:
     op = arguments.get("op") or "spawn"
     if op not in OPS:
-        raise Refusal(f'Agent was not called: "op" is "{str(op)[:60]}", expected is one of {", ".join(OPS)}.')
-    given = checked("Agent", arguments, SHAPES[op])
+        raise ToolCallRefused(f'Agent was not called: "op" is "{str(op)[:60]}", expected is one of {", ".join(OPS)}.')
+    given = check_arguments("Agent", arguments, OP_SCHEMAS[op])
     if op == "parallel_spawn":
         spawns = tuple(
-            _spawn(checked(f"Agent (spawns[{place}])", item, ONE_SPAWN)) for place, item in enumerate(given["spawns"])
+            _parse_spawn(check_arguments(f"Agent (spawns[{place}])", item, SPAWN_SCHEMA))
+            for place, item in enumerate(given["spawns"])
         )
         return ChildrenPlan(op=op, spawns=spawns)
     if op in ("spawn", "open"):
-        return ChildrenPlan(op=op, spawns=(_spawn(given),), idle_ttl_s=given.get("idle_ttl_seconds", 0))
+        return ChildrenPlan(op=op, spawns=(_parse_spawn(given),), idle_ttl_s=given.get("idle_ttl_seconds", 0))
     return ChildrenPlan(
         op=op,
         child_run_id=given["child_run_id"],
@@ -162,11 +170,11 @@ def _wanted(arguments: Mapping[str, Any]) -> ChildrenPlan:
     )
 
 
-def _spawn(given: Mapping[str, Any]) -> Spawn:
-    compaction = given.get("compaction")
+def _parse_spawn(arguments: Mapping[str, Any]) -> Spawn:
+    compaction = arguments.get("compaction")
     return Spawn(
-        agent=given["name"],
-        prompt=given["prompt"],
-        def_id=given.get("def_id", ""),
+        agent=arguments["name"],
+        prompt=arguments["prompt"],
+        def_id=arguments.get("def_id", ""),
         compaction=json.dumps(compaction, sort_keys=True) if compaction else "",
     )

@@ -4,8 +4,8 @@ A tool never fails a run. Whatever goes wrong becomes a result with is_error, wh
 the message says what was tried, with which value, what was expected and what to do. Inside a tool that is one
 exception, Refusal; the tool's `call` turns it into the result in one place.
 
-Text from files, programs and servers is bytes. `readable` decodes it without ever failing, and without NUL, which
-Postgres cannot store in text. `printable` is for names in line-based answers: a file name that holds a newline would
+Text from files, programs and servers is bytes. `decode_text` decodes it without ever failing, and without NUL, which
+Postgres cannot store in text. `escape_name` is for names in line-based answers: a file name that holds a newline would
 otherwise look like two lines of the answer.
 
 Before: every tool. After: the runtime appends the result as ToolReturned.
@@ -17,15 +17,15 @@ import unicodedata
 from loomlog.connectors.protocols import ToolResult
 
 
-class Refusal(Exception):
+class ToolCallRefused(Exception):
     """The call cannot be done as asked; the message is what the model reads."""
 
 
-def refused(reason: Refusal) -> ToolResult:
-    return ToolResult(text=str(reason), is_error=True)
+def error_result(refusal: ToolCallRefused) -> ToolResult:
+    return ToolResult(text=str(refusal), is_error=True)
 
 
-def readable(data: bytes, *, complete: bool = True) -> str:
+def decode_text(data: bytes, *, complete: bool = True) -> str:
     """UTF-8 text; bytes that are none, and NUL, become U+FFFD.
 
     `complete=False` says that the bytes were cut: a character cut in half at the end is left out.
@@ -34,22 +34,24 @@ def readable(data: bytes, *, complete: bool = True) -> str:
     return text.replace("\0", "�")
 
 
-def printable(name: str) -> str:
+def escape_name(name: str) -> str:
     """A file name on one line: undecodable bytes become U+FFFD, what breaks lines or controls is written as \\xNN."""
-    text = valid_text(name)
+    text = to_valid_text(name)
     if text.isprintable():
         return text
     return "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
 
 
-def valid_text(name: str) -> str:
+def to_valid_text(name: str) -> str:
     """A name as the operating system gave it, as text that can be encoded."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def encoded(text: str, what: str) -> bytes:
+def encode_text(text: str, label: str) -> bytes:
     """The text as UTF-8. Refuses lone surrogates: they are no characters and no store takes them."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise Refusal(f"{what} holds a lone surrogate at position {error.start}: valid Unicode is expected.") from error
+        raise ToolCallRefused(
+            f"{label} holds a lone surrogate at position {error.start}: valid Unicode is expected."
+        ) from error

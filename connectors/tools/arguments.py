@@ -6,7 +6,7 @@ them in one message that says what was expected, because each round costs a mode
 
 The schemas are ours and use few keywords, so this is a checker of those few and not a JSON Schema library: type,
 properties, required, enum, minimum, maximum, minLength, maxLength, minItems, maxItems, objects as maps of texts or with
-properties of their own. What a list holds is checked by its tool, item by item. `require_supported`
+properties of their own. What a list holds is checked by its tool, item by item. `require_supported_schema`
 refuses any other when the tools are built. Two kindnesses: null for an optional argument means
 absent (several providers send every argument), and 3.0 is an integer, as JSON Schema says.
 
@@ -16,13 +16,13 @@ Before: a tool's `call`. After: the tool's own work.
 from collections.abc import Mapping
 from typing import Any
 
-from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.answers import ToolCallRefused
 
 KEYWORDS = frozenset(
     {"type", "description", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"}
 )
 """All a property may say, and additionalProperties of an object; anything else would look like a check and be none."""
-MAP_OF_TEXTS = {"type": "string"}
+STRING_MAP = {"type": "string"}
 """The only additionalProperties of an object: every value is text."""
 TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
@@ -33,15 +33,15 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def checked(tool: str, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+def check_arguments(tool: str, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments without nulls, integers as int. Raises Refusal that names every problem."""
     if not isinstance(arguments, Mapping):
-        raise Refusal(f"{tool} expects its arguments as an object, not {type(arguments).__name__}.")
+        raise ToolCallRefused(f"{tool} expects its arguments as an object, not {type(arguments).__name__}.")
     properties: Mapping[str, Mapping[str, Any]] = schema["properties"]
     required: frozenset[str] = frozenset(schema.get("required", ()))
     good: dict[str, Any] = {}
     problems = [
-        f"{_quoted(name)} is unknown, expected are {_listed(properties)}"
+        f"{_quote(name)} is unknown, expected are {_join_names(properties)}"
         for name in arguments
         if name not in properties
     ]
@@ -49,22 +49,22 @@ def checked(tool: str, arguments: Mapping[str, Any], schema: Mapping[str, Any]) 
         value = arguments.get(name)
         if value is None:
             if name in required:
-                problems.append(f'"{name}" is missing, expected is {expectation(rule)}')
+                problems.append(f'"{name}" is missing, expected is {describe_expectation(rule)}')
             continue
         if isinstance(value, float) and value.is_integer() and rule["type"] == "integer":
             value = int(value)
-        problem = _problem(value, rule)
+        problem = _find_problem(value, rule)
         if problem:
-            problems.append(f'"{name}" {problem}, expected is {expectation(rule)}')
+            problems.append(f'"{name}" {problem}, expected is {describe_expectation(rule)}')
         else:
             good[name] = value
     if problems:
-        raise Refusal(f"{tool} was not called: {'; '.join(problems)}.")
+        raise ToolCallRefused(f"{tool} was not called: {'; '.join(problems)}.")
     return good
 
 
-def require_supported(tool: str, schema: Mapping[str, Any]) -> None:
-    """Asserts that `checked` checks everything this schema says."""
+def require_supported_schema(tool: str, schema: Mapping[str, Any]) -> None:
+    """Asserts that `check_arguments` checks everything this schema says."""
     assert set(schema) <= {"type", "properties", "required", "additionalProperties"}, (tool, sorted(schema))
     assert schema["type"] == "object", (tool, schema["type"])
     assert schema["additionalProperties"] is False, tool
@@ -74,10 +74,10 @@ def require_supported(tool: str, schema: Mapping[str, Any]) -> None:
         assert rule.get("description"), (tool, name, "a model needs a description")
         extra = {"object": {"additionalProperties", "properties"}, "array": {"items"}}.get(rule["type"], set())
         assert set(rule) <= KEYWORDS | extra, (tool, name, sorted(rule))
-        assert rule.get("additionalProperties", MAP_OF_TEXTS) == MAP_OF_TEXTS, (tool, name)
+        assert rule.get("additionalProperties", STRING_MAP) == STRING_MAP, (tool, name)
 
 
-def expectation(rule: Mapping[str, Any]) -> str:
+def describe_expectation(rule: Mapping[str, Any]) -> str:
     """What a property takes, in words."""
     if "enum" in rule:
         return "one of " + ", ".join(rule["enum"])
@@ -89,7 +89,7 @@ def expectation(rule: Mapping[str, Any]) -> str:
         "array": "a list",
     }
     if "properties" in rule:
-        words["object"] = f"an object of {_listed(rule['properties'])}"
+        words["object"] = f"an object of {_join_names(rule['properties'])}"
     bounds = []
     if "minimum" in rule:
         bounds.append(f"at least {rule['minimum']}")
@@ -104,12 +104,12 @@ def expectation(rule: Mapping[str, Any]) -> str:
     return " ".join([words[rule["type"]], *([f"({', '.join(bounds)})"] if bounds else [])])
 
 
-def _problem(value: object, rule: Mapping[str, Any]) -> str:
+def _find_problem(value: object, rule: Mapping[str, Any]) -> str:
     kind = rule["type"]
     if not isinstance(value, TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
-        return f"is {_named_type(value)}"
+        return f"is {_type_name(value)}"
     if "enum" in rule and value not in rule["enum"]:
-        return f"is {_quoted(str(value))}"
+        return f"is {_quote(str(value))}"
     if isinstance(value, int) and not isinstance(value, bool):
         if value < rule.get("minimum", value) or value > rule.get("maximum", value):
             return f"is {value}"
@@ -125,28 +125,28 @@ def _problem(value: object, rule: Mapping[str, Any]) -> str:
         for name, item in value.items():
             own = rule["properties"].get(name)
             if own is None:
-                return f"holds {_quoted(str(name))}, which is unknown"
-            problem = _problem(item, own)
+                return f"holds {_quote(str(name))}, which is unknown"
+            problem = _find_problem(item, own)
             if problem:
-                return f"holds {_quoted(str(name))}, which {problem}; expected is {expectation(own)}"
+                return f"holds {_quote(str(name))}, which {problem}; expected is {describe_expectation(own)}"
     elif isinstance(value, dict):
         wrong = [str(key) for key, item in value.items() if not isinstance(item, str)]
         if wrong:
-            return f"holds values that are no text ({_listed(wrong)})"
+            return f"holds values that are no text ({_join_names(wrong)})"
     return ""
 
 
-def _named_type(value: object) -> str:
+def _type_name(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     names = {str: "text", int: "a number", float: "a number", dict: "an object", list: "a list"}
     return names.get(type(value), type(value).__name__)
 
 
-def _listed(names: Mapping[str, Any] | list[str]) -> str:
+def _join_names(names: Mapping[str, Any] | list[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Bounded, because it is the model's own text sent back to it."""
     return f'"{text[:60]}"'

@@ -22,33 +22,33 @@ from pathlib import Path
 from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import Refusal, encoded, readable, refused
-from loomlog.connectors.tools.arguments import checked
-from loomlog.connectors.tools.bash_supervisor import ENVIRONMENT_PREFIX, end_session
+from loomlog.connectors.tools.answers import ToolCallRefused, decode_text, encode_text, error_result
+from loomlog.connectors.tools.arguments import check_arguments
+from loomlog.connectors.tools.bash_supervisor import ENVIRONMENT_PREFIX, kill_session
 from loomlog.connectors.tools.file_tool import VOLUME_PROPERTY
-from loomlog.connectors.tools.threads import Threads
-from loomlog.connectors.tools.volumes import Volume, chosen
+from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.volumes import Volume, choose_volume
 
 OUTPUT_BYTES = 1024 * 1024
 """Shown, of standard output and error together."""
-RUNAWAY_BYTES = 64 * 1024 * 1024
+OUTPUT_KILL_BYTES = 64 * 1024 * 1024
 """A command that prints more than this is ended: nobody reads it, and carrying it here costs a processor."""
 DEFAULT_TIMEOUT_S = 30
-LONGEST_TIMEOUT_S = 300
+MAX_TIMEOUT_S = 300
 GRACE_S = 2.0
 """From SIGTERM to SIGKILL: enough to remove a lock file."""
-KEEPER_SLACK_S = 8.0
+SUPERVISOR_GRACE_S = 8.0
 """What the keeper may take on top of the grace: its own bound for killing is 5 s."""
-LAST_OUTPUT_S = 1.0
+OUTPUT_DRAIN_S = 1.0
 """For what is still in the pipe when everything has ended."""
 COMMAND_BYTES = 100_000
 """Linux takes 131,072 bytes in one argument."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-_KEEPER = str(Path(__file__).with_name("bash_supervisor.py"))
+_SUPERVISOR_PATH = str(Path(__file__).with_name("bash_supervisor.py"))
 
 
-class Bash:
+class BashTool:
     name = "Bash"
     description = (
         "Runs a command with /bin/sh in the root of a writable volume and returns what it prints, standard output and "
@@ -56,7 +56,7 @@ class Bash:
         "started is ended when the command ends or its time is over, also those in the background."
     )
     side_effect_class = "privileged"
-    timeout_s: float = LONGEST_TIMEOUT_S + GRACE_S + KEEPER_SLACK_S + 5
+    timeout_s: float = MAX_TIMEOUT_S + GRACE_S + SUPERVISOR_GRACE_S + 5
     input_schema: Mapping[str, Any] = {
         "type": "object",
         "properties": {
@@ -65,7 +65,7 @@ class Bash:
                 "type": "integer",
                 "description": f"Seconds after which the command is ended. Default: {DEFAULT_TIMEOUT_S}.",
                 "minimum": 1,
-                "maximum": LONGEST_TIMEOUT_S,
+                "maximum": MAX_TIMEOUT_S,
             },
             "volume": VOLUME_PROPERTY,
         },
@@ -75,7 +75,7 @@ class Bash:
 
     def __init__(
         self,
-        threads: Threads,
+        threads: ThreadPool,
         *,
         environment: Mapping[str, str],
         allowed_names: Sequence[str] = (),
@@ -95,20 +95,20 @@ class Bash:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
-            good = checked(self.name, arguments, self.input_schema)
-            command = encoded(good["command"], "The command")
+            good = check_arguments(self.name, arguments, self.input_schema)
+            command = encode_text(good["command"], "The command")
             if b"\0" in command or len(command) > COMMAND_BYTES:
-                raise Refusal(
+                raise ToolCallRefused(
                     f"The command holds a NUL or is over {COMMAND_BYTES} bytes. Put long scripts into a file."
                 )
-            binding = chosen(good.get("volume"), context.volumes)
-            volume = await self._threads.run(lambda _: Volume.of(binding))
-            volume.require_write()
-        except Refusal as reason:
-            return refused(reason)
+            binding = choose_volume(good.get("volume"), context.volumes)
+            volume = await self._threads.run(lambda _: Volume.from_binding(binding))
+            volume.require_writable()
+        except ToolCallRefused as reason:
+            return error_result(reason)
         cancelled = asyncio.Event()
         timeout_s = good.get("timeout_seconds", DEFAULT_TIMEOUT_S)
-        task = asyncio.create_task(self._run(command.decode(), volume.path, timeout_s, cancelled))
+        task = asyncio.create_task(self._run_command(command.decode(), volume.path, timeout_s, cancelled))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         try:
@@ -119,11 +119,11 @@ class Bash:
             await asyncio.shield(task)
             raise
 
-    async def _run(self, command: str, folder: str, timeout_s: int, cancelled: asyncio.Event) -> ToolResult:
-        keeper = [sys.executable, "-I", "-S", _KEEPER, str(os.getpid()), str(self._grace_s), command]
+    async def _run_command(self, command: str, folder: str, timeout_s: int, cancelled: asyncio.Event) -> ToolResult:
+        keeper = [sys.executable, "-I", "-S", _SUPERVISOR_PATH, str(os.getpid()), str(self._grace_s), command]
         try:
             transport, output = await asyncio.get_running_loop().subprocess_exec(
-                _Output,
+                _CommandOutput,
                 *keeper,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
@@ -133,56 +133,56 @@ class Bash:
                 start_new_session=True,
             )
         except OSError as error:
-            return refused(Refusal(f"The command could not be started: {error.strerror}."))
+            return error_result(ToolCallRefused(f"The command could not be started: {error.strerror}."))
         try:
-            ended = "" if await _first(timeout_s, output.exited, output.overflowed, cancelled) else "timeout"
+            ended = "" if await _wait_for_any(timeout_s, output.exited, output.overflowed, cancelled) else "timeout"
             if not output.exited.is_set():
-                await self._end(transport, output)
+                await self._terminate(transport, output)
                 ended = ended or ("runaway" if output.overflowed.is_set() else "cancelled")
             status = transport.get_returncode()
             if status is None or status < 0:
                 # The keeper was killed, perhaps by the command itself.
-                await self._threads.run(lambda _: end_session(transport.get_pid()))
-            await _first(LAST_OUTPUT_S, output.complete)
-            return _result(output, status, ended, timeout_s)
+                await self._threads.run(lambda _: kill_session(transport.get_pid()))
+            await _wait_for_any(OUTPUT_DRAIN_S, output.closed)
+            return _build_result(output, status, ended, timeout_s)
         finally:
             transport.close()
 
-    async def _end(self, transport: asyncio.SubprocessTransport, output: "_Output") -> None:
+    async def _terminate(self, transport: asyncio.SubprocessTransport, output: "_CommandOutput") -> None:
         """Asks the keeper to end everything; ends the keeper if it does not answer."""
-        for signal, patience_s in ((transport.terminate, self._grace_s + KEEPER_SLACK_S), (transport.kill, 1.0)):
+        for signal, patience_s in ((transport.terminate, self._grace_s + SUPERVISOR_GRACE_S), (transport.kill, 1.0)):
             try:
                 signal()
             except ProcessLookupError:
                 pass  # It ended by itself in between.
-            if await _first(patience_s, output.exited):
+            if await _wait_for_any(patience_s, output.exited):
                 return
 
 
-class _Output(asyncio.SubprocessProtocol):
+class _CommandOutput(asyncio.SubprocessProtocol):
     """What the command printed, bounded; whether its keeper has ended, and whether all of the output has come."""
 
     def __init__(self) -> None:
         self.shown = bytearray()
         self.size = 0
         self.exited = asyncio.Event()
-        self.complete = asyncio.Event()
+        self.closed = asyncio.Event()
         self.overflowed = asyncio.Event()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self.size += len(data)
         self.shown += data[: OUTPUT_BYTES - len(self.shown)]
-        if self.size > RUNAWAY_BYTES:
+        if self.size > OUTPUT_KILL_BYTES:
             self.overflowed.set()
 
     def process_exited(self) -> None:
         self.exited.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.complete.set()
+        self.closed.set()
 
 
-async def _first(timeout_s: float, *events: asyncio.Event) -> bool:
+async def _wait_for_any(timeout_s: float, *events: asyncio.Event) -> bool:
     """Waits until one of the events is set; False when the time was over first."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
@@ -193,17 +193,17 @@ async def _first(timeout_s: float, *events: asyncio.Event) -> bool:
             wait.cancel()
 
 
-def _result(output: _Output, status: int | None, ended: str, timeout_s: int) -> ToolResult:
+def _build_result(output: _CommandOutput, status: int | None, kill_reason: str, timeout_s: int) -> ToolResult:
     cut = output.size > len(output.shown)
-    text = readable(bytes(output.shown), complete=not cut)
+    text = decode_text(bytes(output.shown), complete=not cut)
     footers = []
     if cut:
         footers.append(f"[output cut: the first {len(output.shown)} of {output.size} bytes]")
-    match ended:
+    match kill_reason:
         case "timeout":
             footers.append(f"[killed: it did not end within {timeout_s} s]")
         case "runaway":
-            footers.append(f"[killed: it printed more than {RUNAWAY_BYTES} bytes]")
+            footers.append(f"[killed: it printed more than {OUTPUT_KILL_BYTES} bytes]")
         case "cancelled":
             footers.append("[killed: the call was cancelled]")
         case _ if status is None or status < 0:
@@ -211,4 +211,4 @@ def _result(output: _Output, status: int | None, ended: str, timeout_s: int) -> 
         case _:
             footers.append(f"[exit status {status}]")
     separator = "" if not text or text.endswith("\n") else "\n"
-    return ToolResult(text=text + separator + "\n".join(footers), is_error=bool(ended) or status != 0)
+    return ToolResult(text=text + separator + "\n".join(footers), is_error=bool(kill_reason) or status != 0)

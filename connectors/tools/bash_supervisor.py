@@ -28,55 +28,57 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 ENVIRONMENT_PREFIX = "COMMAND_"
 POLL_S = 0.01
-KILL_S = 5.0
+KILL_TIMEOUT_S = 5.0
 """For the kernel to take killed processes away; one that hangs in a dead disk may never go."""
 
 
-class Ended(BaseException):
+class TerminationRequested(BaseException):
     """SIGTERM came. A BaseException, so that no handler in between swallows it."""
 
 
-def main(parent: int, grace_s: float, command: str) -> int:
+def main(parent_pid: int, grace_s: float, command: str) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    signal.signal(signal.SIGTERM, _on_term)
+    signal.signal(signal.SIGTERM, _handle_sigterm)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
+    if os.getppid() != parent_pid:
         return 1  # It died before the kernel was asked to tell.
     shell = os.fork()
     if shell == 0:
-        _become_shell(command)
+        _exec_shell(command)
     status = 128 + signal.SIGTERM
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        status = _wait_for(shell)
-    except Ended:
+        status = _wait_for_shell(shell)
+    except TerminationRequested:
         pass
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    _end_all(shell, grace_s)
+    _terminate_all(shell, grace_s)
     return status
 
 
-def end_session(session: int) -> None:
+def kill_session(session_id: int) -> None:
     """Kills what is left of a session. For the parent, when the keeper that led it was killed before its work was done.
 
     What the command put into other sessions is not found this way; only the keeper finds that.
     """
-    until = time.monotonic() + KILL_S
+    until = time.monotonic() + KILL_TIMEOUT_S
     while time.monotonic() < until:
-        members = [process.pid for process in _processes() if process.session == session and process.state != "Z"]
+        members = [
+            process.pid for process in _list_processes() if process.session_id == session_id and process.state != "Z"
+        ]
         if not members:
             return
         for pid in members:
-            _signal(pid, signal.SIGKILL)
+            _send_signal(pid, signal.SIGKILL)
         time.sleep(POLL_S)
 
 
-def _on_term(number: int, frame: FrameType | None) -> None:
-    raise Ended
+def _handle_sigterm(number: int, frame: FrameType | None) -> None:
+    raise TerminationRequested
 
 
-def _become_shell(command: str) -> None:
+def _exec_shell(command: str) -> None:
     os.setpgid(0, 0)
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
@@ -92,46 +94,46 @@ def _become_shell(command: str) -> None:
         os._exit(127)
 
 
-def _wait_for(shell: int) -> int:
+def _wait_for_shell(shell_pid: int) -> int:
     """The shell's exit status. Orphans that end meanwhile are reaped too."""
     while True:
         pid, status = os.waitpid(-1, 0)
-        if pid == shell:
+        if pid == shell_pid:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
 
 
-def _end_all(shell: int, grace_s: float) -> None:
-    _signal_all(shell, signal.SIGTERM)
+def _terminate_all(shell_pid: int, grace_s: float) -> None:
+    _signal_all(shell_pid, signal.SIGTERM)
     until = time.monotonic() + grace_s
-    while _children_are_left():
+    while _has_children():
         if time.monotonic() > until:
             break
         time.sleep(POLL_S)
-    until = time.monotonic() + KILL_S
-    while _children_are_left() and time.monotonic() < until:
+    until = time.monotonic() + KILL_TIMEOUT_S
+    while _has_children() and time.monotonic() < until:
         # Again and again: a process may have started another one since the last look.
-        _signal_all(shell, signal.SIGKILL)
+        _signal_all(shell_pid, signal.SIGKILL)
         time.sleep(POLL_S)
 
 
-def _signal_all(shell: int, number: signal.Signals) -> None:
+def _signal_all(shell_pid: int, number: signal.Signals) -> None:
     try:
-        os.killpg(shell, number)
+        os.killpg(shell_pid, number)
     except (ProcessLookupError, PermissionError):
         pass  # Nobody is left in the group, or only zombies.
-    for pid in _descendants():
-        _signal(pid, number)
+    for pid in _list_descendants():
+        _send_signal(pid, number)
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
+def _send_signal(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         pass  # It ended in between, or became another user, which a command can do only with that user's help.
 
 
-def _children_are_left() -> bool:
+def _has_children() -> bool:
     """Reaps what has ended. Every descendant is below a child, so without children there are none."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -141,11 +143,11 @@ def _children_are_left() -> bool:
     return True
 
 
-def _descendants() -> list[int]:
+def _list_descendants() -> list[int]:
     """Processes below this one."""
     children: dict[int, list[int]] = {}
-    for process in _processes():
-        children.setdefault(process.parent, []).append(process.pid)
+    for process in _list_processes():
+        children.setdefault(process.parent_pid, []).append(process.pid)
     found: list[int] = []
     todo = [os.getpid()]
     while todo:
@@ -155,14 +157,14 @@ def _descendants() -> list[int]:
     return found
 
 
-class Process(NamedTuple):
+class ProcessInfo(NamedTuple):
     pid: int
     state: str
-    parent: int
-    session: int
+    parent_pid: int
+    session_id: int
 
 
-def _processes() -> Iterator[Process]:
+def _list_processes() -> Iterator[ProcessInfo]:
     """All there are, from /proc; none where there is no /proc."""
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not name.isdigit():
@@ -173,7 +175,7 @@ def _processes() -> Iterator[Process]:
                 state, parent, _, session, *_ = file.read().rpartition(b")")[2].split()
         except (OSError, ValueError):
             continue  # It ended while its entry was read.
-        yield Process(pid=int(name), state=state.decode(), parent=int(parent), session=int(session))
+        yield ProcessInfo(pid=int(name), state=state.decode(), parent_pid=int(parent), session_id=int(session))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -16,11 +16,11 @@ from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 
 ANSWER_CHARACTERS = 1000
 """The step size of the benchmark workload."""
-_BYTES = ANSWER_CHARACTERS * 3 // 4
+_DIGEST_BYTES = ANSWER_CHARACTERS * 3 // 4
 """Base64 makes four characters of three bytes."""
 
 
-class Bench:
+class BenchTool:
     name = "Bench"
     description = "Returns 1,000 pseudo-random characters at once. For measuring the runtime."
     side_effect_class = "pure"
@@ -40,9 +40,9 @@ class Bench:
             return ToolResult(
                 text=f"Bench was not called: it takes no arguments, not {sorted(arguments)}.", is_error=True
             )
-        return ToolResult(text=answer(context.idempotency_key))
+        return ToolResult(text=derive_answer(context.idempotency_key))
 
 
-def answer(key: str) -> str:
+def derive_answer(key: str) -> str:
     """What a call with this key returns."""
-    return base64.b64encode(hashlib.shake_256(key.encode()).digest(_BYTES)).decode("ascii")
+    return base64.b64encode(hashlib.shake_256(key.encode()).digest(_DIGEST_BYTES)).decode("ascii")

@@ -19,24 +19,24 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import httpcore
 
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.hosts import address_is_allowed, canonical_host
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.hosts import canonical_host, is_address_allowed
 
-CONNECT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 """For one address; the whole exchange has its own bound."""
 MAX_ADDRESSES = 8
 """Of one name that are tried; more only delays the error."""
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host. Raises OSError when there are none."""
 SocketOptions = Iterable[tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]] | None
 
 
-class NotSent(Refusal):
+class RequestNotSent(ToolCallRefused):
     """The request did not leave this machine, so it certainly had no effect."""
 
 
-async def system_resolve(host: str, port: int) -> Sequence[str]:
+async def resolve_with_system(host: str, port: int) -> Sequence[str]:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -48,7 +48,7 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
         self,
         *,
         private_hosts: frozenset[str],
-        resolve: Resolve = system_resolve,
+        resolve: Resolver = resolve_with_system,
         network: httpcore.AsyncNetworkBackend | None = None,
     ) -> None:
         self._private_hosts = private_hosts
@@ -63,34 +63,34 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: SocketOptions = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Raises NotSent when no address may be or could be reached."""
-        addresses = await self._checked_addresses(host, port)
+        """Raises RequestNotSent when no address may be or could be reached."""
+        addresses = await self._resolve_allowed(host, port)
         for address in addresses:
             try:
                 return await self._network.connect_tcp(
-                    address, port, timeout=CONNECT_S, local_address=local_address, socket_options=socket_options
+                    address, port, timeout=CONNECT_TIMEOUT_S, local_address=local_address, socket_options=socket_options
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
-        raise NotSent(f'Could not connect to "{host}" port {port}: it refused or did not answer.')
+        raise RequestNotSent(f'Could not connect to "{host}" port {port}: it refused or did not answer.')
 
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: SocketOptions = None
     ) -> httpcore.AsyncNetworkStream:
-        raise NotSent("Local sockets cannot be reached.")
+        raise RequestNotSent("Local sockets cannot be reached.")
 
     async def sleep(self, seconds: float) -> None:
         await self._network.sleep(seconds)
 
-    async def _checked_addresses(self, host: str, port: int) -> Sequence[str]:
+    async def _resolve_allowed(self, host: str, port: int) -> Sequence[str]:
         private = canonical_host(host) in self._private_hosts
         try:
             addresses = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:
-            raise NotSent(f'The host "{host}" could not be resolved. Check its spelling.') from error
-        allowed = [address for address in addresses if address_is_allowed(address, private=private)]
+            raise RequestNotSent(f'The host "{host}" could not be resolved. Check its spelling.') from error
+        allowed = [address for address in addresses if is_address_allowed(address, allow_private=private)]
         if not allowed:
-            raise NotSent(
+            raise RequestNotSent(
                 f'The host "{host}" has no public address. Private, loopback, link-local and other special addresses '
                 "are closed unless the operator lists the host as private."
             )

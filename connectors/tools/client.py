@@ -17,28 +17,30 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from loomlog.connectors.protocols import EffectClass, NoEffect, ToolContext, ToolResult, UnknownEffect
-from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, SENT_SLACK_MS, SLACK_S, left_s
-from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, GivesUp, unless
+from loomlog.connectors.tools.remote import CLOCK_SKEW_MS, INPUT_BYTES_MAX, RESULT_GRACE_S, remaining_s
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, ExpiryWatch, wait_or_expire
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 
 UNKNOWN, NOT_BEGUN = "unknown", "not_begun"
 """Outcomes of a RemoteToolResult."""
-LOOK_S = 2.0
+LIVENESS_CHECK_S = 2.0
 """Between two looks whether the client's connection is there. At the second one that it is not, its results have come:
 whoever ends a connection writes them first."""
 
 
-class Asking(Protocol):
-    """Calls over the log (remote_calls.RemoteCalls)."""
+class RemoteCaller(Protocol):
+    """Calls over the log (remote_calls.RemoteCallClient)."""
 
-    async def ask(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult: ...
+    async def call(
+        self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None
+    ) -> RemoteToolResult: ...
 
-    async def hear(
-        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, gives_up: GivesUp
+    async def wait_for_result(
+        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, expiry_watch: ExpiryWatch
     ) -> RemoteToolResult | str: ...
 
 
-class ClientTool:
+class ClientSideTool:
     """A tool of a connection (protocols Tool and Reconciler). `connection_id` empty: nobody offers it now.
 
     `is_there` tells whether the connection of a request can still answer.
@@ -46,29 +48,29 @@ class ClientTool:
 
     def __init__(
         self,
-        calls: Asking,
+        calls: RemoteCaller,
         *,
         name: str,
         description: str = "",
         input_schema: Mapping[str, Any],
         connection_id: str,
-        is_there: Callable[[RemoteToolRequest], bool],
+        is_connected: Callable[[RemoteToolRequest], bool],
         timeout_s: float,
         clock_ms: Callable[[], int],
-        look_s: float = LOOK_S,
+        liveness_check_s: float = LIVENESS_CHECK_S,
         topic: str = REQUESTS_TOPIC,
     ) -> None:
         self.name = name
         self.description = description
         self.input_schema = input_schema
         # Its own time comes first; this one is for a broker that does not answer.
-        self.timeout_s = timeout_s + 2 * SLACK_S
-        self._call_s = timeout_s
+        self.timeout_s = timeout_s + 2 * RESULT_GRACE_S
+        self._call_timeout_s = timeout_s
         self._calls = calls
         self._connection_id = connection_id
-        self._is_there = is_there
+        self._is_connected = is_connected
         self._clock_ms = clock_ms
-        self._look_s = look_s
+        self._liveness_check_s = liveness_check_s
         self._topic = topic
 
     def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
@@ -77,12 +79,12 @@ class ClientTool:
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """What the client says. Raises Transient and Permanent."""
         if not self._connection_id:
-            return _error(f"no client that offers {self.name} is connected now; nothing was done")
+            return _error_result(f"no client that offers {self.name} is connected now; nothing was done")
         text = json.dumps(arguments, ensure_ascii=False)
         if (size := len(text.encode(errors="replace"))) > INPUT_BYTES_MAX:
-            return _error(f"the arguments of {self.name} have {size} bytes; at most {INPUT_BYTES_MAX} are taken")
+            return _error_result(f"the arguments of {self.name} have {size} bytes; at most {INPUT_BYTES_MAX} are taken")
         now = self._clock_ms()
-        key = _key(context)
+        key = _attempt_key(context)
         request = RemoteToolRequest(
             request_id=key,
             idempotency_key=key,
@@ -96,59 +98,61 @@ class ClientTool:
             input=text,
             attempt=context.attempt,
             issued_at_ms=now,
-            deadline_ms=now + int(self._call_s * 1000),
+            deadline_ms=now + int(self._call_timeout_s * 1000),
             connection_id=self._connection_id,
         )
-        asking = asyncio.ensure_future(self._calls.ask(self._topic, request))
+        asking = asyncio.ensure_future(self._calls.call(self._topic, request))
         try:
-            why = await unless(asking, self._gives_up(request))
+            why = await wait_or_expire(asking, self._wait_for_expiry(request))
             if why is not None:
-                return _unknown(self.name, why)
+                return _unknown_result(self.name, why)
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-        return _told(self.name, asking.result())
+        return _to_tool_result(self.name, asking.result())
 
     async def reconcile(
         self, arguments: Mapping[str, Any], context: ToolContext
     ) -> ToolResult | NoEffect | UnknownEffect:
         """What became of a lost attempt, as far as the log tells in its time. Raises as `call`."""
-        since_ms = max(0, context.started_at_ms - SENT_SLACK_MS)
-        found = await self._calls.hear(self._topic, _key(context), context.tenant, since_ms, gives_up=self._gives_up)
+        since_ms = max(0, context.started_at_ms - CLOCK_SKEW_MS)
+        found = await self._calls.wait_for_result(
+            self._topic, _attempt_key(context), context.tenant, since_ms, expiry_watch=self._wait_for_expiry
+        )
         if isinstance(found, str):
             return UnknownEffect(reason=found)
         if found.outcome == UNKNOWN:
             return UnknownEffect(reason=found.text)
-        return NoEffect(reason=found.text) if found.outcome == NOT_BEGUN else _told(self.name, found)
+        return NoEffect(reason=found.text) if found.outcome == NOT_BEGUN else _to_tool_result(self.name, found)
 
-    async def _gives_up(self, request: RemoteToolRequest) -> str:
+    async def _wait_for_expiry(self, request: RemoteToolRequest) -> str:
         misses = 0
         try:
-            async with asyncio.timeout(left_s(request, self._clock_ms())):
+            async with asyncio.timeout(remaining_s(request, self._clock_ms())):
                 while misses < 2:
-                    await asyncio.sleep(self._look_s)
-                    misses = 0 if self._is_there(request) else misses + 1
+                    await asyncio.sleep(self._liveness_check_s)
+                    misses = 0 if self._is_connected(request) else misses + 1
         except TimeoutError:
             return "no answer came in time"
         return "the process that held the client's connection is gone"
 
 
-def _key(context: ToolContext) -> str:
+def _attempt_key(context: ToolContext) -> str:
     """Of one attempt: the next one is another call, which the result of this one must not answer."""
     return f"{context.idempotency_key}:{context.attempt}"
 
 
-def _told(name: str, result: RemoteToolResult) -> ToolResult:
+def _to_tool_result(name: str, result: RemoteToolResult) -> ToolResult:
     if result.outcome == UNKNOWN:
-        return _unknown(name, result.text)
+        return _unknown_result(name, result.text)
     text = f"{name} was not called: {result.text}" if result.outcome == NOT_BEGUN else result.text
     return ToolResult(text=text, is_error=result.is_error)
 
 
-def _unknown(name: str, why: str) -> ToolResult:
-    text = f"outcome unknown: {why}; {name} may or may not have had its effect. Check before you repeat it."
+def _unknown_result(name: str, reason: str) -> ToolResult:
+    text = f"outcome unknown: {reason}; {name} may or may not have had its effect. Check before you repeat it."
     return ToolResult(text=text, is_error=True, is_unknown=True)
 
 
-def _error(text: str) -> ToolResult:
+def _error_result(text: str) -> ToolResult:
     return ToolResult(text=text, is_error=True)

@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import Refusal, refused
-from loomlog.connectors.tools.arguments import checked
+from loomlog.connectors.tools.answers import ToolCallRefused, error_result
+from loomlog.connectors.tools.arguments import check_arguments
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 
 UNKNOWN = "unknown"
@@ -37,7 +37,7 @@ class ServerInfo:
     url: str = ""
 
 
-class Context:
+class ContextTool:
     """`catalogue` is the live mapping of all tools of this process, this one included."""
 
     name = "Context"
@@ -61,10 +61,10 @@ class Context:
         self._catalogue = catalogue
         self._clock_ms = clock_ms
         self._ops: Mapping[str, Callable[[ToolContext], dict[str, Any]]] = {
-            "self": self._self,
-            "tools": self._tools,
-            "time": self._time,
-            COMPACT: self._compact,
+            "self": self._describe_run,
+            "tools": self._describe_tools,
+            "time": self._describe_time,
+            COMPACT: self._describe_compaction,
         }
         self.input_schema = {
             "type": "object",
@@ -80,12 +80,12 @@ class Context:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
-            op = checked(self.name, arguments, self.input_schema)["op"]
-        except Refusal as reason:
-            return refused(reason)
+            op = check_arguments(self.name, arguments, self.input_schema)["op"]
+        except ToolCallRefused as reason:
+            return error_result(reason)
         return ToolResult(text=orjson.dumps(self._ops[op](context)).decode(), asks_compaction=op == COMPACT)
 
-    def _self(self, context: ToolContext) -> dict[str, Any]:
+    def _describe_run(self, context: ToolContext) -> dict[str, Any]:
         told: dict[str, Any] = {
             "agent_name": context.agent,
             "agent_id": context.agent_id,
@@ -98,12 +98,12 @@ class Context:
             "model": context.model,
         }
         if context.sampling is not None:
-            told["sampling"] = _said(context.sampling.to_avro())
+            told["sampling"] = _drop_defaults(context.sampling.to_avro())
         if context.compaction is not None:
-            told["compaction"] = _said(context.compaction.to_avro())
+            told["compaction"] = _drop_defaults(context.compaction.to_avro())
         if context.max_tokens > 0:
-            told["context"] = _gauge(context)
-        told |= _files(context)
+            told["context"] = _context_usage(context)
+        told |= _describe_volumes(context)
         server = self._server
         told["network"] = {"allowed_hosts": list(context.allowed_hosts), "source": context.hosts_source}
         told["principal"] = {"tenant_id": context.tenant, "subject": context.subject}
@@ -111,7 +111,7 @@ class Context:
         told["server"] = {"listen_addr": server.listen_addr, "url": server.url}
         return told
 
-    def _tools(self, context: ToolContext) -> dict[str, Any]:
+    def _describe_tools(self, context: ToolContext) -> dict[str, Any]:
         told = [
             {
                 "name": name,
@@ -128,11 +128,11 @@ class Context:
         ]
         return {"tools": told, "count": len(told)}
 
-    def _compact(self, context: ToolContext) -> dict[str, Any]:
+    def _describe_compaction(self, context: ToolContext) -> dict[str, Any]:
         told: dict[str, Any] = {"scheduled": True, "when": "before the next turn"}
-        return told | ({"context": _gauge(context)} if context.max_tokens > 0 else {})
+        return told | ({"context": _context_usage(context)} if context.max_tokens > 0 else {})
 
-    def _time(self, context: ToolContext) -> dict[str, Any]:
+    def _describe_time(self, context: ToolContext) -> dict[str, Any]:
         now = self._clock_ms()
         return {
             "now_rfc3339": _rfc3339(now),
@@ -142,17 +142,17 @@ class Context:
         }
 
 
-def _gauge(context: ToolContext) -> dict[str, Any]:
+def _context_usage(context: ToolContext) -> dict[str, Any]:
     used_pct = round(100 * context.used_tokens / context.max_tokens, 1)
     return {"used_tokens": context.used_tokens, "max_tokens": context.max_tokens, "used_pct": used_pct}
 
 
-def _said(wishes: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     """Only what was asked for: an absent wish is the default."""
-    return {name: value for name, value in wishes.items() if value not in (None, (), [], "")}
+    return {name: value for name, value in options.items() if value not in (None, (), [], "")}
 
 
-def _files(context: ToolContext) -> dict[str, Any]:
+def _describe_volumes(context: ToolContext) -> dict[str, Any]:
     if not context.volumes:
         return {"filesystem": "No volume is granted to this run; file tools refuse."}
     return {

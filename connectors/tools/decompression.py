@@ -8,7 +8,7 @@ Before: web_client.py. After: zlib.
 
 import zlib
 
-from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.answers import ToolCallRefused
 
 GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 RAW_DEFLATE = -zlib.MAX_WBITS
@@ -17,7 +17,7 @@ GZIP_MAGIC = b"\x1f"
 HEAD_BYTES = 2
 
 
-class Plain:
+class IdentityDecoder:
     """A body that is not packed. `data` is what came so far, at most the limit."""
 
     def __init__(self, limit: int) -> None:
@@ -34,7 +34,7 @@ class Plain:
         """Called when the body ended; a plain body may end anywhere."""
 
 
-class Inflated:
+class DeflateDecoder:
     """A gzip or deflate body, also of several gzip members.
 
     What it is, is read from its first two bytes: some servers send gzip for deflate, or deflate without the zlib header
@@ -43,13 +43,13 @@ class Inflated:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._plain = Plain(limit)
+        self._output = IdentityDecoder(limit)
         self._head = b""
         self._inflater = zlib.decompressobj(GZIP_OR_ZLIB)
 
     @property
     def data(self) -> bytearray:
-        return self._plain.data
+        return self._output.data
 
     def feed(self, chunk: bytes) -> bool:
         if len(self._head) < HEAD_BYTES:
@@ -57,7 +57,7 @@ class Inflated:
             if len(self._head) < HEAD_BYTES:
                 return False
             chunk = self._head
-            self._inflater = zlib.decompressobj(_window(chunk))
+            self._inflater = zlib.decompressobj(_detect_window_bits(chunk))
         while chunk:
             if self._inflater.eof:
                 if not chunk.startswith(GZIP_MAGIC):
@@ -65,34 +65,34 @@ class Inflated:
                     return False
                 self._inflater = zlib.decompressobj(GZIP_OR_ZLIB)
             # One byte more than there is room for tells whether there is more.
-            if self._plain.feed(self._unpacked(chunk, self._limit - len(self.data) + 1)):
+            if self._output.feed(self._inflate(chunk, self._limit - len(self.data) + 1)):
                 return True
             chunk = self._inflater.unconsumed_tail or self._inflater.unused_data
         return False
 
     def finish(self) -> None:
         if self._head and not self._inflater.eof:
-            raise Refusal("The body of the response ended in the middle of its packed data.")
+            raise ToolCallRefused("The body of the response ended in the middle of its packed data.")
 
-    def _unpacked(self, chunk: bytes, room: int) -> bytes:
+    def _inflate(self, chunk: bytes, max_length: int) -> bytes:
         try:
-            return self._inflater.decompress(chunk, room)
+            return self._inflater.decompress(chunk, max_length)
         except zlib.error as error:
-            raise Refusal("The body of the response is damaged: it could not be unpacked.") from error
+            raise ToolCallRefused("The body of the response is damaged: it could not be unpacked.") from error
 
 
-def _window(head: bytes) -> int:
+def _detect_window_bits(head: bytes) -> int:
     """What zlib has to expect of a body that begins like this (RFC 1950 2.2: a zlib header is a multiple of 31)."""
     is_gzip = head.startswith(GZIP_MAGIC)
     is_zlib = head[0] & 0x0F == 8 and int.from_bytes(head[:2], "big") % 31 == 0
     return GZIP_OR_ZLIB if is_gzip or is_zlib else RAW_DEFLATE
 
 
-def unpacker(encodings: list[str], limit: int) -> Plain | Inflated:
+def create_decoder(encodings: list[str], limit: int) -> IdentityDecoder | DeflateDecoder:
     """For the content encodings of a response. Refuses those that were not asked for."""
     if not encodings:
-        return Plain(limit)
+        return IdentityDecoder(limit)
     if len(encodings) == 1 and encodings[0] in ("gzip", "x-gzip", "deflate"):
-        return Inflated(limit)
+        return DeflateDecoder(limit)
     packed = ", ".join(encodings)[:80]
-    raise Refusal(f'The response is packed as "{packed}", which was not asked for; only gzip and deflate were.')
+    raise ToolCallRefused(f'The response is packed as "{packed}", which was not asked for; only gzip and deflate were.')

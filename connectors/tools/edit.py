@@ -13,9 +13,9 @@ Before: file_tool.py. After: volumes.py.
 """
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import Refusal, encoded, printable
+from loomlog.connectors.tools.answers import ToolCallRefused, encode_text, escape_name
 from loomlog.connectors.tools.file_tool import Arguments, FileTool
-from loomlog.connectors.tools.threads import Stop, Threads
+from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import Volume
 from loomlog.connectors.tools.write import WRITE_BYTES
 
@@ -23,7 +23,7 @@ EDIT_BYTES = WRITE_BYTES
 """Of the file before and after."""
 
 
-def edit_tool(threads: Threads) -> FileTool:
+def build_edit_tool(threads: ThreadPool) -> FileTool:
     return FileTool(
         name="Edit",
         description=(
@@ -43,41 +43,44 @@ def edit_tool(threads: Threads) -> FileTool:
         },
         required=("path", "old_string", "new_string"),
         effect=EffectClass.UNSAFE,
-        work=edit_file,
+        operation=edit_file,
         threads=threads,
     )
 
 
-def edit_file(arguments: Arguments, volume: Volume, stop: Stop) -> str:
-    volume.require_write()
-    old, new = encoded(arguments["old_string"], "old_string"), encoded(arguments["new_string"], "new_string")
+def edit_file(arguments: Arguments, volume: Volume, cancellation: CancellationToken) -> str:
+    volume.require_writable()
+    old, new = encode_text(arguments["old_string"], "old_string"), encode_text(arguments["new_string"], "new_string")
     if old == new:
-        raise Refusal("old_string and new_string are the same: nothing would change.")
+        raise ToolCallRefused("old_string and new_string are the same: nothing would change.")
     parts = volume.locate(arguments["path"])
-    shown = printable("/".join(parts))
-    stop.check()
-    with volume.changing(parts) as change:
+    shown = escape_name("/".join(parts))
+    cancellation.raise_if_cancelled()
+    with volume.lock_file(parts) as change:
         content = change.read(EDIT_BYTES + 1)
         if len(content) > EDIT_BYTES:
-            raise Refusal(f"{shown} is larger than {EDIT_BYTES} bytes, the most that can be edited.")
-        count = _occurrences(content, old, shown, replace_all=arguments.get("replace_all", False))
+            raise ToolCallRefused(f"{shown} is larger than {EDIT_BYTES} bytes, the most that can be edited.")
+        count = _count_occurrences(content, old, shown, replace_all=arguments.get("replace_all", False))
         # Computed before replacing: a short old text and a long new one could otherwise ask for terabytes.
         size = len(content) + count * (len(new) - len(old))
         if size > EDIT_BYTES:
-            raise Refusal(f"{shown} would have {size} bytes after the edit; at most {EDIT_BYTES} are possible.")
-        change.replace(content.replace(old, new), stop)
+            raise ToolCallRefused(f"{shown} would have {size} bytes after the edit; at most {EDIT_BYTES} are possible.")
+        change.replace(content.replace(old, new), cancellation)
     return f"Replaced {count} occurrence{'' if count == 1 else 's'} in {shown}."
 
 
-def _occurrences(content: bytes, old: bytes, shown: str, *, replace_all: bool) -> int:
+def _count_occurrences(content: bytes, old: bytes, display_name: str, *, replace_all: bool) -> int:
     first = content.find(old)
     if first < 0:
-        raise Refusal(f"old_string does not occur in {shown}. It must match exactly; Read the file to see its text.")
+        raise ToolCallRefused(
+            f"old_string does not occur in {display_name}. It must match exactly; Read the file to see its text."
+        )
     if replace_all:
         return content.count(old)
     if content.find(old, first + 1) >= 0:
-        raise Refusal(
-            f"old_string occurs more than once in {shown}: nothing was changed. Give more of the text around the place "
+        raise ToolCallRefused(
+            f"old_string occurs more than once in {display_name}: nothing was changed. Give more of the text "
+            "around the place "
             "that is meant, or set replace_all."
         )
     return 1

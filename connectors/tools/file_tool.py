@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import Refusal, refused
-from loomlog.connectors.tools.arguments import checked
-from loomlog.connectors.tools.threads import Stop, Threads
-from loomlog.connectors.tools.volumes import Volume, chosen
+from loomlog.connectors.tools.answers import ToolCallRefused, error_result
+from loomlog.connectors.tools.arguments import check_arguments
+from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
+from loomlog.connectors.tools.volumes import Volume, choose_volume
 
 FILE_TIMEOUT_S = 30.0
 """Longer than the longest search (walk.py stops after 20 s and says so); what is slower is a file system that hangs."""
 
 Arguments = Mapping[str, Any]
-Work = Callable[[Arguments, Volume, Stop], str]
+FileOperation = Callable[[Arguments, Volume, CancellationToken], str]
 
 VOLUME_PROPERTY: Mapping[str, Any] = {
     "type": "string",
@@ -41,8 +41,8 @@ class FileTool:
         properties: Mapping[str, Mapping[str, Any]],
         required: tuple[str, ...],
         effect: EffectClass,
-        work: Work,
-        threads: Threads,
+        operation: FileOperation,
+        threads: ThreadPool,
     ) -> None:
         self.name = name
         self.description = description
@@ -54,7 +54,7 @@ class FileTool:
         }
         self.timeout_s = FILE_TIMEOUT_S
         self._effect = effect
-        self._work = work
+        self._operation = operation
         self._threads = threads
 
     def effect_class(self, arguments: Arguments) -> EffectClass:
@@ -62,12 +62,16 @@ class FileTool:
 
     async def call(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         try:
-            good = checked(self.name, arguments, self.input_schema)
-            binding = chosen(good.get("volume"), context.volumes)
-            return ToolResult(text=await self._threads.run(lambda stop: self._work(good, Volume.of(binding), stop)))
-        except Refusal as reason:
-            return refused(reason)
+            good = check_arguments(self.name, arguments, self.input_schema)
+            binding = choose_volume(good.get("volume"), context.volumes)
+            return ToolResult(
+                text=await self._threads.run(lambda stop: self._operation(good, Volume.from_binding(binding), stop))
+            )
+        except ToolCallRefused as reason:
+            return error_result(reason)
         except OSError as error:
             # What volumes.py did not expect, such as a disk that fails while a folder is listed. No path: it may be
             # one outside the volume.
-            return refused(Refusal(f"{self.name} failed: {error.strerror or 'the operating system refused'}."))
+            return error_result(
+                ToolCallRefused(f"{self.name} failed: {error.strerror or 'the operating system refused'}.")
+            )

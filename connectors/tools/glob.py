@@ -13,12 +13,12 @@ import os
 import stat
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import Refusal, encoded, printable
+from loomlog.connectors.tools.answers import ToolCallRefused, encode_text, escape_name
 from loomlog.connectors.tools.file_tool import Arguments, FileTool
 from loomlog.connectors.tools.patterns import PathPattern
-from loomlog.connectors.tools.threads import Stop, Threads
-from loomlog.connectors.tools.volumes import Parts, Volume
-from loomlog.connectors.tools.walk import Entry, Walk
+from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
+from loomlog.connectors.tools.volumes import PathParts, Volume
+from loomlog.connectors.tools.walk import FileEntry, FileWalk
 
 GLOB_RESULTS = 100
 """More names than this tell a model nothing; it should narrow the pattern."""
@@ -26,7 +26,7 @@ PATTERN_CHARACTERS = 1000
 """Longer than any path pattern somebody meant."""
 
 
-def glob_tool(threads: Threads) -> FileTool:
+def build_glob_tool(threads: ThreadPool) -> FileTool:
     return FileTool(
         name="Glob",
         description=(
@@ -49,50 +49,50 @@ def glob_tool(threads: Threads) -> FileTool:
         },
         required=("pattern",),
         effect=EffectClass.READ,
-        work=find_files,
+        operation=find_files,
         threads=threads,
     )
 
 
-def find_files(arguments: Arguments, volume: Volume, stop: Stop) -> str:
+def find_files(arguments: Arguments, volume: Volume, cancellation: CancellationToken) -> str:
     text = arguments["pattern"]
-    encoded(text, "The pattern")
+    encode_text(text, "The pattern")
     start = volume.locate(arguments.get("path", "."))
     if text.startswith("/"):
-        start, text = (), _below_root(text, volume)
+        start, text = (), _relative_to_root(text, volume)
     pattern, kind = PathPattern(text), "folder" if text.endswith("/") else "file"
-    walk = Walk(volume, stop)
+    walk = FileWalk(volume, cancellation)
     found: list[tuple[int, str]] = []
-    for entry in walk.below(start, lambda folder: pattern.may_match_below(folder[len(start) :])):
+    for entry in walk.iterate(start, lambda folder: pattern.may_match_below(folder[len(start) :])):
         if pattern.matches(entry.parts[len(start) :]):
-            changed = _changed_ns(volume, entry, kind)
+            changed = _modified_ns(volume, entry, kind)
             if changed is not None:
-                found.append((-changed, printable("/".join(entry.parts))))
+                found.append((-changed, escape_name("/".join(entry.parts))))
     found.sort()
     lines = [path for _, path in found[:GLOB_RESULTS]]
     if not found:
-        lines.append(f'no matches for "{printable(arguments["pattern"])}" in volume "{volume.name}"')
+        lines.append(f'no matches for "{escape_name(arguments["pattern"])}" in volume "{volume.name}"')
     if len(found) > GLOB_RESULTS:
         lines.append(f"[the {GLOB_RESULTS} newest of {len(found)} matches; narrow the pattern or path to see others]")
     return "\n".join(lines + walk.footers)
 
 
-def _below_root(text: str, volume: Volume) -> str:
+def _relative_to_root(text: str, volume: Volume) -> str:
     root = volume.path.rstrip("/") + "/"
     if not text.startswith(root):
-        raise Refusal(
-            f'The pattern "{printable(text)}" is absolute and leads outside volume "{volume.name}". Give it relative '
+        raise ToolCallRefused(
+            f'The pattern "{escape_name(text)}" is absolute and leads outside volume "{volume.name}". Give it relative '
             "to the root of the volume."
         )
     return text[len(root) :]
 
 
-def _changed_ns(volume: Volume, entry: Entry, kind: str) -> int | None:
+def _modified_ns(volume: Volume, entry: FileEntry, kind: str) -> int | None:
     """Time of the last change; None when the entry is not of the kind asked for, left the volume or is gone."""
     try:
-        parts: Parts = volume.locate("/".join(entry.parts)) if entry.kind == "link" else entry.parts
+        parts: PathParts = volume.locate("/".join(entry.parts)) if entry.kind == "link" else entry.parts
         status: os.stat_result = volume.status(parts)
-    except Refusal:
+    except ToolCallRefused:
         return None
     wanted = stat.S_ISDIR if kind == "folder" else stat.S_ISREG
     return status.st_mtime_ns if wanted(status.st_mode) else None

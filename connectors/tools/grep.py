@@ -15,13 +15,13 @@ import stat
 from collections.abc import Iterator
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import Refusal, encoded, printable, readable
+from loomlog.connectors.tools.answers import ToolCallRefused, decode_text, encode_text, escape_name
 from loomlog.connectors.tools.file_tool import Arguments, FileTool
-from loomlog.connectors.tools.line_matcher import Line, Matcher, with_context
+from loomlog.connectors.tools.line_matcher import Line, LineMatcher, add_context
 from loomlog.connectors.tools.patterns import NamePattern
-from loomlog.connectors.tools.threads import Stop, Threads
-from loomlog.connectors.tools.volumes import Parts, Volume
-from loomlog.connectors.tools.walk import Walk
+from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
+from loomlog.connectors.tools.volumes import PathParts, Volume
+from loomlog.connectors.tools.walk import FileWalk
 
 GREP_OUTPUT_BYTES = 256 * 1024
 """The same bound as Read's, for the same reason."""
@@ -39,7 +39,7 @@ PATTERN_CHARACTERS = 10_000
 """RE2 refuses what compiles to too much; this only bounds the message."""
 
 
-def grep_tool(threads: Threads) -> FileTool:
+def build_grep_tool(threads: ThreadPool) -> FileTool:
     text = {"type": "string", "minLength": 1}
     count = {"type": "integer", "minimum": 0, "maximum": CONTEXT_LINES}
     return FileTool(
@@ -81,24 +81,24 @@ def grep_tool(threads: Threads) -> FileTool:
         },
         required=("pattern",),
         effect=EffectClass.READ,
-        work=search_files,
+        operation=search_files,
         threads=threads,
     )
 
 
-def search_files(arguments: Arguments, volume: Volume, stop: Stop) -> str:
-    encoded(arguments["pattern"], "The pattern")
-    matcher = Matcher(
+def search_files(arguments: Arguments, volume: Volume, cancellation: CancellationToken) -> str:
+    encode_text(arguments["pattern"], "The pattern")
+    matcher = LineMatcher(
         arguments["pattern"],
         ignore_case=arguments.get("case_insensitive", False),
         multiline=arguments.get("multiline", False),
     )
-    search = _Search(volume, stop, names=_name_pattern(arguments.get("glob")))
+    search = _FileSearch(volume, cancellation, names=_compile_name_pattern(arguments.get("glob")))
     limit = arguments.get("head_limit", HEAD_LIMIT)
     lines: list[str] = []
     size = 0
     cut = ""
-    for line in _answers(search, volume.locate(arguments.get("path", ".")), matcher, arguments):
+    for line in _format_matches(search, volume.locate(arguments.get("path", ".")), matcher, arguments):
         if len(lines) == limit:
             cut = f"[the first {limit}; there are more: raise head_limit or narrow the search]"
             break
@@ -112,16 +112,20 @@ def search_files(arguments: Arguments, volume: Volume, stop: Stop) -> str:
     return "\n".join([*lines, *([cut] if cut else []), *search.footers])
 
 
-def _name_pattern(glob: str | None) -> NamePattern | None:
+def _compile_name_pattern(glob: str | None) -> NamePattern | None:
     if glob is None:
         return None
-    encoded(glob, "The glob")
+    encode_text(glob, "The glob")
     if "/" in glob:
-        raise Refusal(f'The glob "{printable(glob)}" holds a "/"; it is matched against file names only. Use path too.')
+        raise ToolCallRefused(
+            f'The glob "{escape_name(glob)}" holds a "/"; it is matched against file names only. Use path too.'
+        )
     return NamePattern(glob)
 
 
-def _answers(search: "_Search", start: Parts, matcher: Matcher, arguments: Arguments) -> Iterator[str]:
+def _format_matches(
+    search: "_FileSearch", start: PathParts, matcher: LineMatcher, arguments: Arguments
+) -> Iterator[str]:
     """The answer's lines, as far as they are asked for."""
     mode = arguments.get("output_mode", "files_with_matches")
     both = arguments.get("-C", 0)
@@ -129,7 +133,7 @@ def _answers(search: "_Search", start: Parts, matcher: Matcher, arguments: Argum
     grouped = before > 0 or after > 0
     first = True
     for path, data in search.files(start):
-        if not matcher.found_in(data):
+        if not matcher.has_match(data):
             continue
         if mode == "files_with_matches":
             yield path
@@ -139,52 +143,52 @@ def _answers(search: "_Search", start: Parts, matcher: Matcher, arguments: Argum
             if grouped and not first:
                 yield "--"
             first = False
-            for line in with_context(data, matcher.lines(data), before=before, after=after):
+            for line in add_context(data, matcher.lines(data), before=before, after=after):
                 if line is not None:
-                    yield _shown(path, line, data)
+                    yield _format_line(path, line, data)
                 elif grouped:
                     yield "--"
 
 
-def _shown(path: str, line: Line, data: bytes) -> str:
+def _format_line(path: str, line: Line, data: bytes) -> str:
     mark = ":" if line.matches else "-"
     more = line.end - line.start - SHOWN_LINE_BYTES
-    text = readable(data[line.start : line.end - max(more, 0)], complete=more <= 0)
+    text = decode_text(data[line.start : line.end - max(more, 0)], complete=more <= 0)
     return f"{path}{mark}{line.number}{mark}{text}" + (f" [{more} more bytes]" if more > 0 else "")
 
 
-class _Search:
+class _FileSearch:
     """The readable text files below a place, with their content."""
 
-    def __init__(self, volume: Volume, stop: Stop, *, names: NamePattern | None) -> None:
+    def __init__(self, volume: Volume, cancellation: CancellationToken, *, names: NamePattern | None) -> None:
         self._volume = volume
-        self._stop = stop
+        self._cancellation = cancellation
         self._names = names
-        self._walk = Walk(volume, stop)
-        self._large: list[str] = []
+        self._walk = FileWalk(volume, cancellation)
+        self._oversized: list[str] = []
         self._unreadable = 0
 
-    def files(self, start: Parts) -> Iterator[tuple[str, bytes]]:
+    def files(self, start: PathParts) -> Iterator[tuple[str, bytes]]:
         if start and not _is_folder(self._volume, start):
-            data = self._content(start, asked_for=True)
+            data = self._read_searchable(start, is_explicit=True)
             if data is not None:
-                yield printable("/".join(start)), data
+                yield escape_name("/".join(start)), data
             return
-        for entry in self._walk.below(start, lambda folder: True):
+        for entry in self._walk.iterate(start, lambda folder: True):
             if entry.kind not in ("file", "link") or (self._names and not self._names.matches(entry.parts[-1])):
                 continue
-            data = self._content(entry.parts, is_link=entry.kind == "link")
+            data = self._read_searchable(entry.parts, is_link=entry.kind == "link")
             if data is not None:
-                yield printable("/".join(entry.parts)), data
+                yield escape_name("/".join(entry.parts)), data
 
-    def _content(self, parts: Parts, *, is_link: bool = False, asked_for: bool = False) -> bytes | None:
+    def _read_searchable(self, parts: PathParts, *, is_link: bool = False, is_explicit: bool = False) -> bytes | None:
         """The file's bytes; None when it is binary, too large, or cannot be read and was not asked for by name."""
         try:
             if is_link:
                 parts = self._volume.locate("/".join(parts))
                 if _is_folder(self._volume, parts):
                     return None
-        except Refusal:
+        except ToolCallRefused:
             # Leaves the volume, leads nowhere or in a circle: not part of what is searched.
             return None
         try:
@@ -192,11 +196,11 @@ class _Search:
             if b"\0" in head:
                 return None
             if size > SEARCHED_FILE_BYTES:
-                self._large.append(printable("/".join(parts)))
+                self._oversized.append(escape_name("/".join(parts)))
                 return None
             return head if len(head) < BINARY_PROBE_BYTES else self._volume.read(parts, SEARCHED_FILE_BYTES)[0]
-        except Refusal:
-            if asked_for:
+        except ToolCallRefused:
+            if is_explicit:
                 raise
             self._unreadable += 1
             return None
@@ -204,15 +208,15 @@ class _Search:
     @property
     def footers(self) -> list[str]:
         found = self._walk.footers
-        if self._large:
+        if self._oversized:
             found.append(
-                f"[not searched, over {SEARCHED_FILE_BYTES} bytes: {self._large[0]}"
-                + (f" and {len(self._large) - 1} more]" if len(self._large) > 1 else "]")
+                f"[not searched, over {SEARCHED_FILE_BYTES} bytes: {self._oversized[0]}"
+                + (f" and {len(self._oversized) - 1} more]" if len(self._oversized) > 1 else "]")
             )
         if self._unreadable:
             found.append(f"[{self._unreadable} files could not be read and were left out]")
         return found
 
 
-def _is_folder(volume: Volume, parts: Parts) -> bool:
+def _is_folder(volume: Volume, parts: PathParts) -> bool:
     return stat.S_ISDIR(volume.status(parts).st_mode)

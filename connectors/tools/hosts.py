@@ -26,11 +26,11 @@ from collections.abc import Collection, Iterable
 import httpx
 
 ANY_PUBLIC = "*"
-EXACTLY = "="
+EXACT_PREFIX = "="
 
 _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?\Z")
 _PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
-_CLOSED = tuple(
+_BLOCKED_NETWORKS = tuple(
     ipaddress.ip_network(block)
     for block in (
         "0.0.0.0/8",  # this network, unspecified
@@ -52,7 +52,7 @@ _CLOSED = tuple(
         "fd20:ce::254/128",  # Google metadata
     )
 )
-_PRIVATE = tuple(
+_PRIVATE_NETWORKS = tuple(
     ipaddress.ip_network(block)
     for block in (
         "10.0.0.0/8",
@@ -64,7 +64,7 @@ _PRIVATE = tuple(
         "fc00::/7",  # unique local
     )
 )
-_CLOSED_INSIDE_PRIVATE = (ipaddress.ip_network("100.100.100.200/32"),)
+_BLOCKED_PRIVATE_NETWORKS = (ipaddress.ip_network("100.100.100.200/32"),)
 """Alibaba's metadata address lies in the carrier-grade NAT block."""
 
 
@@ -74,7 +74,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhos
 def canonical_host(host: str) -> str:
     """Lower case, IDNA, without a final dot or brackets; empty when it is no host name and no address."""
     bare = host.strip().removeprefix("[").removesuffix("]").rstrip(".")
-    if is_address(bare):
+    if is_ip_address(bare):
         return str(ipaddress.ip_address(bare))
     try:
         name = httpx.URL(scheme="http", host=bare).raw_host.decode("ascii").lower()
@@ -83,24 +83,24 @@ def canonical_host(host: str) -> str:
     return name if _HOST_NAME.match(name) and ".." not in name else ""
 
 
-def host_is_allowed(host: str, allowed: Iterable[str]) -> bool:
+def is_host_allowed(host: str, allowed: Iterable[str]) -> bool:
     """Whether a canonical host is matched by an entry. An address is matched only by itself or by `*`."""
     if not host:
         return False
     for entry in allowed:
         if entry.strip() == ANY_PUBLIC:
             return True
-        if entry.startswith(EXACTLY):
+        if entry.startswith(EXACT_PREFIX):
             if host == canonical_host(entry[1:]):
                 return True
             continue
         name = canonical_host(entry)
-        if name and (host == name or (host.endswith("." + name) and not is_address(host))):
+        if name and (host == name or (host.endswith("." + name) and not is_ip_address(host))):
             return True
     return False
 
 
-def address_is_allowed(address: str, *, private: bool) -> bool:
+def is_address_allowed(address: str, *, allow_private: bool) -> bool:
     """Whether an address may be dialled; `private` for a host the operator opened."""
     try:
         found = ipaddress.ip_address(address)
@@ -108,17 +108,17 @@ def address_is_allowed(address: str, *, private: bool) -> bool:
         return False
     if isinstance(found, ipaddress.IPv6Address) and found.scope_id is not None:
         return False
-    if _is_in(found, _CLOSED) or _is_in(found, _CLOSED_INSIDE_PRIVATE):
+    if _is_in_any(found, _BLOCKED_NETWORKS) or _is_in_any(found, _BLOCKED_PRIVATE_NETWORKS):
         return False
-    if _is_in(found, _PRIVATE):
-        return private
+    if _is_in_any(found, _PRIVATE_NETWORKS):
+        return allow_private
     return isinstance(found, ipaddress.IPv4Address) or found in _PUBLIC_V6
 
 
-def is_loopback(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
     """Whether the host is a name or an address that machines have for themselves."""
     name = canonical_host(host)
-    if not is_address(name):
+    if not is_ip_address(name):
         return name in _LOOPBACK_NAMES or name.endswith(".localhost")
     address = ipaddress.ip_address(name)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -126,7 +126,7 @@ def is_loopback(host: str) -> bool:
     return found.is_loopback or found.is_unspecified
 
 
-def is_address(host: str) -> bool:
+def is_ip_address(host: str) -> bool:
     """Whether it is an IP address. One with a zone (`fe80::1%eth0`) counts as none: it means something here only."""
     try:
         ipaddress.ip_address(host)
@@ -135,7 +135,7 @@ def is_address(host: str) -> bool:
     return "%" not in host
 
 
-def _is_in(
+def _is_in_any(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
     blocks: Collection[ipaddress.IPv4Network | ipaddress.IPv6Network],
 ) -> bool:

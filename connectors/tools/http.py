@@ -15,19 +15,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import Refusal, encoded, printable, readable, refused
-from loomlog.connectors.tools.arguments import checked
+from loomlog.connectors.tools.answers import ToolCallRefused, decode_text, encode_text, error_result, escape_name
+from loomlog.connectors.tools.arguments import check_arguments
 from loomlog.connectors.tools.web_client import (
-    EXCHANGE_S,
+    REQUEST_TIMEOUT_S,
     RESPONSE_BYTES,
     SAFE_METHODS,
-    Request,
-    Response,
-    Web,
-    web_url,
+    WebClient,
+    WebRequest,
+    WebResponse,
+    parse_web_url,
 )
 
-EFFECTS: Mapping[str, EffectClass] = {
+EFFECT_BY_METHOD: Mapping[str, EffectClass] = {
     "GET": EffectClass.READ,
     "HEAD": EffectClass.READ,
     "PUT": EffectClass.IDEMPOTENT,
@@ -35,7 +35,7 @@ EFFECTS: Mapping[str, EffectClass] = {
     "POST": EffectClass.UNSAFE,
     "PATCH": EffectClass.UNSAFE,
 }
-OWN_HEADERS = frozenset(
+RESERVED_HEADERS = frozenset(
     {
         "accept-encoding",
         "connection",
@@ -52,7 +52,7 @@ OWN_HEADERS = frozenset(
 """Set by the tool: they decide where the request goes, where it ends and how the answer is packed."""
 URL_CHARACTERS = 8_000
 """What common servers accept."""
-CLOSING_S = 5.0
+TIMEOUT_MARGIN_S = 5.0
 """Over the exchange's own time-out, so that its message is what the model reads."""
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
@@ -64,7 +64,7 @@ _KNOWN_CHARSETS = re.compile(
 """Of those Python knows, the ones that pages use: some others are no character sets or take quadratic time."""
 
 
-class Http:
+class HttpTool:
     name = "HTTP"
     description = (
         "Sends one HTTP request to a host this run may reach and returns the status line, the headers, an empty line "
@@ -72,11 +72,11 @@ class Http:
         "(a longer response is cut and says so). A status of 400 or more is returned like any other."
     )
     side_effect_class = "network"
-    timeout_s: float = EXCHANGE_S + CLOSING_S
+    timeout_s: float = REQUEST_TIMEOUT_S + TIMEOUT_MARGIN_S
     input_schema: Mapping[str, Any] = {
         "type": "object",
         "properties": {
-            "method": {"type": "string", "enum": list(EFFECTS), "description": "The method. Default: GET."},
+            "method": {"type": "string", "enum": list(EFFECT_BY_METHOD), "description": "The method. Default: GET."},
             "url": {
                 "type": "string",
                 "description": "Absolute http or https URL.",
@@ -94,58 +94,58 @@ class Http:
         "additionalProperties": False,
     }
 
-    def __init__(self, web: Web) -> None:
+    def __init__(self, web: WebClient) -> None:
         self._web = web
 
     def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
-        return EFFECTS.get(str(arguments.get("method") or "GET"), EffectClass.UNSAFE)
+        return EFFECT_BY_METHOD.get(str(arguments.get("method") or "GET"), EffectClass.UNSAFE)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
-            good = checked(self.name, arguments, self.input_schema)
+            good = check_arguments(self.name, arguments, self.input_schema)
             method = good.get("method", "GET")
-            body = encoded(good.get("body", ""), "The body")
+            body = encode_text(good.get("body", ""), "The body")
             if body and method in SAFE_METHODS:
-                raise Refusal(f"{method} has no body. Use POST, PUT or PATCH, or put the data into the URL.")
-            headers = _request_headers(good.get("headers", {}), method, context.idempotency_key)
-            request = Request(method=method, url=web_url(good["url"]), headers=headers, body=body)
-            return ToolResult(text=_shown(await self._web.exchange(request, context.allowed_hosts)))
-        except Refusal as reason:
-            return refused(reason)
+                raise ToolCallRefused(f"{method} has no body. Use POST, PUT or PATCH, or put the data into the URL.")
+            headers = _build_request_headers(good.get("headers", {}), method, context.idempotency_key)
+            request = WebRequest(method=method, url=parse_web_url(good["url"]), headers=headers, body=body)
+            return ToolResult(text=_format_response(await self._web.send(request, context.allowed_hosts)))
+        except ToolCallRefused as reason:
+            return error_result(reason)
 
 
-def body_text(response: Response) -> str:
+def decode_body(response: WebResponse) -> str:
     """The body as text, by the charset the server names, UTF-8 otherwise; without NUL."""
     named = _CHARSET.search(response.header("content-type"))
     charset = named.group(1).lower() if named else "utf-8"
     if charset in ("utf-8", "utf8") or not _KNOWN_CHARSETS.match(charset):
-        return readable(response.body, complete=not response.cut)
+        return decode_text(response.body, complete=not response.is_truncated)
     try:
         return response.body.decode(charset, "replace").replace("\0", "�")
     except LookupError:
-        return readable(response.body, complete=not response.cut)
+        return decode_text(response.body, complete=not response.is_truncated)
 
 
-def cut_footer(response: Response) -> str:
-    return f"\n[cut: only the first {RESPONSE_BYTES} bytes of the response are shown]" if response.cut else ""
+def truncation_notice(response: WebResponse) -> str:
+    return f"\n[cut: only the first {RESPONSE_BYTES} bytes of the response are shown]" if response.is_truncated else ""
 
 
-def _request_headers(given: Mapping[str, str], method: str, key: str) -> tuple[tuple[str, str], ...]:
-    for name, value in given.items():
+def _build_request_headers(headers: Mapping[str, str], method: str, key: str) -> tuple[tuple[str, str], ...]:
+    for name, value in headers.items():
         if not _HEADER_NAME.match(name):
-            raise Refusal(f'"{printable(name[:80])}" is no header name.')
-        if name.lower() in OWN_HEADERS or name.lower().startswith("proxy-"):
-            raise Refusal(f'The header "{name}" is set by the tool; leave it out.')
-        encoded(value, f'The header "{name}"')
+            raise ToolCallRefused(f'"{escape_name(name[:80])}" is no header name.')
+        if name.lower() in RESERVED_HEADERS or name.lower().startswith("proxy-"):
+            raise ToolCallRefused(f'The header "{name}" is set by the tool; leave it out.')
+        encode_text(value, f'The header "{name}"')
         if any(c != "\t" and not c.isprintable() for c in value):
-            raise Refusal(f'The value of the header "{name}" holds a line end or another control character.')
-    sent = [(name, value.strip()) for name, value in given.items()]
+            raise ToolCallRefused(f'The value of the header "{name}" holds a line end or another control character.')
+    sent = [(name, value.strip()) for name, value in headers.items()]
     if key and method not in SAFE_METHODS and not any(name.lower() == "idempotency-key" for name, _ in sent):
         sent.append(("Idempotency-Key", key))
     return tuple(sent)
 
 
-def _shown(response: Response) -> str:
-    lines = [f"HTTP/1.1 {response.status} {printable(response.reason)}".rstrip()]
-    lines += [f"{printable(name)}: {printable(value)}" for name, value in response.headers]
-    return "\n".join(lines) + "\n\n" + body_text(response) + cut_footer(response)
+def _format_response(response: WebResponse) -> str:
+    lines = [f"HTTP/1.1 {response.status} {escape_name(response.reason)}".rstrip()]
+    lines += [f"{escape_name(name)}: {escape_name(value)}" for name, value in response.headers]
+    return "\n".join(lines) + "\n\n" + decode_body(response) + truncation_notice(response)

@@ -12,7 +12,7 @@ from typing import Any
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 
 
-class Interruption:
+class InterruptionTool:
     name = "Interruption"
     description = (
         "Ask a person and wait for the answer (ask), tell a person something without waiting (notify), or take back a "

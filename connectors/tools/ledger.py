@@ -17,15 +17,15 @@ from typing import Any
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import EffectClass, NoEffect, ToolContext, ToolResult, UnknownEffect
-from loomlog.connectors.tools.answers import Refusal, refused
-from loomlog.connectors.tools.arguments import checked
-from loomlog.connectors.tools.threads import Stop, Threads
+from loomlog.connectors.tools.answers import ToolCallRefused, error_result
+from loomlog.connectors.tools.arguments import check_arguments
+from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
 
 WAIT_MAX_MS = 10_000
 """Well inside the call's own time limit, so that a wait never becomes a timeout."""
 
 
-class Ledger:
+class LedgerTool:
     name = "Ledger"
     description = "Appends one line that names this call to the operator's ledger file. For counting effects in tests."
     side_effect_class = "state"
@@ -44,7 +44,7 @@ class Ledger:
         "additionalProperties": False,
     }
 
-    def __init__(self, threads: Threads, *, path: str, effect: EffectClass) -> None:
+    def __init__(self, threads: ThreadPool, *, path: str, effect: EffectClass) -> None:
         assert effect in (EffectClass.IDEMPOTENT, EffectClass.UNSAFE), effect
         self._threads = threads
         self._path = path
@@ -55,35 +55,37 @@ class Ledger:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
-            pause_s = checked(self.name, arguments, self.input_schema).get("wait_ms", 0) / 2000
+            pause_s = check_arguments(self.name, arguments, self.input_schema).get("wait_ms", 0) / 2000
             words = (context.idempotency_key, context.run_id)
             if not all(word and word.isprintable() and " " not in word for word in words):
-                raise Refusal(f"Ledger needs a key and a run id without blanks, not {words!r}.")
+                raise ToolCallRefused(f"Ledger needs a key and a run id without blanks, not {words!r}.")
             line = f"{context.idempotency_key} {context.run_id}\n".encode()
             if pause_s:
                 await asyncio.sleep(pause_s)
             await self._threads.run(lambda stop: self._append(line, stop))
             if pause_s:
                 await asyncio.sleep(pause_s)
-        except Refusal as reason:
-            return refused(reason)
+        except ToolCallRefused as reason:
+            return error_result(reason)
         except OSError as error:
-            return refused(Refusal(f"The ledger could not be written: {error.strerror}. The line may be in it or not."))
+            return error_result(
+                ToolCallRefused(f"The ledger could not be written: {error.strerror}. The line may be in it or not.")
+            )
         return ToolResult(text=f"Recorded {context.idempotency_key}.")
 
-    def _append(self, line: bytes, stop: Stop) -> None:
-        stop.check()
+    def _append(self, line: bytes, cancellation: CancellationToken) -> None:
+        cancellation.raise_if_cancelled()
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             written = os.write(descriptor, line)
             if written != len(line):
-                raise Refusal(f"The ledger took {written} of {len(line)} bytes: the disk may be full.")
+                raise ToolCallRefused(f"The ledger took {written} of {len(line)} bytes: the disk may be full.")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
 
-class ReconcilingLedger(Ledger):
+class ReconcilingLedgerTool(LedgerTool):
     """A ledger that can be asked.
 
     Its line is written by the calling process itself: once that is gone, a line that is not there never comes.
@@ -94,14 +96,14 @@ class ReconcilingLedger(Ledger):
     ) -> ToolResult | NoEffect | UnknownEffect:
         line = f"{context.idempotency_key} {context.run_id}\n".encode()
         try:
-            found = await self._threads.run(lambda stop: self._holds(line))
+            found = await self._threads.run(lambda stop: self._contains(line))
         except OSError as error:
             raise Transient(f"The ledger could not be read: {error.strerror}.", kind="unavailable") from error
         if found:
             return ToolResult(text=f"Recorded {context.idempotency_key}.")
         return NoEffect(reason="the ledger has no such line")
 
-    def _holds(self, line: bytes) -> bool:
+    def _contains(self, line: bytes) -> bool:
         try:
             with open(self._path, "rb") as lines:
                 return line in lines

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.patterns import compiled
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.patterns import compile_regex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,20 +26,20 @@ class Line:
     matches: bool = True
 
 
-class Matcher:
+class LineMatcher:
     """A compiled pattern. Raises Refusal when RE2 does not take it."""
 
     def __init__(self, pattern: str, *, ignore_case: bool, multiline: bool) -> None:
         what = "The pattern (RE2 syntax, no look-around, no back-references)"
         within_lines = not multiline
         # First as it is: wrapping would make a pattern such as `a)(b` valid.
-        compiled(pattern, what, within_lines=within_lines, ignore_case=ignore_case)
+        compile_regex(pattern, what, within_lines=within_lines, ignore_case=ignore_case)
         wrapped = f"(?m:{pattern})"
-        self._regexp: Any = compiled(wrapped, what, within_lines=within_lines, ignore_case=ignore_case)
+        self._regexp: Any = compile_regex(wrapped, what, within_lines=within_lines, ignore_case=ignore_case)
         if within_lines and "\n" in pattern:
-            raise Refusal("The pattern holds a line end, which can match only with multiline set to true.")
+            raise ToolCallRefused("The pattern holds a line end, which can match only with multiline set to true.")
 
-    def found_in(self, data: bytes) -> bool:
+    def has_match(self, data: bytes) -> bool:
         return next(self.spans(data), None) is not None
 
     def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
@@ -74,28 +74,28 @@ class Matcher:
                 counted = begin
 
 
-def with_context(data: bytes, matches: Iterator[Line], *, before: int, after: int) -> Iterator[Line | None]:
+def add_context(data: bytes, matches: Iterator[Line], *, before: int, after: int) -> Iterator[Line | None]:
     """The matching lines with their neighbours, each line once, in order. None marks a gap between groups."""
     last: Line | None = None
     for match in matches:
         if last is not None:
-            for line in _following(data, last, after):
+            for line in _lines_after(data, last, after):
                 if line.number >= match.number:
                     break
                 yield line
                 last = line
         missing = match.number - (last.number if last else 0) - 1
-        lead = list(_preceding(data, match, min(before, missing)))
+        lead = list(_lines_before(data, match, min(before, missing)))
         if last is not None and len(lead) < missing:
             yield None
         yield from reversed(lead)
         yield match
         last = match
     if last is not None:
-        yield from _following(data, last, after)
+        yield from _lines_after(data, last, after)
 
 
-def _following(data: bytes, line: Line, count: int) -> Iterator[Line]:
+def _lines_after(data: bytes, line: Line, count: int) -> Iterator[Line]:
     number, end = line.number, line.end
     for _ in range(count):
         start = end + 1
@@ -105,7 +105,7 @@ def _following(data: bytes, line: Line, count: int) -> Iterator[Line]:
         yield Line(number=number, start=start, end=end, matches=False)
 
 
-def _preceding(data: bytes, line: Line, count: int) -> Iterator[Line]:
+def _lines_before(data: bytes, line: Line, count: int) -> Iterator[Line]:
     """Backwards, the nearest first."""
     number, start = line.number, line.start
     for _ in range(count):

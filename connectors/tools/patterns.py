@@ -14,8 +14,8 @@ from typing import Any
 
 import re2
 
-from loomlog.connectors.tools.answers import Refusal, printable, valid_text
-from loomlog.connectors.tools.volumes import Parts
+from loomlog.connectors.tools.answers import ToolCallRefused, escape_name, to_valid_text
+from loomlog.connectors.tools.volumes import PathParts
 
 ANY_FOLDERS = "**"
 
@@ -26,49 +26,53 @@ class PathPattern:
     def __init__(self, pattern: str) -> None:
         pieces = [piece for piece in pattern.split("/") if piece not in ("", ".")]
         if not pieces or ".." in pieces:
-            raise Refusal(f'The pattern "{printable(pattern)}" must name something below the folder, without "..".')
-        self._names = [None if piece == ANY_FOLDERS else NamePattern(piece) for piece in pieces]
-        self._known: dict[Parts, frozenset[int]] = {}
+            raise ToolCallRefused(
+                f'The pattern "{escape_name(pattern)}" must name something below the folder, without "..".'
+            )
+        self._segments = [None if piece == ANY_FOLDERS else NamePattern(piece) for piece in pieces]
+        self._states_by_folder: dict[PathParts, frozenset[int]] = {}
 
-    def matches(self, parts: Parts) -> bool:
-        return len(self._names) in self._after(self._in_folder(parts[:-1]), parts[-1])
+    def matches(self, parts: PathParts) -> bool:
+        return len(self._segments) in self._advance(self._folder_states(parts[:-1]), parts[-1])
 
-    def may_match_below(self, folder: Parts) -> bool:
+    def may_match_below(self, folder: PathParts) -> bool:
         """Whether anything below this folder can match."""
-        return any(state < len(self._names) for state in self._in_folder(folder))
+        return any(state < len(self._segments) for state in self._folder_states(folder))
 
-    def _in_folder(self, folder: Parts) -> frozenset[int]:
+    def _folder_states(self, folder: PathParts) -> frozenset[int]:
         """How many pieces the folder's names may have used up: the states of a small automaton after reading them.
 
         Remembered, because all entries of a folder begin with it.
         """
-        known = self._known.get(folder)
+        known = self._states_by_folder.get(folder)
         if known is None:
-            known = self._after(self._in_folder(folder[:-1]), folder[-1]) if folder else self._skipped({0})
-            self._known[folder] = known
+            known = (
+                self._advance(self._folder_states(folder[:-1]), folder[-1]) if folder else self._skip_any_folders({0})
+            )
+            self._states_by_folder[folder] = known
         return known
 
-    def _after(self, states: frozenset[int], name: str) -> frozenset[int]:
+    def _advance(self, states: frozenset[int], name: str) -> frozenset[int]:
         after: set[int] = set()
         for state in states:
-            if state == len(self._names):
+            if state == len(self._segments):
                 continue
-            pattern = self._names[state]
+            pattern = self._segments[state]
             if pattern is None:
                 after.add(state)
-                if state == len(self._names) - 1:
+                if state == len(self._segments) - 1:
                     # A final ** matches everything below.
                     after.add(state + 1)
             elif pattern.matches(name):
                 after.add(state + 1)
-        return self._skipped(after)
+        return self._skip_any_folders(after)
 
-    def _skipped(self, states: set[int]) -> frozenset[int]:
+    def _skip_any_folders(self, states: set[int]) -> frozenset[int]:
         """Adds what is reached by letting a ** that is not the last piece stand for no folder at all."""
         found = set(states)
         for state in states:
             after = state
-            while after < len(self._names) - 1 and self._names[after] is None:
+            while after < len(self._segments) - 1 and self._segments[after] is None:
                 after += 1
                 found.add(after)
         return frozenset(found)
@@ -79,19 +83,19 @@ class NamePattern:
 
     def __init__(self, pattern: str) -> None:
         self._literal = pattern if not any(c in pattern for c in "*?[") else None
-        self._regexp = compiled(_translated(pattern), f'The pattern "{printable(pattern)}"')
+        self._regexp = compile_regex(_translate_glob(pattern), f'The pattern "{escape_name(pattern)}"')
 
     def matches(self, name: str) -> bool:
         if self._literal is not None:
             return name == self._literal
-        return self._regexp.fullmatch(valid_text(name).encode()) is not None
+        return self._regexp.fullmatch(to_valid_text(name).encode()) is not None
 
 
 MAX_PROGRAM_BYTES = 4 * 1024 * 1024
 """Memory RE2 may take for one compiled pattern; larger ones are refused."""
 
 
-def compiled(expression: str, what: str, *, within_lines: bool = False, ignore_case: bool = False) -> Any:
+def compile_regex(expression: str, label: str, *, within_lines: bool = False, ignore_case: bool = False) -> Any:
     """An RE2 pattern over bytes. `within_lines` lets nothing match a line end. Raises Refusal with RE2's reason."""
     options = re2.Options()
     options.max_mem = MAX_PROGRAM_BYTES
@@ -103,13 +107,13 @@ def compiled(expression: str, what: str, *, within_lines: bool = False, ignore_c
         return re2.compile(expression.encode("utf-8", "replace"), options)
     except re2.error as error:
         reason = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
-        raise Refusal(f"{what} is not usable: {reason}.") from error
+        raise ToolCallRefused(f"{label} is not usable: {reason}.") from error
     finally:
         # The module would keep the last 128 patterns, each up to the bound above.
         re2.purge()
 
 
-def _translated(pattern: str) -> str:
+def _translate_glob(pattern: str) -> str:
     out = []
     at = 0
     while at < len(pattern):
@@ -119,7 +123,7 @@ def _translated(pattern: str) -> str:
             out.append(".*")
         elif char == "?":
             out.append(".")
-        elif char == "[" and (end := _class_end(pattern, at)) > 0:
+        elif char == "[" and (end := _find_class_end(pattern, at)) > 0:
             inside = pattern[at:end]
             negated = inside[:1] in ("!", "^")
             ranges = "".join(c if c.isalnum() or c == "-" else re2.escape(c) for c in inside[negated:])
@@ -130,7 +134,7 @@ def _translated(pattern: str) -> str:
     return "".join(out)
 
 
-def _class_end(pattern: str, at: int) -> int:
+def _find_class_end(pattern: str, at: int) -> int:
     """Where the class that begins here is closed, -1 when it is not. A `]` in first place is a member."""
     first = at + (pattern[at : at + 1] in ("!", "^"))
     return pattern.find("]", first + 1)

@@ -7,16 +7,16 @@ Before: file_tool.py. After: volumes.py.
 """
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import readable
+from loomlog.connectors.tools.answers import decode_text
 from loomlog.connectors.tools.file_tool import Arguments, FileTool
-from loomlog.connectors.tools.threads import Stop, Threads
+from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import Volume
 
 READ_BYTES = 256 * 1024
 """About 65,000 tokens: more would fill most models' context with one file."""
 
 
-def read_tool(threads: Threads) -> FileTool:
+def build_read_tool(threads: ThreadPool) -> FileTool:
     return FileTool(
         name="Read",
         description=(
@@ -32,15 +32,15 @@ def read_tool(threads: Threads) -> FileTool:
         },
         required=("path",),
         effect=EffectClass.READ,
-        work=read_file,
+        operation=read_file,
         threads=threads,
     )
 
 
-def read_file(arguments: Arguments, volume: Volume, stop: Stop) -> str:
-    stop.check()
+def read_file(arguments: Arguments, volume: Volume, cancellation: CancellationToken) -> str:
+    cancellation.raise_if_cancelled()
     data, size = volume.read(volume.locate(arguments["path"]), READ_BYTES + 1)
     if len(data) <= READ_BYTES:
-        return readable(data)
-    text = readable(data[:READ_BYTES], complete=False)
+        return decode_text(data)
+    text = decode_text(data[:READ_BYTES], complete=False)
     return f"{text}\n[cut: the first {READ_BYTES} of {max(size, len(data))} bytes]"

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 REFERENCE = re.compile(r"\$\{run\.([A-Za-z0-9_.-]{1,80})(?::-([^}]*))?\}")
-BEARER = "run.user_bearer"
+USER_BEARER_NAME = "run.user_bearer"
 """The name of the bearer among the credentials; no caller can choose it, because it has a dot."""
-CREDENTIALS = "credentials."
+CREDENTIALS_PREFIX = "credentials."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +32,12 @@ class RunValues:
     credentials: Mapping[str, str] = field(repr=False)
 
 
-def substituted(headers: Mapping[str, str], values: RunValues) -> tuple[dict[str, str], tuple[str, ...]]:
+def substitute_references(headers: Mapping[str, str], values: RunValues) -> tuple[dict[str, str], tuple[str, ...]]:
     """The headers as they are sent, and the names of those left out, for a log line. Values are never in one."""
     sent: dict[str, str] = {}
     left_out: list[str] = []
     for name, text in headers.items():
-        value = _value(text, values)
+        value = _substitute_text(text, values)
         if value is None:
             left_out.append(name)
         else:
@@ -45,12 +45,12 @@ def substituted(headers: Mapping[str, str], values: RunValues) -> tuple[dict[str
     return sent, tuple(left_out)
 
 
-def _value(text: str, values: RunValues) -> str | None:
+def _substitute_text(text: str, values: RunValues) -> str | None:
     parts: list[str] = []
     end = 0
     # One pass: what a secret holds is never looked at for references.
     for found in REFERENCE.finditer(text):
-        value = _of(found[1], values) or found[2]
+        value = _lookup_value(found[1], values) or found[2]
         if value is None:
             return None
         parts += (text[end : found.start()], value)
@@ -59,12 +59,14 @@ def _value(text: str, values: RunValues) -> str | None:
     return whole if all(character == "\t" or character.isprintable() for character in whole) else None
 
 
-def _of(name: str, values: RunValues) -> str:
+def _lookup_value(name: str, values: RunValues) -> str:
     """Empty when there is none."""
     if name == "root_run_id":
         return values.root_run_id
     if name == "tenant_id":
         return values.tenant
     if name == "user_bearer":
-        return values.credentials.get(BEARER, "")
-    return values.credentials.get(name.removeprefix(CREDENTIALS), "") if name.startswith(CREDENTIALS) else ""
+        return values.credentials.get(USER_BEARER_NAME, "")
+    return (
+        values.credentials.get(name.removeprefix(CREDENTIALS_PREFIX), "") if name.startswith(CREDENTIALS_PREFIX) else ""
+    )

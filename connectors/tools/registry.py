@@ -1,8 +1,8 @@
 """Which built-in tools this process has, and which of them a run is shown.
 
 Two doors, both closed by default: the operator enables a tool for the process (ToolOptions; a tool that is not enabled
-does not exist here), and the definition lists it (`granted`). A name in a definition may end with `*`; anywhere else a
-star is a character, so that `*Bash` grants nothing by accident.
+does not exist here), and the definition lists it (`select_granted`). A name in a definition may end with `*`; anywhere
+else a star is a character, so that `*Bash` grants nothing by accident.
 
 The result is a plain dict; tools of other sources are added to it by whoever connects them, and Context sees them,
 because it holds the same dict.
@@ -14,24 +14,24 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from loomlog.connectors.protocols import EffectClass, Tool, ToolSpec
-from loomlog.connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, Agent
-from loomlog.connectors.tools.arguments import require_supported
-from loomlog.connectors.tools.bash import Bash
-from loomlog.connectors.tools.bench import Bench
-from loomlog.connectors.tools.context import Context, ServerInfo
-from loomlog.connectors.tools.edit import edit_tool
-from loomlog.connectors.tools.glob import glob_tool
-from loomlog.connectors.tools.grep import grep_tool
-from loomlog.connectors.tools.http import Http
-from loomlog.connectors.tools.interruption import Interruption
-from loomlog.connectors.tools.ledger import Ledger, ReconcilingLedger
-from loomlog.connectors.tools.read import read_tool
-from loomlog.connectors.tools.threads import Threads
-from loomlog.connectors.tools.web_client import Web
-from loomlog.connectors.tools.web_fetch import WebFetch
-from loomlog.connectors.tools.write import write_tool
+from loomlog.connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, AgentTool
+from loomlog.connectors.tools.arguments import require_supported_schema
+from loomlog.connectors.tools.bash import BashTool
+from loomlog.connectors.tools.bench import BenchTool
+from loomlog.connectors.tools.context import ContextTool, ServerInfo
+from loomlog.connectors.tools.edit import build_edit_tool
+from loomlog.connectors.tools.glob import build_glob_tool
+from loomlog.connectors.tools.grep import build_grep_tool
+from loomlog.connectors.tools.http import HttpTool
+from loomlog.connectors.tools.interruption import InterruptionTool
+from loomlog.connectors.tools.ledger import LedgerTool, ReconcilingLedgerTool
+from loomlog.connectors.tools.read import build_read_tool
+from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.web_client import WebClient
+from loomlog.connectors.tools.web_fetch import WebFetchTool
+from loomlog.connectors.tools.write import build_write_tool
 
-ANY_REST = "*"
+WILDCARD = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,46 +56,46 @@ class ToolOptions:
 
 def build_tools(options: ToolOptions) -> dict[str, Tool]:
     """The enabled tools by name. Reads the certificate authorities (some 20 ms); opens nothing else."""
-    threads = Threads()
-    web = Web(private_hosts=options.private_hosts)
+    threads = ThreadPool()
+    web = WebClient(private_hosts=options.private_hosts)
     tools: dict[str, Tool] = {}
     built: list[Tool] = [
-        Agent(residents_max=options.residents_max, idle_ttl_s=options.resident_idle_ttl_s),
-        Context(server=options.server, catalogue=tools),
-        read_tool(threads),
-        write_tool(threads),
-        edit_tool(threads),
-        glob_tool(threads),
-        grep_tool(threads),
-        Http(web),
-        WebFetch(web, threads),
+        AgentTool(residents_max=options.residents_max, idle_ttl_s=options.resident_idle_ttl_s),
+        ContextTool(server=options.server, catalogue=tools),
+        build_read_tool(threads),
+        build_write_tool(threads),
+        build_edit_tool(threads),
+        build_glob_tool(threads),
+        build_grep_tool(threads),
+        HttpTool(web),
+        WebFetchTool(web, threads),
     ]
     if options.bash_enabled:
-        built.append(Bash(threads, environment=options.environment, allowed_names=options.bash_env_names))
+        built.append(BashTool(threads, environment=options.environment, allowed_names=options.bash_env_names))
     if options.bench_enabled:
-        built.append(Bench())
+        built.append(BenchTool())
     if options.ledger_path:
-        ledger = ReconcilingLedger if options.ledger_reconciles else Ledger
+        ledger = ReconcilingLedgerTool if options.ledger_reconciles else LedgerTool
         built.append(ledger(threads, path=options.ledger_path, effect=options.ledger_effect))
     for tool in built:
-        require_supported(tool.name, tool.input_schema)
+        require_supported_schema(tool.name, tool.input_schema)
         tools[tool.name] = tool
     # Its arguments are read by the core, which checks them itself.
-    tools[Interruption.name] = Interruption()
+    tools[InterruptionTool.name] = InterruptionTool()
     return tools
 
 
-def granted(names: Iterable[str], available: Collection[str]) -> tuple[str, ...]:
+def select_granted(names: Iterable[str], available: Collection[str]) -> tuple[str, ...]:
     """The available names that a list of names and trailing-star patterns grants, in the order they are available."""
     wanted = tuple(names)
-    exact = {name for name in wanted if not name.endswith(ANY_REST)}
-    beginnings = tuple(name.removesuffix(ANY_REST) for name in wanted if name.endswith(ANY_REST))
+    exact = {name for name in wanted if not name.endswith(WILDCARD)}
+    beginnings = tuple(name.removesuffix(WILDCARD) for name in wanted if name.endswith(WILDCARD))
     return tuple(name for name in available if name in exact or name.startswith(beginnings))
 
 
-def specs_for(tools: Mapping[str, Tool], names: Iterable[str]) -> tuple[ToolSpec, ...]:
+def build_specs(tools: Mapping[str, Tool], names: Iterable[str]) -> tuple[ToolSpec, ...]:
     """What the model is shown of the tools that these names grant, in a stable order (prompt caches depend on it)."""
     return tuple(
         ToolSpec(name=name, description=tools[name].description, input_schema=tools[name].input_schema)
-        for name in granted(names, tools)
+        for name in select_granted(names, tools)
     )

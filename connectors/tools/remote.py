@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, NoEffect, ToolContext, ToolResult, UnknownEffect
-from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCalls
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCallClient
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 
 INPUT_BYTES_MAX = 512 * 1024
 """Arguments as JSON; a request is one record."""
-SLACK_S = 5.0
+RESULT_GRACE_S = 5.0
 """What a result may take through the log after the call's time is over."""
-SENT_SLACK_MS = 60_000
+CLOCK_SKEW_MS = 60_000
 """Clocks of brokers and runtimes may differ by so much when the past is searched."""
 
 
@@ -30,7 +30,7 @@ class RemoteTool:
 
     def __init__(
         self,
-        calls: RemoteCalls,
+        calls: RemoteCallClient,
         *,
         name: str,
         description: str,
@@ -76,31 +76,35 @@ class RemoteTool:
             issued_at_ms=now,
             deadline_ms=now + int(self.timeout_s * 1000),
         )
-        since_ms = self._since_ms(context) if context.attempt > 1 else None
-        return _told(await self._calls.ask(self._topic, request, since_ms=since_ms))
+        since_ms = self._search_start_ms(context) if context.attempt > 1 else None
+        return _to_tool_result(await self._calls.call(self._topic, request, since_ms=since_ms))
 
     async def reconcile(
         self, arguments: Mapping[str, Any], context: ToolContext
     ) -> ToolResult | NoEffect | UnknownEffect:
         """What the service said or will say to a lost call. Raises as `call`."""
-        found = await self._calls.hear(
-            self._topic, context.idempotency_key, context.tenant, self._since_ms(context), gives_up=self._gives_up
+        found = await self._calls.wait_for_result(
+            self._topic,
+            context.idempotency_key,
+            context.tenant,
+            self._search_start_ms(context),
+            expiry_watch=self._wait_for_expiry,
         )
-        return UnknownEffect(reason=found) if isinstance(found, str) else _told(found)
+        return UnknownEffect(reason=found) if isinstance(found, str) else _to_tool_result(found)
 
-    async def _gives_up(self, request: RemoteToolRequest) -> str:
-        await asyncio.sleep(left_s(request, self._clock_ms()))
+    async def _wait_for_expiry(self, request: RemoteToolRequest) -> str:
+        await asyncio.sleep(remaining_s(request, self._clock_ms()))
         return "the time of the call is over, and no result has come"
 
-    def _since_ms(self, context: ToolContext) -> int:
+    def _search_start_ms(self, context: ToolContext) -> int:
         """A call is not older than its run, nor than what the topic keeps."""
-        return max(0, context.started_at_ms - SENT_SLACK_MS)
+        return max(0, context.started_at_ms - CLOCK_SKEW_MS)
 
 
-def left_s(request: RemoteToolRequest, now_ms: int) -> float:
+def remaining_s(request: RemoteToolRequest, now_ms: int) -> float:
     """How long a result of it is to be waited for, in seconds."""
-    return max(0.0, (request.deadline_ms - now_ms) / 1000 + SLACK_S)
+    return max(0.0, (request.deadline_ms - now_ms) / 1000 + RESULT_GRACE_S)
 
 
-def _told(result: RemoteToolResult) -> ToolResult:
+def _to_tool_result(result: RemoteToolResult) -> ToolResult:
     return ToolResult(text=result.text, is_error=result.is_error)

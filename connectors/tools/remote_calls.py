@@ -32,8 +32,8 @@ REQUESTS_TOPIC = "loom.tool.requests"
 RESULTS_TOPIC = "loom.tool.results"
 LOOKBACK_MS = 15 * 60_000
 """How far back a new process looks for results of calls that it may have to take up."""
-KEPT_RESULTS = 10_000
-KEPT_BYTES = 64 * 1024 * 1024
+MAX_UNCLAIMED_RESULTS = 10_000
+MAX_UNCLAIMED_BYTES = 64 * 1024 * 1024
 """Results that nobody waits for yet. Most belong to other processes and are never asked for; the oldest go first."""
 POLL_S = 1.0
 CONNECTION_HEADER = "ce_connection"
@@ -42,11 +42,11 @@ SEND_RETRY_S = 0.1
 """Pause after an append whose outcome is unknown; the request twice is the same request. The tool's time bounds it."""
 
 
-GivesUp = Callable[[RemoteToolRequest], Awaitable[str]]
+ExpiryWatch = Callable[[RemoteToolRequest], Awaitable[str]]
 """Returns, with the reason, when no result of that request is to be expected any more."""
 
 
-class TimedRanges(LogRanges, Protocol):
+class TimeIndexedRanges(LogRanges, Protocol):
     """Ranges that can be entered by time."""
 
     async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
@@ -54,9 +54,9 @@ class TimedRanges(LogRanges, Protocol):
         ...
 
 
-async def unless(result: "asyncio.Future[Any]", gives_up: Awaitable[str]) -> str | None:
+async def wait_or_expire(result: "asyncio.Future[Any]", expiry: Awaitable[str]) -> str | None:
     """Waits for the result; what `gives_up` returns when that comes first, else None."""
-    giving_up = asyncio.ensure_future(gives_up)
+    giving_up = asyncio.ensure_future(expiry)
     try:
         await asyncio.wait([result, giving_up], return_when=asyncio.FIRST_COMPLETED)
         return None if result.done() else giving_up.result()
@@ -65,60 +65,60 @@ async def unless(result: "asyncio.Future[Any]", gives_up: Awaitable[str]) -> str
         await asyncio.gather(giving_up, return_exceptions=True)
 
 
-def _leave(record: LogRecord, error: str) -> None:
+def _log_unreadable(record: LogRecord, error: str) -> None:
     log.error("%s/%d/%d cannot be read: %s", record.topic, record.partition, record.offset, error)
 
 
-class RemoteCalls:
+class RemoteCallClient:
     """Everybody in this process who waits for a result."""
 
     def __init__(
         self,
         codec: Codec,
         appender: LogAppender,
-        ranges: TimedRanges,
+        ranges: TimeIndexedRanges,
         *,
         clock_ms: Callable[[], int],
         source: str,
         results_topic: str = RESULTS_TOPIC,
     ) -> None:
         """`ranges` is this object's own. `unreadable` is told of a result that nobody can read."""
-        self.unreadable: Callable[[LogRecord, str], None] = _leave
+        self.on_unreadable: Callable[[LogRecord, str], None] = _log_unreadable
         self._codec = codec
         self._appender = appender
         self._ranges = ranges
         self._clock_ms = clock_ms
         self._source = source
         self._results_topic = results_topic
-        self._waiting: dict[bytes, list[asyncio.Future[LogRecord]]] = {}
-        self._kept: OrderedDict[bytes, LogRecord] = OrderedDict()
-        self._kept_bytes = 0
+        self._waiters: dict[bytes, list[asyncio.Future[LogRecord]]] = {}
+        self._unclaimed: OrderedDict[bytes, LogRecord] = OrderedDict()
+        self._unclaimed_bytes = 0
 
-    async def ask(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
+    async def call(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
         """The result, however long it takes. `since_ms`: an attempt before this one may have sent it since then.
 
         Raises Transient when the broker does not answer, Permanent for a result that makes no sense.
         """
-        async with self._result(request.idempotency_key) as result:
-            if not result.done() and (since_ms is None or not await self._is_under_way(topic, request, since_ms)):
+        async with self._expect_result(request.idempotency_key) as result:
+            if not result.done() and (since_ms is None or not await self._is_in_progress(topic, request, since_ms)):
                 await self._send(topic, request)
-            return self._read(await result, request.idempotency_key, request.tenant)
+            return self._decode_result(await result, request.idempotency_key, request.tenant)
 
-    async def hear(
-        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, gives_up: GivesUp
+    async def wait_for_result(
+        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, expiry_watch: ExpiryWatch
     ) -> RemoteToolResult | str:
         """The result of a call that may have been sent, once it is there; otherwise why none is to be expected: no
         request is in its topic, or what `gives_up` says, which watches over the wait. Raises as `ask`.
         """
-        async with self._result(idempotency_key) as result:
+        async with self._expect_result(idempotency_key) as result:
             if not result.done():
-                request = await self._sent(topic, idempotency_key, since_ms)
+                request = await self._find_request(topic, idempotency_key, since_ms)
                 if request is None:
                     return f"no request of this call is in {topic}, but one may still be on its way"
-                why = await unless(result, gives_up(request))
+                why = await wait_or_expire(result, expiry_watch(request))
                 if why is not None:
                     return why
-            return self._read(result.result(), idempotency_key, tenant)
+            return self._decode_result(result.result(), idempotency_key, tenant)
 
     async def catch_up(self) -> dict[int, int]:
         """Reads what came in the last LOOKBACK_MS; where a tail of the results goes on. Raises Transient.
@@ -142,54 +142,54 @@ class RemoteCalls:
         while True:
             self.feed(await tail.poll(timeout_s=POLL_S))
 
-    def feed(self, found: Mapping[int, Sequence[LogRecord]]) -> None:
+    def feed(self, batches: Mapping[int, Sequence[LogRecord]]) -> None:
         """Gives results to those who wait, and keeps the others for a while."""
-        for records in found.values():
+        for records in batches.values():
             for record in records:
-                self._arrived(record)
+                self._handle_result(record)
 
-    def _arrived(self, record: LogRecord) -> None:
+    def _handle_result(self, record: LogRecord) -> None:
         if not record.key or record.value is None:
-            self.unreadable(record, "a result needs the key of its request, and a value")
+            self.on_unreadable(record, "a result needs the key of its request, and a value")
             return
-        for future in self._waiting.get(record.key, ()):
+        for future in self._waiters.get(record.key, ()):
             if not future.done():
                 future.set_result(record)
         # The first stays: what was told once is told again.
-        if record.key not in self._kept:
-            self._kept[record.key] = record
-            self._kept_bytes += len(record.value)
-            while len(self._kept) > KEPT_RESULTS or self._kept_bytes > KEPT_BYTES:
-                _, oldest = self._kept.popitem(last=False)
-                self._kept_bytes -= len(oldest.value or b"")
+        if record.key not in self._unclaimed:
+            self._unclaimed[record.key] = record
+            self._unclaimed_bytes += len(record.value)
+            while len(self._unclaimed) > MAX_UNCLAIMED_RESULTS or self._unclaimed_bytes > MAX_UNCLAIMED_BYTES:
+                _, oldest = self._unclaimed.popitem(last=False)
+                self._unclaimed_bytes -= len(oldest.value or b"")
 
     @asynccontextmanager
-    async def _result(self, idempotency_key: str) -> AsyncIterator[asyncio.Future[LogRecord]]:
+    async def _expect_result(self, idempotency_key: str) -> AsyncIterator[asyncio.Future[LogRecord]]:
         """The result's record, as soon as it is there."""
         key = idempotency_key.encode()
         future: asyncio.Future[LogRecord] = asyncio.get_running_loop().create_future()
-        if (known := self._kept.get(key)) is not None:
+        if (known := self._unclaimed.get(key)) is not None:
             future.set_result(known)
-        others = self._waiting.setdefault(key, [])
+        others = self._waiters.setdefault(key, [])
         others.append(future)
         try:
             yield future
         finally:
             others.remove(future)
             if not others:
-                del self._waiting[key]
+                del self._waiters[key]
 
-    def _read(self, record: LogRecord, idempotency_key: str, tenant: str) -> RemoteToolResult:
+    def _decode_result(self, record: LogRecord, idempotency_key: str, tenant: str) -> RemoteToolResult:
         try:
             result = self._codec.decode(record.value or b"").record
         except Undecodable as error:
-            self.unreadable(record, str(error))
+            self.on_unreadable(record, str(error))
             raise Permanent(f"the tool answered with a record that cannot be read: {error}", kind="invalid") from error
         if not isinstance(result, RemoteToolResult):
-            self.unreadable(record, f"a {type(result).__name__}, expected a RemoteToolResult")
+            self.on_unreadable(record, f"a {type(result).__name__}, expected a RemoteToolResult")
             raise Permanent(f"the tool answered with a {type(result).__name__}", kind="invalid")
         if (result.idempotency_key, result.tenant) != (idempotency_key, tenant):
-            self.unreadable(record, f"it is for {result.idempotency_key} of tenant {result.tenant}")
+            self.on_unreadable(record, f"it is for {result.idempotency_key} of tenant {result.tenant}")
             raise Permanent("the tool answered for another call under this key", kind="invalid")
         return result
 
@@ -206,7 +206,7 @@ class RemoteCalls:
         if request.connection_id:
             headers.append((CONNECTION_HEADER, request.connection_id.encode()))
         record = ProducerRecord(key=key, value=self._codec.encode(request), headers=headers)
-        partition = partition_of(key, await self._partitions(topic))
+        partition = partition_of(key, await self._count_partitions(topic))
         while True:
             try:
                 await self._appender.append(topic, partition, [record])
@@ -215,15 +215,15 @@ class RemoteCalls:
                 log.warning("%s: the request of %s is sent again: %s", topic, request.request_id, error)
                 await asyncio.sleep(SEND_RETRY_S)
 
-    async def _is_under_way(self, topic: str, request: RemoteToolRequest, since_ms: int) -> bool:
+    async def _is_in_progress(self, topic: str, request: RemoteToolRequest, since_ms: int) -> bool:
         """An attempt before this one was sent, and whoever serves the tool may still begin or finish it."""
-        before = await self._sent(topic, request.idempotency_key, since_ms)
+        before = await self._find_request(topic, request.idempotency_key, since_ms)
         return before is not None and before.deadline_ms > self._clock_ms()
 
-    async def _sent(self, topic: str, idempotency_key: str, since_ms: int) -> RemoteToolRequest | None:
+    async def _find_request(self, topic: str, idempotency_key: str, since_ms: int) -> RemoteToolRequest | None:
         """The last request with that key."""
         key = idempotency_key.encode()
-        partition = partition_of(key, await self._partitions(topic))
+        partition = partition_of(key, await self._count_partitions(topic))
         start = await self._ranges.offset_at(topic, partition, since_ms)
         end = await self._ranges.end_offset(topic, partition)
         found: RemoteToolRequest | None = None
@@ -236,7 +236,7 @@ class RemoteCalls:
                             found = sent if isinstance(sent, RemoteToolRequest) else found
         return found
 
-    async def _partitions(self, topic: str) -> int:
+    async def _count_partitions(self, topic: str) -> int:
         count = await self._appender.partitions(topic)
         if count < 1:
             raise Transient(f"there is no topic {topic} for requests of tools", kind="unavailable")

@@ -6,7 +6,7 @@ loop's default one: that one also resolves names, and a few long searches must n
 A thread cannot be killed. When a call is cancelled, work that has not begun never begins, and work that has begun
 finds out through its Stop, which it asks before every step that changes something or costs time.
 
-Before: file tools, WebFetch, Ledger. After: the operating system.
+Before: file tools, WebFetchTool, Ledger. After: the operating system.
 """
 
 import asyncio
@@ -21,25 +21,25 @@ WORKERS = 8
 Result = TypeVar("Result")
 
 
-class Stopped(Exception):
+class WorkCancelled(Exception):
     """The work ended because nobody waits for its result."""
 
 
-class Stop:
+class CancellationToken:
     """One call's word to its thread. Plain attribute writes are atomic, so it needs no lock."""
 
-    __slots__ = ("_wanted",)
+    __slots__ = ("_is_cancelled",)
 
     def __init__(self) -> None:
-        self._wanted = False
+        self._is_cancelled = False
 
-    def now(self) -> None:
-        self._wanted = True
+    def cancel(self) -> None:
+        self._is_cancelled = True
 
-    def check(self) -> None:
+    def raise_if_cancelled(self) -> None:
         """Raises Stopped once the call was cancelled."""
-        if self._wanted:
-            raise Stopped
+        if self._is_cancelled:
+            raise WorkCancelled
 
 
 class Deadline:
@@ -51,20 +51,20 @@ class Deadline:
         self._at = time.monotonic() + seconds
 
     @property
-    def is_over(self) -> bool:
+    def is_expired(self) -> bool:
         return time.monotonic() >= self._at
 
 
-class Threads:
+class ThreadPool:
     """A bounded pool; threads begin when they are first needed and end with the process."""
 
     def __init__(self, workers: int = WORKERS) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tool")
+        self._executor = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tool")
 
-    async def run(self, work: Callable[[Stop], Result]) -> Result:
+    async def run(self, work: Callable[[CancellationToken], Result]) -> Result:
         """The work's result. When the caller is cancelled the work is told to stop and not waited for."""
-        stop = Stop()
+        stop = CancellationToken()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work, stop)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work, stop)
         finally:
-            stop.now()
+            stop.cancel()

@@ -29,8 +29,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from loomlog.connectors.protocols import VolumeBinding
-from loomlog.connectors.tools.answers import Refusal, encoded, printable
-from loomlog.connectors.tools.threads import Stop
+from loomlog.connectors.tools.answers import ToolCallRefused, encode_text, escape_name
+from loomlog.connectors.tools.threads import CancellationToken
 
 MAX_PATH_BYTES = 4096
 """PATH_MAX of Linux."""
@@ -41,29 +41,29 @@ LOCK_WAIT_S = 5.0
 LOCK_POLL_S = 0.005
 
 READ_WRITE = "rw"
-Parts = tuple[str, ...]
+PathParts = tuple[str, ...]
 """Names below a root, none of them empty, `.` or `..`."""
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 """O_NONBLOCK: opening a FIFO must not wait for a writer."""
 
 
-def chosen(name: str | None, granted: Sequence[VolumeBinding]) -> VolumeBinding:
+def choose_volume(name: str | None, bindings: Sequence[VolumeBinding]) -> VolumeBinding:
     """The named volume, else the default one, else the only one. Refuses with the names there are."""
-    if not granted:
-        raise Refusal(
+    if not bindings:
+        raise ToolCallRefused(
             "No volume is granted to this run, so no file can be reached. The agent's definition grants them."
         )
-    names = ", ".join(f"{v.name} ({v.mode})" for v in granted)
+    names = ", ".join(f"{v.name} ({v.mode})" for v in bindings)
     if name is not None:
-        found = [v for v in granted if v.name == name]
+        found = [v for v in bindings if v.name == name]
         if not found:
-            raise Refusal(f'There is no volume "{printable(name[:80])}" for this run. Granted are: {names}.')
+            raise ToolCallRefused(f'There is no volume "{escape_name(name[:80])}" for this run. Granted are: {names}.')
         return found[0]
-    default = [v for v in granted if v.is_default] or (list(granted) if len(granted) == 1 else [])
+    default = [v for v in bindings if v.is_default] or (list(bindings) if len(bindings) == 1 else [])
     if not default:
-        raise Refusal(f"No volume was named and none is the default. Name one of: {names}.")
+        raise ToolCallRefused(f"No volume was named and none is the default. Name one of: {names}.")
     return default[0]
 
 
@@ -72,19 +72,19 @@ class Volume:
     """A granted folder. All methods block; all raise Refusal for whatever the model can do something about."""
 
     name: str
-    root: Parts
+    root: PathParts
     """Names from `/`, without symlinks."""
-    writable: bool
+    is_writable: bool
 
     @classmethod
-    def of(cls, binding: VolumeBinding) -> "Volume":
+    def from_binding(cls, binding: VolumeBinding) -> "Volume":
         if not binding.path.startswith("/"):
-            raise Refusal(
+            raise ToolCallRefused(
                 f'Volume "{binding.name}" is configured with a relative path; the operator must give it in full.'
             )
-        root = _resolved((), binding.path, binding.name)
-        volume = cls(name=binding.name, root=root, writable=binding.mode == READ_WRITE)
-        with volume.folder(()):
+        root = _resolve_symlinks((), binding.path, binding.name)
+        volume = cls(name=binding.name, root=root, is_writable=binding.mode == READ_WRITE)
+        with volume.open_folder(()):
             return volume
 
     @property
@@ -92,32 +92,34 @@ class Volume:
         """The root for a child process to start in."""
         return "/" + "/".join(self.root)
 
-    def require_write(self) -> None:
-        if not self.writable:
-            raise Refusal(f'Volume "{self.name}" is read-only (ro): nothing was changed. Use a volume with mode rw.')
+    def require_writable(self) -> None:
+        if not self.is_writable:
+            raise ToolCallRefused(
+                f'Volume "{self.name}" is read-only (ro): nothing was changed. Use a volume with mode rw.'
+            )
 
-    def locate(self, path: str) -> Parts:
+    def locate(self, path: str) -> PathParts:
         """Where the path leads after symlinks, as names below the root; it need not exist. Refuses what leaves."""
-        data = encoded(path, "The path")
+        data = encode_text(path, "The path")
         if not path or "\0" in path or len(data) > MAX_PATH_BYTES:
             problem = "is empty" if not path else "holds a NUL" if "\0" in path else f"is over {MAX_PATH_BYTES} bytes"
-            raise Refusal(f"The path {problem}. Expected is a path relative to the root of the volume.")
-        found = _resolved(self.root, path, self.name)
+            raise ToolCallRefused(f"The path {problem}. Expected is a path relative to the root of the volume.")
+        found = _resolve_symlinks(self.root, path, self.name)
         if found[: len(self.root)] != self.root:
-            raise Refusal(
-                f'The path "{printable(path)}" leads outside volume "{self.name}". Expected is a path relative to the '
-                "root of the volume that stays inside it, also through symlinks."
+            raise ToolCallRefused(
+                f'The path "{escape_name(path)}" leads outside volume "{self.name}". Expected is a path relative to '
+                "the root of the volume that stays inside it, also through symlinks."
             )
         return found[len(self.root) :]
 
     @contextmanager
-    def folder(self, parts: Parts) -> Iterator[int]:
+    def open_folder(self, parts: PathParts) -> Iterator[int]:
         """The descriptor of a folder, opened name by name without following any symlink."""
-        with self._explained(parts):
-            descriptor = os.open(self.path, _FOLDER)
+        with self._translate_errors(parts):
+            descriptor = os.open(self.path, _FOLDER_FLAGS)
             try:
                 for name in parts:
-                    below = os.open(name, _FOLDER, dir_fd=descriptor)
+                    below = os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)
                     os.close(descriptor)
                     descriptor = below
             except BaseException:
@@ -129,71 +131,71 @@ class Volume:
             os.close(descriptor)
 
     @contextmanager
-    def file(self, parts: Parts) -> Iterator[int]:
+    def open_file(self, parts: PathParts) -> Iterator[int]:
         """The descriptor of a regular file, for reading."""
         if not parts:
-            raise Refusal(f'The path is the root folder of volume "{self.name}"; expected is a file.')
-        with self.folder(parts[:-1]) as folder, self._explained(parts):
-            descriptor = _open_regular(folder, parts[-1], self._shown(parts))
+            raise ToolCallRefused(f'The path is the root folder of volume "{self.name}"; expected is a file.')
+        with self.open_folder(parts[:-1]) as folder, self._translate_errors(parts):
+            descriptor = _open_regular_file(folder, parts[-1], self._display_name(parts))
         try:
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def read(self, parts: Parts, limit: int) -> tuple[bytes, int]:
+    def read(self, parts: PathParts, limit: int) -> tuple[bytes, int]:
         """The first `limit` bytes of a file, and its size when it was opened."""
-        with self.file(parts) as descriptor, self._explained(parts):
-            return _read(descriptor, limit), os.fstat(descriptor).st_size
+        with self.open_file(parts) as descriptor, self._translate_errors(parts):
+            return _read_bytes(descriptor, limit), os.fstat(descriptor).st_size
 
-    def status(self, parts: Parts) -> os.stat_result:
+    def status(self, parts: PathParts) -> os.stat_result:
         """Type, size and times; of a symlink its own."""
         if not parts:
-            with self.folder(()) as folder:
+            with self.open_folder(()) as folder:
                 return os.fstat(folder)
-        with self.folder(parts[:-1]) as folder, self._explained(parts):
+        with self.open_folder(parts[:-1]) as folder, self._translate_errors(parts):
             return os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
 
     @contextmanager
-    def changing(self, parts: Parts) -> Iterator["Change"]:
+    def lock_file(self, parts: PathParts) -> Iterator["LockedFile"]:
         """Alone with a file: whoever else changes something in its folder through a volume waits."""
-        self.require_write()
+        self.require_writable()
         if not parts:
-            raise Refusal(f'The path is the root folder of volume "{self.name}"; expected is a file.')
-        with self.folder(parts[:-1]) as folder, self._explained(parts):
-            _lock(folder, self._shown(parts))
-            yield Change(folder=folder, name=parts[-1], shown=self._shown(parts))
+            raise ToolCallRefused(f'The path is the root folder of volume "{self.name}"; expected is a file.')
+        with self.open_folder(parts[:-1]) as folder, self._translate_errors(parts):
+            _lock_folder(folder, self._display_name(parts))
+            yield LockedFile(folder=folder, name=parts[-1], display_name=self._display_name(parts))
 
-    def _shown(self, parts: Parts) -> str:
-        return f'"{printable("/".join(parts) or ".")}" in volume "{self.name}"'
+    def _display_name(self, parts: PathParts) -> str:
+        return f'"{escape_name("/".join(parts) or ".")}" in volume "{self.name}"'
 
     @contextmanager
-    def _explained(self, parts: Parts) -> Iterator[None]:
+    def _translate_errors(self, parts: PathParts) -> Iterator[None]:
         """Turns what the operating system says into a Refusal that never names the path outside the volume."""
         try:
             yield
         except OSError as error:
-            raise Refusal(f"{self._shown(parts)}: {_reason(error)}.") from error
+            raise ToolCallRefused(f"{self._display_name(parts)}: {_describe_os_error(error)}.") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class LockedFile:
     """A file somebody is alone with, given by its open folder and its name."""
 
     folder: int
     name: str
-    shown: str
+    display_name: str
 
     def read(self, limit: int) -> bytes:
         """At most `limit` bytes of the file as it is now."""
-        descriptor = _open_regular(self.folder, self.name, self.shown)
+        descriptor = _open_regular_file(self.folder, self.name, self.display_name)
         try:
-            return _read(descriptor, limit)
+            return _read_bytes(descriptor, limit)
         finally:
             os.close(descriptor)
 
-    def replace(self, content: bytes, stop: Stop) -> None:
+    def replace(self, content: bytes, cancellation: CancellationToken) -> None:
         """The file's new content, all or nothing and on the disk. Keeps the permissions of an existing file."""
-        mode = self._mode_of_existing()
+        mode = self._existing_mode()
         temporary = f".loomlog-{secrets.token_hex(8)}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o666, dir_fd=self.folder)
@@ -205,7 +207,7 @@ class Change:
                 while rest:
                     rest = rest[file.write(rest) :]
                 os.fsync(descriptor)
-            stop.check()
+            cancellation.raise_if_cancelled()
             os.rename(temporary, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
         except BaseException:
             with suppress(FileNotFoundError):
@@ -213,17 +215,19 @@ class Change:
             raise
         os.fsync(self.folder)
 
-    def _mode_of_existing(self) -> int | None:
+    def _existing_mode(self) -> int | None:
         try:
             existing = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
             return None
         if not stat.S_ISREG(existing.st_mode):
-            raise Refusal(f"{self.shown} is {_kind(existing.st_mode)}; expected is a regular file.")
+            raise ToolCallRefused(
+                f"{self.display_name} is {_describe_file_type(existing.st_mode)}; expected is a regular file."
+            )
         return stat.S_IMODE(existing.st_mode)
 
 
-def _resolved(start: Parts, path: str, volume: str) -> Parts:
+def _resolve_symlinks(start: PathParts, path: str, volume: str) -> PathParts:
     """Names from `/` with every symlink followed. Names that do not exist are kept: a file may be about to be made."""
     done: list[str] = [] if path.startswith("/") else list(start)
     todo = path.split("/")[::-1]
@@ -243,26 +247,28 @@ def _resolved(start: Parts, path: str, volume: str) -> Parts:
             continue
         links += 1
         if links > MAX_LINKS:
-            raise Refusal(f'A path in volume "{volume}" leads through more than {MAX_LINKS} symlinks or in a circle.')
+            raise ToolCallRefused(
+                f'A path in volume "{volume}" leads through more than {MAX_LINKS} symlinks or in a circle.'
+            )
         if target.startswith("/"):
             done.clear()
         todo.extend(target.split("/")[::-1])
     return tuple(done)
 
 
-def _open_regular(folder: int, name: str, shown: str) -> int:
+def _open_regular_file(folder: int, name: str, display_name: str) -> int:
     """A descriptor of a regular file. Looks before it opens, because opening a device can do something; then again."""
     before = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG(before.st_mode):
-        raise Refusal(f"{shown} is {_kind(before.st_mode)}; expected is a regular file.")
-    descriptor = os.open(name, _FILE, dir_fd=folder)
+        raise ToolCallRefused(f"{display_name} is {_describe_file_type(before.st_mode)}; expected is a regular file.")
+    descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise Refusal(f"{shown} changed while it was being opened. Try again.")
+        raise ToolCallRefused(f"{display_name} changed while it was being opened. Try again.")
     return descriptor
 
 
-def _read(descriptor: int, limit: int) -> bytes:
+def _read_bytes(descriptor: int, limit: int) -> bytes:
     pieces = []
     while limit > 0 and (piece := os.read(descriptor, min(limit, 1 << 20))):
         pieces.append(piece)
@@ -270,7 +276,7 @@ def _read(descriptor: int, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def _lock(folder: int, shown: str) -> None:
+def _lock_folder(folder: int, display_name: str) -> None:
     """Released when the descriptor is closed. Polled, because a blocking flock could not be given up."""
     until = time.monotonic() + LOCK_WAIT_S
     while True:
@@ -279,11 +285,13 @@ def _lock(folder: int, shown: str) -> None:
             return
         except BlockingIOError as error:
             if time.monotonic() > until:
-                raise Refusal(f"The folder of {shown} was locked for {LOCK_WAIT_S:.0f} s. Try again.") from error
+                raise ToolCallRefused(
+                    f"The folder of {display_name} was locked for {LOCK_WAIT_S:.0f} s. Try again."
+                ) from error
             time.sleep(LOCK_POLL_S)
 
 
-def _kind(mode: int) -> str:
+def _describe_file_type(mode: int) -> str:
     if stat.S_ISDIR(mode):
         return "a folder"
     if stat.S_ISLNK(mode):
@@ -291,7 +299,7 @@ def _kind(mode: int) -> str:
     return "a special file"
 
 
-def _reason(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     match error.errno:
         case errno.ENOENT:
             return "there is no such file or folder"

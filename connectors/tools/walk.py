@@ -17,95 +17,102 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.threads import Deadline, Stop
-from loomlog.connectors.tools.volumes import Parts, Volume
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.threads import CancellationToken, Deadline
+from loomlog.connectors.tools.volumes import PathParts, Volume
 
 MAX_ENTRIES = 200_000
 """Entries looked at by one walk: about a second of work, and more files than most repositories have."""
-WALK_S = 20.0
+WALK_TIMEOUT_S = 20.0
 """Time for one walk and what is done to its files; under the tools' time-out, so that a partial answer comes."""
-CHECK_EVERY = 1024
+CLOCK_CHECK_INTERVAL = 1024
 """Entries between two looks at the clock."""
 
-Kind = Literal["file", "folder", "link", "other"]
+EntryKind = Literal["file", "folder", "link", "other"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    parts: Parts
-    kind: Kind
+class FileEntry:
+    parts: PathParts
+    kind: EntryKind
 
 
-class Walk:
+class FileWalk:
     """Iterate it once; afterwards `footers` says what it did not see."""
 
     def __init__(
-        self, volume: Volume, stop: Stop, *, max_entries: int = MAX_ENTRIES, deadline: Deadline | None = None
+        self,
+        volume: Volume,
+        cancellation: CancellationToken,
+        *,
+        max_entries: int = MAX_ENTRIES,
+        deadline: Deadline | None = None,
     ) -> None:
         self._volume = volume
-        self._stop = stop
+        self._cancellation = cancellation
         self._max_entries = max_entries
-        self._deadline = deadline or Deadline(WALK_S)
+        self._deadline = deadline or Deadline(WALK_TIMEOUT_S)
         self._visited = 0
         self._unreadable = 0
-        self._cut = ""
+        self._limit_notice = ""
 
-    def below(self, start: Parts, enters: Callable[[Parts], bool]) -> Iterator[Entry]:
+    def iterate(self, start: PathParts, should_enter: Callable[[PathParts], bool]) -> Iterator[FileEntry]:
         """Everything below `start` but not itself, sorted by path; folders that `enters` refuses are not opened.
 
         Raises Refusal when `start` itself cannot be opened, Stopped when the call was cancelled.
         """
-        pending = [iter(self._entries(start))]
+        pending = [iter(self._list_folder(start))]
         while pending:
             entry = next(pending[-1], None)
             if entry is None:
                 pending.pop()
                 continue
-            self._stop.check()
-            if not self._cut and self._deadline.is_over:
-                self._cut = f"[stopped after {WALK_S:.0f} s: later files were not seen; narrow the path or pattern]"
-            if self._cut.startswith("[stopped"):
+            self._cancellation.raise_if_cancelled()
+            if not self._limit_notice and self._deadline.is_expired:
+                self._limit_notice = (
+                    f"[stopped after {WALK_TIMEOUT_S:.0f} s: later files were not seen; narrow the path or pattern]"
+                )
+            if self._limit_notice.startswith("[stopped"):
                 return
             yield entry
-            if entry.kind == "folder" and not self._cut and enters(entry.parts):
+            if entry.kind == "folder" and not self._limit_notice and should_enter(entry.parts):
                 try:
-                    pending.append(iter(self._entries(entry.parts)))
-                except Refusal:
+                    pending.append(iter(self._list_folder(entry.parts)))
+                except ToolCallRefused:
                     # Vanished, not permitted, or swapped for a link since its parent was listed.
                     self._unreadable += 1
 
     @property
     def footers(self) -> list[str]:
-        found = [self._cut] if self._cut else []
+        found = [self._limit_notice] if self._limit_notice else []
         if self._unreadable:
             found.append(f"[{self._unreadable} folders could not be opened and were left out]")
         return found
 
-    def _entries(self, parts: Parts) -> list[Entry]:
+    def _list_folder(self, parts: PathParts) -> list[FileEntry]:
         """One folder's entries, sorted; as many as the bound leaves."""
-        keyed: list[tuple[str, Entry]] = []
-        with self._volume.folder(parts) as folder, os.scandir(folder) as listing:
+        keyed: list[tuple[str, FileEntry]] = []
+        with self._volume.open_folder(parts) as folder, os.scandir(folder) as listing:
             for found in listing:
                 if self._visited >= self._max_entries:
-                    self._cut = (
+                    self._limit_notice = (
                         f"[cut: the search looked at {self._max_entries} entries and then stopped; "
                         "narrow the path or pattern]"
                     )
                     break
                 self._visited += 1
-                if self._visited % CHECK_EVERY == 0:
-                    self._stop.check()
-                kind = _kind(found)
+                if self._visited % CLOCK_CHECK_INTERVAL == 0:
+                    self._cancellation.raise_if_cancelled()
+                kind = _entry_kind(found)
                 key = found.name + "/" if kind == "folder" else found.name
-                keyed.append((key, Entry(parts=(*parts, found.name), kind=kind)))
+                keyed.append((key, FileEntry(parts=(*parts, found.name), kind=kind)))
         keyed.sort(key=lambda pair: pair[0])
         return [entry for _, entry in keyed]
 
 
-def _kind(found: "os.DirEntry[str]") -> Kind:
-    if found.is_symlink():
+def _entry_kind(entry: "os.DirEntry[str]") -> EntryKind:
+    if entry.is_symlink():
         return "link"
-    if found.is_dir(follow_symlinks=False):
+    if entry.is_dir(follow_symlinks=False):
         return "folder"
-    return "file" if found.is_file(follow_symlinks=False) else "other"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"

@@ -1,4 +1,4 @@
-"""WebFetch: the readable text of a page.
+"""WebFetchTool: the readable text of a page.
 
 A GET like HTTP's, of which only the text is kept: scripts, styles, comments and tags go, entities are decoded, blanks
 squeezed. The scanner below goes through the page once from left to right and never looks back, because the page comes
@@ -16,33 +16,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import Refusal, refused
-from loomlog.connectors.tools.arguments import checked
-from loomlog.connectors.tools.http import CLOSING_S, URL_CHARACTERS, body_text, cut_footer
-from loomlog.connectors.tools.threads import Threads
-from loomlog.connectors.tools.web_client import EXCHANGE_S, Request, Web, web_url
+from loomlog.connectors.tools.answers import ToolCallRefused, error_result
+from loomlog.connectors.tools.arguments import check_arguments
+from loomlog.connectors.tools.http import TIMEOUT_MARGIN_S, URL_CHARACTERS, decode_body, truncation_notice
+from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.web_client import REQUEST_TIMEOUT_S, WebClient, WebRequest, parse_web_url
 
 TEXT_BYTES = 256 * 1024
 """Of the answer; the page itself has the same bound."""
 ERROR_STATUS = 400
 
 _TAG_NAME = re.compile(r"/?([A-Za-z][A-Za-z0-9]*)")
-_CLOSING = {name: re.compile(rf"</{name}", re.IGNORECASE) for name in ("script", "style")}
-_BLOCKS = re.compile(
+_CLOSING_TAGS = {name: re.compile(rf"</{name}", re.IGNORECASE) for name in ("script", "style")}
+_BLOCK_TAGS = re.compile(
     r"(address|article|aside|blockquote|body|br|dd|div|dl|dt|fieldset|figure|footer|form|h[1-6]|head|header|hr|html|li"
     r"|main|nav|ol|option|p|pre|section|table|td|th|title|tr|ul)\Z"
 )
 """Tags that end a line of text; any other stands inside one."""
 
 
-class WebFetch:
-    name = "WebFetch"
+class WebFetchTool:
+    name = "WebFetchTool"
     description = (
         "Fetches a web page from a host this run may reach and returns its text without markup, at most 256 KiB. "
         "Follows up to 5 redirects and takes at most 30 s. Use HTTP when the status, the headers or the markup matter."
     )
     side_effect_class = "network"
-    timeout_s: float = EXCHANGE_S + CLOSING_S
+    timeout_s: float = REQUEST_TIMEOUT_S + TIMEOUT_MARGIN_S
     input_schema: Mapping[str, Any] = {
         "type": "object",
         "properties": {
@@ -57,7 +57,7 @@ class WebFetch:
         "additionalProperties": False,
     }
 
-    def __init__(self, web: Web, threads: Threads) -> None:
+    def __init__(self, web: WebClient, threads: ThreadPool) -> None:
         self._web = web
         self._threads = threads
 
@@ -66,25 +66,27 @@ class WebFetch:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
-            good = checked(self.name, arguments, self.input_schema)
-            request = Request(method="GET", url=web_url(good["url"]), headers=(("Accept", "text/html, */*;q=0.8"),))
-            response = await self._web.exchange(request, context.allowed_hosts)
-        except Refusal as reason:
-            return refused(reason)
-        text = body_text(response)
+            good = check_arguments(self.name, arguments, self.input_schema)
+            request = WebRequest(
+                method="GET", url=parse_web_url(good["url"]), headers=(("Accept", "text/html, */*;q=0.8"),)
+            )
+            response = await self._web.send(request, context.allowed_hosts)
+        except ToolCallRefused as reason:
+            return error_result(reason)
+        text = decode_body(response)
         if _is_markup(response.header("content-type")):
-            text = await self._threads.run(lambda _: page_text(text))
+            text = await self._threads.run(lambda _: extract_text(text))
         failed = response.status >= ERROR_STATUS
         status = f"[the server answered {response.status} {response.reason}]\n" if failed else ""
-        return ToolResult(text=status + _bounded(text) + cut_footer(response))
+        return ToolResult(text=status + _truncate(text) + truncation_notice(response))
 
 
-def page_text(page: str) -> str:
+def extract_text(page: str) -> str:
     """The text a reader of the page sees."""
-    return squeezed(html.unescape("".join(_pieces(page))).replace("\0", "�"))
+    return collapse_whitespace(html.unescape("".join(_extract_pieces(page))).replace("\0", "�"))
 
 
-def squeezed(text: str) -> str:
+def collapse_whitespace(text: str) -> str:
     """Blanks in a row become one, empty lines in a row become one."""
     lines: list[str] = []
     for line in text.splitlines():
@@ -94,13 +96,13 @@ def squeezed(text: str) -> str:
     return "\n".join(lines).strip()
 
 
-def _pieces(page: str) -> list[str]:
+def _extract_pieces(page: str) -> list[str]:
     pieces: list[str] = []
     at = 0
     while (tag := page.find("<", at)) >= 0:
         pieces.append(page[at:tag])
         if page.startswith("<!--", tag):
-            at = _behind(page, "-->", tag + 4)
+            at = _index_after(page, "-->", tag + 4)
             continue
         name = _TAG_NAME.match(page, tag + 1)
         if name is None and page[tag + 1 : tag + 2] not in ("!", "?", "/"):
@@ -108,20 +110,20 @@ def _pieces(page: str) -> list[str]:
             pieces.append("<")
             at = tag + 1
             continue
-        at = _behind(page, ">", tag)
+        at = _index_after(page, ">", tag)
         if name is None:
             continue
         word = name.group(1).lower()
-        if word in _CLOSING and page[tag + 1] != "/":
-            end = _CLOSING[word].search(page, at)
-            at = _behind(page, ">", end.start()) if end else len(page)
-        if _BLOCKS.match(word):
+        if word in _CLOSING_TAGS and page[tag + 1] != "/":
+            end = _CLOSING_TAGS[word].search(page, at)
+            at = _index_after(page, ">", end.start()) if end else len(page)
+        if _BLOCK_TAGS.match(word):
             pieces.append("\n")
     pieces.append(page[at:])
     return pieces
 
 
-def _behind(page: str, mark: str, at: int) -> int:
+def _index_after(page: str, mark: str, at: int) -> int:
     """Behind the next mark; the end of the page when it is never closed, as browsers do."""
     found = page.find(mark, at)
     return len(page) if found < 0 else found + len(mark)
@@ -131,7 +133,7 @@ def _is_markup(content_type: str) -> bool:
     return not content_type or "html" in content_type.lower()
 
 
-def _bounded(text: str) -> str:
+def _truncate(text: str) -> str:
     data = text.encode()
     if len(data) <= TEXT_BYTES:
         return text

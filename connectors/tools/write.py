@@ -7,16 +7,16 @@ Before: file_tool.py. After: volumes.py.
 """
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import Refusal, encoded, printable
+from loomlog.connectors.tools.answers import ToolCallRefused, encode_text, escape_name
 from loomlog.connectors.tools.file_tool import Arguments, FileTool
-from loomlog.connectors.tools.threads import Stop, Threads
+from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import Volume
 
 WRITE_BYTES = 1024 * 1024
 """The largest argument worth carrying through the log for one file; Edit has the same bound."""
 
 
-def write_tool(threads: Threads) -> FileTool:
+def build_write_tool(threads: ThreadPool) -> FileTool:
     return FileTool(
         name="Write",
         description=(
@@ -33,18 +33,20 @@ def write_tool(threads: Threads) -> FileTool:
         },
         required=("path", "content"),
         effect=EffectClass.IDEMPOTENT,
-        work=write_file,
+        operation=write_file,
         threads=threads,
     )
 
 
-def write_file(arguments: Arguments, volume: Volume, stop: Stop) -> str:
-    volume.require_write()
-    content = encoded(arguments["content"], "The content")
+def write_file(arguments: Arguments, volume: Volume, cancellation: CancellationToken) -> str:
+    volume.require_writable()
+    content = encode_text(arguments["content"], "The content")
     if len(content) > WRITE_BYTES:
-        raise Refusal(f"The content has {len(content)} bytes; at most {WRITE_BYTES} can be written. Split the file.")
+        raise ToolCallRefused(
+            f"The content has {len(content)} bytes; at most {WRITE_BYTES} can be written. Split the file."
+        )
     parts = volume.locate(arguments["path"])
-    stop.check()
-    with volume.changing(parts) as change:
-        change.replace(content, stop)
-    return f"Wrote {len(content)} bytes to {printable('/'.join(parts))}."
+    cancellation.raise_if_cancelled()
+    with volume.lock_file(parts) as change:
+        change.replace(content, cancellation)
+    return f"Wrote {len(content)} bytes to {escape_name('/'.join(parts))}."

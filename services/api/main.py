@@ -27,7 +27,14 @@ from prometheus_client import disable_created_metrics
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from loomlog.connectors.configuration import ConfigurationProblem, Loaded, check_tiers, load, providers_of, token_table
+from loomlog.connectors.configuration import (
+    ConfigurationError,
+    ProcessConfiguration,
+    build_providers,
+    build_token_table,
+    check_tiers,
+    load,
+)
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process import logs
@@ -85,14 +92,14 @@ class WebSockets(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
 
-async def run(loaded: Loaded) -> None:
+async def run(loaded: ProcessConfiguration) -> None:
     """Until SIGTERM or SIGINT, or until something fails."""
     settings = api_settings(loaded.settings)
-    providers = providers_of(loaded.configuration, loaded.settings, os.environ)
+    providers = build_providers(loaded.configuration, loaded.settings, os.environ)
     # Keys may be known to the runtimes alone: here a tier has to lead somewhere once they are there.
     check_tiers(loaded.configuration, [name for name, one in providers.items() if one.is_usable or one.needs_key])
     gate = Gate(
-        token_table(loaded.configuration, loaded.settings, os.environ),
+        build_token_table(loaded.configuration, loaded.settings, os.environ),
         restricts_operator_key=loaded.settings.operator_key_restriction,
     )
     # It would add a second series to each counter, which nobody reads.
@@ -132,7 +139,7 @@ async def run(loaded: Loaded) -> None:
     log.info("stopped")
 
 
-async def _work(service: Service, loaded: Loaded, settings: ApiSettings) -> None:
+async def _work(service: Service, loaded: ProcessConfiguration, settings: ApiSettings) -> None:
     """Everything behind the endpoints."""
     codec = await waited_for("schemas", service.readiness, lambda: load_codec(loaded.settings))
     async with opened(
@@ -213,7 +220,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         for warning in loaded.warnings:
             log.warning("%s", warning)
         uvloop.run(run(loaded))
-    except (ConfigurationProblem, MissingSetting, WrongKey) as error:
+    except (ConfigurationError, MissingSetting, WrongKey) as error:
         print(f"api cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except ConnectorError as error:

@@ -108,7 +108,7 @@ async def provider_models(service: Service, caller: Caller, request: Request) ->
     if provider is None:
         raise Declined("provider_unknown", f"there is no provider {name[:80]}")
     if not provider.is_usable:
-        raise Declined("provider_unavailable", f"{name} cannot be used: {provider.why_not}")
+        raise Declined("provider_unavailable", f"{name} cannot be used: {provider.unusable_reason}")
     try:
         model = service.models.get(name)
         if model is None:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
-from loomlog.connectors.configuration import Configuration, Provider, newest
-from loomlog.connectors.configuration.agent_block import Agent
+from loomlog.connectors.configuration import Configuration, Provider, select_newest
+from loomlog.connectors.configuration.agent_block import AgentBlock
 from loomlog.connectors.configuration.field_types import Tier
-from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, choices
+from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, resolve_choices
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.core.availability import AvailabilityTable
 
@@ -40,7 +40,7 @@ def routing(
     def tiers_of(plan: str) -> list[dict[str, Any]]:
         found = []
         for tier in TIERS:
-            picked = choices(configuration, Agent(tier=tier), plan)
+            picked = resolve_choices(configuration, AgentBlock(tier=tier), plan)
             if isinstance(picked, tuple):
                 found.append({"tier": tier, "cascade": _cascade(picked, providers, matrix, now_ms)})
         return found
@@ -59,7 +59,7 @@ def without_operators_key(provider: Provider) -> Provider:
     if not provider.api_key_env or not provider.is_usable:
         return provider
     return replace(
-        provider, is_usable=False, why_not=f"it needs a key of yours, as the credential {provider.api_key_env}"
+        provider, is_usable=False, unusable_reason=f"it needs a key of yours, as the credential {provider.api_key_env}"
     )
 
 
@@ -74,7 +74,7 @@ def provider_view(provider: Provider, matrix: AvailabilityTable, *, is_admin: bo
         "max_concurrent": provider.max_concurrent,
     }
     if is_admin:
-        shown["why_not"] = provider.why_not or None
+        shown["why_not"] = provider.unusable_reason or None
     return shown
 
 
@@ -127,7 +127,7 @@ def _cascade(
 
 def _model_of(choice: Choice, matrix: AvailabilityTable) -> str | None:
     """The model of a choice, with a pattern looked up in what its provider lists; None when it matches none."""
-    return choice.model or newest(choice.model_pattern, matrix.listings().get(choice.provider, ()))
+    return choice.model or select_newest(choice.model_pattern, matrix.listings().get(choice.provider, ()))
 
 
 def _provider(provider: Provider, matrix: AvailabilityTable, now_ms: int) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _provider(provider: Provider, matrix: AvailabilityTable, now_ms: int) -> dic
         "excluded": not provider.is_usable,
         "models": {name: _cell(provider.id, name, matrix, now_ms) for name in sorted(names)},
         "last_check": format_rfc3339(probed.checked_at_ms) if probed else None,
-        "last_error": provider.why_not or (probed.error if probed else "") or None,
+        "last_error": provider.unusable_reason or (probed.error if probed else "") or None,
     }
 
 

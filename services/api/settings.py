@@ -52,8 +52,8 @@ def api_settings(settings: Settings) -> ApiSettings:
         places=Places(
             kafka=kafka_options(settings, "loomlog-api"),
             postgres=postgres_options(settings, "loomlog-api"),
-            blobs=FileBlobs(settings.blobs),
-            state_files=StateFiles(settings.blobs / STATE_FOLDER),
+            blobs=FileBlobs(settings.effective_blob_folder),
+            state_files=StateFiles(settings.effective_blob_folder / STATE_FOLDER),
             postgres_connections=settings.postgres_max_connections,
             postgres_min_connections=settings.postgres_min_connections,
             wrapping=_wrapping(settings),

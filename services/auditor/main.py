@@ -20,7 +20,7 @@ from pathlib import Path
 import uvloop
 
 from loomlog.connectors.configuration.environment import read_settings
-from loomlog.connectors.configuration.findings import ConfigurationProblem
+from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
@@ -44,7 +44,7 @@ def main() -> int:
         for warning in warnings:
             log.warning("%s", warning)
         return uvloop.run(_run(settings, auditor_settings(settings)))
-    except (ConfigurationProblem, ConnectorError) as error:
+    except (ConfigurationError, ConnectorError) as error:
         log.error("auditor ends: %s", error)
         return 1
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loomlog.connectors.configuration import ConfigurationProblem, Settings, read_settings
+from loomlog.connectors.configuration import ConfigurationError, Settings, read_settings
 from loomlog.services.cli.errors import Unreachable, UsageError
 from loomlog.services.cli.stack.home import Home
 from loomlog.services.cli.stack.record import StackRecord
@@ -76,7 +76,7 @@ def load_cli_settings(environ: Mapping[str, str], *, working_directory: Path) ->
     own = {name: value for name, value in environ.items() if name != TOKEN_VARIABLE}
     try:
         settings, _ = read_settings(own, working_directory=working_directory)
-    except ConfigurationProblem as problem:
+    except ConfigurationError as problem:
         raise UsageError(str(problem)) from problem
     root = settings.home.expanduser().absolute()
     home = Home(root=root, cache=root / "cache")

@@ -19,7 +19,7 @@ from pathlib import Path
 import uvloop
 
 from loomlog.connectors.configuration.environment import read_settings
-from loomlog.connectors.configuration.findings import ConfigurationProblem
+from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.kafka.schema_registry import load_codec
@@ -37,7 +37,7 @@ def main() -> int:
     try:
         settings, warnings = read_settings(os.environ, working_directory=Path.cwd())
         told = insights_settings(settings)
-    except (ConfigurationProblem, Permanent) as error:
+    except (ConfigurationError, Permanent) as error:
         print(f"insights cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 1
     logs.configure_logging(settings.log_level)

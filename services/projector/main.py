@@ -21,7 +21,7 @@ from pathlib import Path
 import uvloop
 
 from loomlog.connectors.configuration.environment import read_settings
-from loomlog.connectors.configuration.findings import ConfigurationProblem
+from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import count_partitions, open_tail
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] = ()) -> int:
             log.warning("%s", warning)
         told = projector_settings(settings)
         return uvloop.run(_run(settings, told, rebuild=bool(arguments)))
-    except (ConfigurationProblem, ConnectorError) as error:
+    except (ConfigurationError, ConnectorError) as error:
         log.error("projector ends: %s", error)
         return 1
 

@@ -7,9 +7,9 @@ services/runtime/models/summary_calls.py.
 import os
 from collections.abc import Callable, Mapping
 
-from loomlog.connectors.configuration import Loaded
-from loomlog.connectors.configuration import price_of as configured_price
-from loomlog.connectors.configuration.bounds import bounds_of
+from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration import find_price as configured_price
+from loomlog.connectors.configuration.bounds import resolve_limits
 from loomlog.connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.tools.context import ServerInfo
@@ -79,7 +79,7 @@ class EffectHandlers:
                 raise AssertionError(f"{type(effect).__name__} is not a call")
 
 
-def volume_bindings(loaded: Loaded) -> dict[str, VolumeBinding]:
+def volume_bindings(loaded: ProcessConfiguration) -> dict[str, VolumeBinding]:
     """The folders of this process by volume name."""
     return {
         name: VolumeBinding(name=name, path=str(volume.path), mode=volume.mode, is_default=volume.default)
@@ -87,7 +87,7 @@ def volume_bindings(loaded: Loaded) -> dict[str, VolumeBinding]:
     }
 
 
-def build_process_tools(loaded: Loaded) -> dict[str, Tool]:
+def build_process_tools(loaded: ProcessConfiguration) -> dict[str, Tool]:
     """The tools the operator allows."""
     settings = loaded.settings
     return build_tools(
@@ -108,7 +108,7 @@ def build_process_tools(loaded: Loaded) -> dict[str, Tool]:
 
 
 def build_effect_handlers(
-    loaded: Loaded,
+    loaded: ProcessConfiguration,
     settings: RuntimeSettings,
     *,
     codec: Codec,
@@ -132,7 +132,7 @@ def build_effect_handlers(
         if clients is None
         else ProcessToolset(tools, client_tools=clients.tools_for, missing_client_tool=clients.missing_tool)
     )
-    blobs = FileBlobs(loaded.settings.blobs)
+    blobs = FileBlobs(loaded.settings.effective_blob_folder)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
     priced = {tuple(name.split("/", 1)) for name in configuration.pricing.models}
     prices = {
@@ -190,13 +190,13 @@ def build_effect_handlers(
     )
 
 
-def provider_queue_limits(loaded: Loaded) -> ProviderQueueLimits:
+def provider_queue_limits(loaded: ProcessConfiguration) -> ProviderQueueLimits:
     """How long, and how many, model calls wait for a place of their provider."""
-    bounds = bounds_of(loaded.configuration, loaded.settings)
+    bounds = resolve_limits(loaded.configuration, loaded.settings)
     return ProviderQueueLimits(depth=bounds.provider_queue_depth, wait_s=bounds.provider_queue_timeout_ms / 1000)
 
 
-def build_context_plugins(loaded: Loaded, credentials: Credentials) -> ContextPlugins | None:
+def build_context_plugins(loaded: ProcessConfiguration, credentials: Credentials) -> ContextPlugins | None:
     """What changes the conversation on its way to a provider; None when nothing does."""
     secrets = collect_secrets(os.environ, loaded.secrets)
     plugins = tuple(

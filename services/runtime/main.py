@@ -20,7 +20,7 @@ from typing import Any
 
 import uvloop
 
-from loomlog.connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes
+from loomlog.connectors.configuration import ConfigurationError, ProcessConfiguration, load, prepare_volumes
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process import logs
 from loomlog.connectors.process.file_limits import raise_open_file_limit
@@ -61,13 +61,13 @@ OPEN_FILES = 8_192
 """Connections to providers, tools and clients of a few thousand calls; taken as far as the system allows it."""
 
 
-async def run(loaded: Loaded) -> None:
+async def run(loaded: ProcessConfiguration) -> None:
     """Until SIGTERM or SIGINT, or until something fails."""
     async with open_resources(loaded) as outside:
         await _serve(loaded, outside)
 
 
-async def _serve(loaded: Loaded, resources: RuntimeResources) -> None:
+async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> None:
     settings, codec, appender, ranges = resources.settings, resources.codec, resources.appender, resources.ranges
     board, budgets, keys, remote, beside = (
         resources.pauses,
@@ -138,7 +138,7 @@ async def _serve(loaded: Loaded, resources: RuntimeResources) -> None:
     )
     for results in (remote.calls if remote is not None else None, resources.client_tools.results):
         if results is not None:
-            results.unreadable = lambda record, error: dead_letters.park(record, kind="undecodable", error=error)
+            results.on_unreadable = lambda record, error: dead_letters.park(record, kind="undecodable", error=error)
     hand_over = ResultForwarder(
         codec,
         appender,
@@ -250,7 +250,7 @@ def main() -> int:
             log.warning("%s", warning)
         tune_gc()
         uvloop.run(run(loaded))
-    except (ConfigurationProblem, MissingRuntimeSetting, WrongKey) as error:
+    except (ConfigurationError, MissingRuntimeSetting, WrongKey) as error:
         print(f"runtime cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except Exception as error:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from secrets import token_hex
 
-from loomlog.connectors.configuration import Loaded
+from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import (
     FETCH_MAX_WAIT_MS,
@@ -96,7 +96,7 @@ async def connect_broker(kafka: KafkaOptions) -> KafkaAppender:
 
 
 @contextlib.asynccontextmanager
-async def open_resources(loaded: Loaded) -> AsyncIterator[RuntimeResources]:
+async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeResources]:
     """Until it is left. Raises what can never work; waits for the broker."""
     settings = build_runtime_settings(loaded.settings)
     async with contextlib.AsyncExitStack() as stack:
@@ -143,7 +143,9 @@ async def open_resources(loaded: Loaded) -> AsyncIterator[RuntimeResources]:
         if keys is not None:
             erasures = await open_tail(settings.kafka, topics.SUBJECTS_TOPIC, {PARTITION: keys.next_offset})
             stack.push_async_callback(erasures.close)
-        routing.definitions.scripts.update(await store_scripts(loaded.configuration, FileBlobs(loaded.settings.blobs)))
+        routing.definitions.scripts.update(
+            await store_scripts(loaded.configuration, FileBlobs(loaded.settings.effective_blob_folder))
+        )
         remote = await open_remote_tools(
             stack,
             loaded.configuration,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import uvloop
 
-from loomlog.connectors.configuration import Loaded, load
+from loomlog.connectors.configuration import ProcessConfiguration, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.process.gc_tuning import tune_gc
@@ -185,7 +185,7 @@ class NobodyIsAsked:
 class Engine:
     """One runtime, wired as services/runtime/main.py does it."""
 
-    def __init__(self, loaded: Loaded, *, partitions: int, in_flight: int, flush_s: float) -> None:
+    def __init__(self, loaded: ProcessConfiguration, *, partitions: int, in_flight: int, flush_s: float) -> None:
         settings = build_runtime_settings(loaded.settings)
         family, tracing = RunFamily(), RunMetrics().instrument(NO_TRACING)
         wire = Wire({TOPICS.events: partitions, "tallies": partitions}, flush_s)
@@ -253,7 +253,7 @@ class Engine:
             await asyncio.sleep(0.01)
 
 
-async def measure(options: argparse.Namespace, loaded: Loaded) -> None:
+async def measure(options: argparse.Namespace, loaded: ProcessConfiguration) -> None:
     engine = Engine(loaded, partitions=options.partitions, in_flight=options.in_flight, flush_s=options.flush_ms / 1000)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(part.run()) for part in (engine.host, engine.tallies, engine.previews)]

@@ -1,7 +1,7 @@
 """A3x2: three model turns and two tool calls, each returning 1,000 random characters at once.
 
-The model is the mock `mock-a3x2`, the tool is `Bench`; both run in the owner without waiting, so what is measured is
-loomlog and its log. Every step is durable (fsync for each flush) before the next begins.
+The model is the mock `mock-a3x2`, the tool is `BenchTool`; both run in the owner without waiting, so what is measured
+is loomlog and its log. Every step is durable (fsync for each flush) before the next begins.
 """
 
 import base64

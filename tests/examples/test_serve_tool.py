@@ -17,7 +17,7 @@ from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, K
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import EffectClass, ProducerRecord, Reply
 from loomlog.connectors.tools.remote import RemoteTool
-from loomlog.connectors.tools.remote_calls import RemoteCalls
+from loomlog.connectors.tools.remote_calls import RemoteCallClient
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import StartRun
@@ -89,7 +89,7 @@ class Site:
                 stack.push_async_callback(client.close)
             partitions = await appender.partitions(self.topics.commands)
             commands = KafkaTail(self.options, self.topics.commands, dict.fromkeys(range(partitions), 0))
-            calls = RemoteCalls(
+            calls = RemoteCallClient(
                 local_codec(), appender, searching, clock_ms=clock_ms, source=name, results_topic=self.results
             )
             results = KafkaTail(self.options, self.results, await calls.catch_up())

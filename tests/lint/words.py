@@ -1,7 +1,8 @@
 """Words that a reader from the field would not write, kept out of names and prose: `python -m tests.lint.words`.
 
-Prose (docstrings, comments, messages, pages) has no pronouns for parts of the system, no fragments that answer a question
-the reader has not heard, and none of the metaphors this project once had. A variable is named after what it holds.
+Prose (docstrings, comments, messages, pages) has no pronouns for parts of the system, no fragments that answer a
+question the reader has not heard, and none of the metaphors this project once had. A variable is named after what it
+holds.
 """
 
 import ast

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
-from loomlog.connectors.tools.agent import Agent
-from loomlog.connectors.tools.interruption import Interruption
+from loomlog.connectors.tools.agent import AgentTool
+from loomlog.connectors.tools.interruption import InterruptionTool
 from loomlog.projections.run_queries import RunFilter
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.run_events import RunCompleted
@@ -22,7 +22,7 @@ ASKING = InterruptionTerms(
     enabled=True, kinds=("question",), max_pending=1, default_timeout_ms=3_600_000, max_timeout_ms=3_600_000
 )
 TREE = replace(AGENT, tools=("Agent", "Interruption"), interruption=ASKING)
-TOOLS: Any = {"Agent": Agent(), "Interruption": Interruption()}
+TOOLS: Any = {"Agent": AgentTool(), "Interruption": InterruptionTool()}
 
 
 class Delegating:

@@ -1,7 +1,7 @@
 """The scripts that play together: three agents hand a piece of work along over channels and memory.
 
     mock-researcher   Memory.set, Channel.publish, text
-    mock-editor       Channel.subscribe, Memory.get, Memory.set, Context.self, Channel.publish, text
+    mock-editor       Channel.subscribe, Memory.get, Memory.set, ContextTool.self, Channel.publish, text
     mock-evaluator    Channel.subscribe, Memory.get twice, Memory.set, Evaluation.submit, text
     mock-mcp-caller   the first two tools of MCP servers that it was given, text
     mock-mem-search   Memory.set, Memory.search, text; for tests of the memory, so it is in no list

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.http.signed_callbacks import callback_secrets
 from loomlog.connectors.protocols import LogAppender
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.web_client import web_url
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.web_client import parse_web_url
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
 from loomlog.services.application import limits
@@ -159,8 +159,8 @@ def _check(request: HookRequest) -> None:
     if len(request.callback_url) > URL_CHARACTERS_MAX:
         raise _wrong(f"callback_url: at most {URL_CHARACTERS_MAX} characters")
     try:
-        web_url(request.callback_url)
-    except Refusal as reason:
+        parse_web_url(request.callback_url)
+    except ToolCallRefused as reason:
         raise _wrong(f"callback_url: {reason}") from reason
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from loomlog.connectors.crypto.content_encryption import TOKEN, has_tokens
-from loomlog.connectors.tools.references import BEARER as BEARER_NAME
+from loomlog.connectors.tools.references import USER_BEARER_NAME as BEARER_NAME
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.services.application import limits

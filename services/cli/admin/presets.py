@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from loomlog.connectors.configuration.env_template import env_template as template
+from loomlog.connectors.configuration.env_template import render_env_template as template
 from loomlog.connectors.configuration.findings import did_you_mean
-from loomlog.connectors.configuration.presets import KIND, presets
+from loomlog.connectors.configuration.presets import KIND, load_presets
 from loomlog.services.cli.commands import CommandGroup
 from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.output import console, print_json, print_table
@@ -25,7 +25,7 @@ def list_presets(context: typer.Context, as_json: Json = False) -> None:
     """List them; LOOMLOG_PRESETS=base,local puts them below the files of this installation."""
     if context.invoked_subcommand is not None:
         return
-    found = presets().values()
+    found = load_presets().values()
     if as_json:
         print_json([{"name": one.name, "kind": KIND, "description": one.description} for one in found])
         return
@@ -35,9 +35,9 @@ def list_presets(context: typer.Context, as_json: Json = False) -> None:
 @presets_app.command("show")
 def show(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the preset.")]) -> None:
     """Print one as YAML, to read or to begin a file with."""
-    preset = presets().get(name)
+    preset = load_presets().get(name)
     if preset is None:
-        raise typer.BadParameter(f"there is no preset {name}{did_you_mean(name, presets())}", param_hint="NAME")
+        raise typer.BadParameter(f"there is no preset {name}{did_you_mean(name, load_presets())}", param_hint="NAME")
     sys.stdout.write(preset.content)
 
 

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from loomlog.connectors.configuration import (
-    ConfigurationProblem,
-    Loaded,
-    Unresolved,
+    ConfigurationError,
+    ProcessConfiguration,
+    UnresolvedAgent,
+    build_providers,
     check_volumes,
-    is_loopback,
+    is_loopback_listen_addr,
     load,
-    open_to_keys,
-    providers_of,
     resolve_agent,
-    usable_ids,
+    run_key_provider_ids,
+    usable_provider_ids,
 )
 from loomlog.connectors.configuration.driver_options import kafka_options
 from loomlog.connectors.errors import ConnectorError
@@ -111,12 +111,12 @@ def _check_disk(cli: CliSettings) -> Check:
 def _check_configuration(cli: CliSettings, working_directory: Path) -> list[Check]:
     try:
         loaded = load(cli.environ, working_directory=working_directory)
-    except ConfigurationProblem as problem:
+    except ConfigurationError as problem:
         return [
             Check(
                 name="configuration",
                 state=FAIL,
-                found=f"{pluralize(len(problem.problems), 'mistake')}; no service would start",
+                found=f"{pluralize(len(problem.findings), 'mistake')}; no service would start",
                 remedy=str(problem),
             )
         ]
@@ -132,25 +132,25 @@ def _check_configuration(cli: CliSettings, working_directory: Path) -> list[Chec
     ]
 
 
-def _check_volumes(loaded: Loaded) -> Check:
+def _check_volumes(loaded: ProcessConfiguration) -> Check:
     volumes = loaded.configuration.volumes
     try:
         missing = "\n".join(str(warning) for warning in check_volumes(loaded.configuration))
-    except ConfigurationProblem as problem:
-        found = f"{pluralize(len(problem.problems), 'folder')} cannot be made; no runtime would start"
+    except ConfigurationError as problem:
+        found = f"{pluralize(len(problem.findings), 'folder')} cannot be made; no runtime would start"
         return Check(name="volumes", state=FAIL, found=found, remedy=str(problem))
     return Check(name="volumes", state=WARN if missing else OK, found=pluralize(len(volumes), "volume"), remedy=missing)
 
 
-def _check_models(cli: CliSettings, loaded: Loaded) -> Check:
-    providers = providers_of(loaded.configuration, loaded.settings, cli.environ)
-    usable = usable_ids(providers.values())
+def _check_models(cli: CliSettings, loaded: ProcessConfiguration) -> Check:
+    providers = build_providers(loaded.configuration, loaded.settings, cli.environ)
+    usable = usable_provider_ids(providers.values())
     if REVIEWER not in loaded.configuration.agents:
         remedy = "`loomlog review` needs it. loomlog.yaml of the repository has one; LOOMLOG_CONFIG_FILES names files."
         return Check(name="models", state=WARN, found=f"there is no agent {REVIEWER}", remedy=remedy)
     agent = resolve_agent(loaded.configuration, REVIEWER, usable=usable)
-    if isinstance(agent, Unresolved):
-        why = "; ".join(f"{one.id}: {one.why_not}" for one in providers.values() if not one.is_usable)
+    if isinstance(agent, UnresolvedAgent):
+        why = "; ".join(f"{one.id}: {one.unusable_reason}" for one in providers.values() if not one.is_usable)
         return Check(name="models", state=FAIL, found=agent.message, remedy=f"Not usable: {why}")
     found = f"{REVIEWER} runs on {agent.provider}/{agent.model}"
     if providers[agent.provider].driver == "mock":
@@ -161,24 +161,24 @@ def _check_models(cli: CliSettings, loaded: Loaded) -> Check:
     return Check(name="models", state=OK, found=found)
 
 
-def _check_provider_keys(cli: CliSettings, loaded: Loaded) -> list[Check]:
+def _check_provider_keys(cli: CliSettings, loaded: ProcessConfiguration) -> list[Check]:
     """The providers that are there only for runs with a key of their own; nothing where there are none."""
-    providers = providers_of(loaded.configuration, loaded.settings, cli.environ)
-    of_runs = open_to_keys(providers.values(), loaded.settings)
+    providers = build_providers(loaded.configuration, loaded.settings, cli.environ)
+    of_runs = run_key_provider_ids(providers.values(), loaded.settings)
     if not of_runs:
         return []
     named = ", ".join(f"{one.id} ({one.api_key_env})" for one in providers.values() if one.id in of_runs)
     return [Check(name="provider keys", state=OK, found=f"only for runs that bring the key as a credential: {named}")]
 
 
-def _check_access(cli: CliSettings, loaded: Loaded) -> Check:
+def _check_access(cli: CliSettings, loaded: ProcessConfiguration) -> Check:
     settings = loaded.settings
     if settings.auth_token or loaded.configuration.principals:
         if not cli.token:
             remedy = "The command line shows no token: set LOOMLOG_TOKEN to one of those."
             return Check(name="access", state=WARN, found="by token", remedy=remedy)
         return Check(name="access", state=OK, found="by token")
-    if is_loopback(settings.listen_addr):
+    if is_loopback_listen_addr(settings.listen_addr):
         remedy = "Whoever is on this machine may use it. LOOMLOG_AUTH_TOKEN closes it."
         return Check(name="access", state=WARN, found=f"open, on {settings.listen_addr} only", remedy=remedy)
     remedy = "It would be open to the network, so nothing starts. Set LOOMLOG_AUTH_TOKEN, or listen on 127.0.0.1."

@@ -199,7 +199,7 @@ async def _verify_runs(
         records_topic=request.topic or EVENTS_TOPIC,
         checkpoints_topic=CHECKPOINTS_TOPIC,
         keys=keys,
-        blobs=FileBlobs(settings.blobs) if request.follow_blobs else None,
+        blobs=FileBlobs(settings.effective_blob_folder) if request.follow_blobs else None,
         since_ms=request.since_ms,
         run_id=request.run_id,
         max_unsigned_s=request.max_unsigned_s,

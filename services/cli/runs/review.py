@@ -26,7 +26,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.connectors.configuration import Unresolved, providers_of, resolve_agent, usable_ids
+from loomlog.connectors.configuration import UnresolvedAgent, build_providers, resolve_agent, usable_provider_ids
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, INTERRUPTED, CliError, UsageError
 from loomlog.services.cli.http.api import ApiClient
@@ -117,9 +117,9 @@ def _describe_model(plan: StackPlan) -> str:
             f"The configuration has no agent `{AGENT}`, which does the review. loomlog.yaml of the repository has one: "
             "start in its folder, or name it in LOOMLOG_CONFIG_FILES."
         )
-    providers = providers_of(plan.configuration, plan.settings, plan.environ)
-    agent = resolve_agent(plan.configuration, AGENT, usable=usable_ids(providers.values()))
-    if isinstance(agent, Unresolved):
+    providers = build_providers(plan.configuration, plan.settings, plan.environ)
+    agent = resolve_agent(plan.configuration, AGENT, usable=usable_provider_ids(providers.values()))
+    if isinstance(agent, UnresolvedAgent):
         raise UsageError(f"The review cannot begin: {agent.message}. `loomlog doctor` says more.")
     said = f"model: {agent.provider}/{agent.model}"
     if providers[agent.provider].driver == "mock":

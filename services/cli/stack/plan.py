@@ -18,14 +18,14 @@ from pathlib import Path
 
 from loomlog.connectors.configuration import (
     Configuration,
-    ConfigurationProblem,
-    Loaded,
+    ConfigurationError,
+    ProcessConfiguration,
     Settings,
+    build_token_table,
     check_volumes,
-    is_loopback,
+    is_loopback_listen_addr,
     load,
     read_settings,
-    token_table,
 )
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.settings import CliSettings
@@ -100,7 +100,7 @@ def create_plan(
     open_mode = settings.open_mode
     if not open_mode and not settings.auth_token and not loaded.configuration.principals:
         # Nobody could be let in otherwise; on this machine alone that is what a first start wants.
-        open_mode = is_loopback(settings.listen_addr)
+        open_mode = is_loopback_listen_addr(settings.listen_addr)
     if open_mode:
         environ["LOOMLOG_OPEN_MODE"] = "1"
     _check_tokens(loaded, environ, working_directory)
@@ -156,7 +156,7 @@ def _write_overlay(overlay: Path, folders: ReviewFolders, configuration: Configu
         write_atomically(overlay, overlay_text(folders, configuration))
 
 
-def _files_with_overlay(overlay: Path, loaded: Loaded) -> str:
+def _files_with_overlay(overlay: Path, loaded: ProcessConfiguration) -> str:
     """The list of configuration files with the overlay on top."""
     named = loaded.settings.config_files
     # Naming a file ends the search for one, so the one that was found has to be named too.
@@ -177,26 +177,26 @@ def _configured_folders(configuration: Configuration) -> ReviewFolders | None:
     return ReviewFolders(source=Path(source.path), out=Path(out.path))
 
 
-def _load(environ: Mapping[str, str], working_directory: Path) -> Loaded:
+def _load(environ: Mapping[str, str], working_directory: Path) -> ProcessConfiguration:
     try:
         return load(environ, working_directory=working_directory)
-    except ConfigurationProblem as problem:
+    except ConfigurationError as problem:
         raise UsageError(f"The configuration cannot be used:\n{problem}") from problem
 
 
-def _check_volumes(loaded: Loaded) -> list[str]:
+def _check_volumes(loaded: ProcessConfiguration) -> list[str]:
     """What is odd about the folders of volumes; the runtimes make them. Raises UsageError when they could not."""
     try:
         return [str(warning) for warning in check_volumes(loaded.configuration)]
-    except ConfigurationProblem as problem:
+    except ConfigurationError as problem:
         raise UsageError(f"The folders of volumes cannot be used:\n{problem}") from problem
 
 
-def _check_tokens(loaded: Loaded, environ: Mapping[str, str], working_directory: Path) -> None:
+def _check_tokens(loaded: ProcessConfiguration, environ: Mapping[str, str], working_directory: Path) -> None:
     try:
         settings, _ = read_settings(environ, working_directory=working_directory)
-        token_table(loaded.configuration, settings, environ)
-    except ConfigurationProblem as problem:
+        build_token_table(loaded.configuration, settings, environ)
+    except ConfigurationError as problem:
         raise UsageError(str(problem)) from problem
 
 

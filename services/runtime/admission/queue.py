@@ -12,8 +12,8 @@ import asyncio
 import time
 from collections import Counter
 
-from loomlog.connectors.configuration import Loaded
-from loomlog.connectors.configuration.bounds import bounds_of
+from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.bounds import resolve_limits
 from loomlog.services.core.admission import PROVIDER_FULL, AdmissionController, AdmissionLimits, AdmissionRefused, Slot
 from loomlog.services.stream.histogram import CALL_SECONDS, Distribution
 
@@ -86,9 +86,9 @@ class AdmissionQueue:
                 entered.set_result(None)
 
 
-def build_admission_queue(loaded: Loaded) -> AdmissionQueue:
+def build_admission_queue(loaded: ProcessConfiguration) -> AdmissionQueue:
     """How many runs are at work in this process."""
-    bounds = bounds_of(loaded.configuration, loaded.settings)
+    bounds = resolve_limits(loaded.configuration, loaded.settings)
     providers = loaded.configuration.providers
     return AdmissionQueue(
         AdmissionLimits(

@@ -7,10 +7,10 @@ from dataclasses import replace
 from loomlog.connectors.configuration import (
     Configuration,
     ResolvedAgent,
-    Unresolved,
-    newest,
-    patterns_of,
+    UnresolvedAgent,
+    collect_patterns,
     resolve_agent,
+    select_newest,
 )
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, InterruptionTerms, ModelChoice, VolumeGrant
@@ -67,7 +67,7 @@ class ConfiguredDefinitions:
         self._table = EMPTY_TABLE
         self._table_valid_until_ms = 0
         """0 = until the matrix changes."""
-        self._patterns = sorted(patterns_of(configuration))
+        self._patterns = sorted(collect_patterns(configuration))
         self._pattern_models: dict[tuple[str, str], str | None] = {}
 
     def resolve(
@@ -122,7 +122,7 @@ class ConfiguredDefinitions:
             user_tier=user_tier,
             usable=operators | paid,
             listings=listings,
-            why_not=why_not,
+            unavailable_reason=why_not,
         )
         return self._pin(resolved) if isinstance(resolved, ResolvedAgent) else to_refusal(resolved)
 
@@ -186,7 +186,7 @@ class ConfiguredDefinitions:
         """Whoever wrote a pattern wants to know when it means another model from now on."""
         listings = self._table.listings()
         for provider, pattern in self._patterns:
-            pick = newest(pattern, listings.get(provider, ()))
+            pick = select_newest(pattern, listings.get(provider, ()))
             before = self._pattern_models.get((provider, pattern))
             if pick is not None and before is not None and pick != before:
                 log.warning("%s/%s means %s from now on, and meant %s", provider, pattern, pick, before)
@@ -204,7 +204,7 @@ async def store_scripts(configuration: Configuration, blobs: Blobs) -> dict[str,
     return refs
 
 
-def to_refusal(unresolved: Unresolved) -> CommandRefusal:
+def to_refusal(unresolved: UnresolvedAgent) -> CommandRefusal:
     """Why an agent cannot run, in the codes the API maps."""
     code = "bad_request" if unresolved.reason_code == "invalid_argument" else unresolved.reason_code
     return CommandRefusal(code=code, message=unresolved.message)

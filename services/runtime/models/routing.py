@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 from loomlog.connectors.configuration import (
-    Loaded,
+    ProcessConfiguration,
     Provider,
+    build_providers,
     check_tiers,
-    open_to_keys,
-    patterns_of,
-    providers_of,
-    usable_ids,
+    collect_patterns,
+    run_key_provider_ids,
+    usable_provider_ids,
 )
 from loomlog.connectors.configuration.routing import CODE_DRIVER
 from loomlog.connectors.kafka import KafkaOptions, KafkaTail, open_tail
@@ -35,7 +35,7 @@ class Routing:
 
     def __init__(
         self,
-        loaded: Loaded,
+        loaded: ProcessConfiguration,
         environ: Mapping[str, str],
         *,
         codec: Codec,
@@ -44,9 +44,9 @@ class Routing:
         name: str,
         topic: str,
     ) -> None:
-        providers = providers_of(loaded.configuration, loaded.settings, environ)
-        usable = usable_ids(providers.values())
-        callable_ids = usable | open_to_keys(providers.values(), loaded.settings)
+        providers = build_providers(loaded.configuration, loaded.settings, environ)
+        usable = usable_provider_ids(providers.values())
+        callable_ids = usable | run_key_provider_ids(providers.values(), loaded.settings)
         self.providers = {name: provider for name, provider in providers.items() if name in callable_ids}
         self.models: dict[str, Model] = build_models(self.providers)
         self.global_table = ProviderBoard(codec, topic)
@@ -74,7 +74,7 @@ class Routing:
             },
             key_names={name: found.api_key_env for name, found in self.providers.items() if found.api_key_env},
         )
-        self._pattern_providers = sorted({provider for provider, _ in patterns_of(loaded.configuration)} & usable)
+        self._pattern_providers = sorted({provider for provider, _ in collect_patterns(loaded.configuration)} & usable)
         self.prober = ProviderProber(
             self.global_table,
             {name: model for name, model in self.models.items() if name in usable},
@@ -110,10 +110,12 @@ class Routing:
         ]
 
 
-def check_configured_tiers(loaded: Loaded, environ: Mapping[str, str]) -> list[str]:
-    """What is odd about the tiers. Raises ConfigurationProblem when one resolves to nothing."""
-    providers = providers_of(loaded.configuration, loaded.settings, environ).values()
-    return check_tiers(loaded.configuration, usable_ids(providers), open_to_keys(providers, loaded.settings))
+def check_configured_tiers(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> list[str]:
+    """What is odd about the tiers. Raises ConfigurationError when one resolves to nothing."""
+    providers = build_providers(loaded.configuration, loaded.settings, environ).values()
+    return check_tiers(
+        loaded.configuration, usable_provider_ids(providers), run_key_provider_ids(providers, loaded.settings)
+    )
 
 
 def model_traits(provider: Provider) -> ModelTraits:

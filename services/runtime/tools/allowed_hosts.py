@@ -7,7 +7,7 @@ what the operator has opened of his own network would be part of everything.
 Before: tool_calls.py. After: connectors/tools/hosts.py, for each request and each redirect.
 """
 
-from loomlog.connectors.tools.hosts import ANY_PUBLIC, EXACTLY, is_loopback
+from loomlog.connectors.tools.hosts import ANY_PUBLIC, EXACT_PREFIX, is_loopback_host
 
 
 def resolve_caller_hosts(operator: tuple[str, ...], caller: tuple[str, ...]) -> tuple[str, ...]:
@@ -16,6 +16,6 @@ def resolve_caller_hosts(operator: tuple[str, ...], caller: tuple[str, ...]) -> 
     for entry in caller:
         if entry.strip() == ANY_PUBLIC:
             found += operator
-        elif not is_loopback(entry.removeprefix(EXACTLY)):
+        elif not is_loopback_host(entry.removeprefix(EXACT_PREFIX)):
             found.append(entry)
     return tuple(dict.fromkeys(found))

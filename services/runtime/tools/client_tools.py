@@ -18,8 +18,8 @@ from typing import Any
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import KafkaTail, open_tail
 from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Tool
-from loomlog.connectors.tools.client import Asking, ClientTool
-from loomlog.connectors.tools.remote_calls import GivesUp, RemoteCalls
+from loomlog.connectors.tools.client import ClientSideTool, RemoteCaller
+from loomlog.connectors.tools.remote_calls import ExpiryWatch, RemoteCallClient
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 from loomlog.services.runtime.settings import RuntimeSettings
@@ -33,7 +33,7 @@ RETRY_S = 1.0
 SCHEMA_CACHE_MAX = 1_000
 """Schemas that are kept as objects; a model is shown all of a run at each turn."""
 
-OpenedCalls = tuple[RemoteCalls, LogTail]
+OpenedCalls = tuple[RemoteCallClient, LogTail]
 
 
 class LazyRemoteCalls:
@@ -43,9 +43,9 @@ class LazyRemoteCalls:
         self._opener = opener
         self._activated = asyncio.Event()
         self._ready = asyncio.Event()
-        self._calls: RemoteCalls | None = None
-        self.unreadable: Callable[[LogRecord, str], None] | None = None
-        """As that of RemoteCalls; None leaves it."""
+        self._calls: RemoteCallClient | None = None
+        self.on_unreadable: Callable[[LogRecord, str], None] | None = None
+        """As that of RemoteCallClient; None leaves it."""
 
     def activate(self) -> None:
         """Calls are to be expected."""
@@ -56,21 +56,23 @@ class LazyRemoteCalls:
         await self._activated.wait()
         async with AsyncExitStack() as stack:
             calls, tail = await self._open_with_retry(stack)
-            if self.unreadable is not None:
-                calls.unreadable = self.unreadable
+            if self.on_unreadable is not None:
+                calls.on_unreadable = self.on_unreadable
             self._calls = calls
             self._ready.set()
             await calls.follow(tail)
 
-    async def ask(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
-        return await (await self._wait_for_calls()).ask(topic, request, since_ms=since_ms)
+    async def call(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
+        return await (await self._wait_for_calls()).call(topic, request, since_ms=since_ms)
 
-    async def hear(
-        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, gives_up: GivesUp
+    async def wait_for_result(
+        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, expiry_watch: ExpiryWatch
     ) -> RemoteToolResult | str:
-        return await (await self._wait_for_calls()).hear(topic, idempotency_key, tenant, since_ms, gives_up=gives_up)
+        return await (await self._wait_for_calls()).wait_for_result(
+            topic, idempotency_key, tenant, since_ms, expiry_watch=expiry_watch
+        )
 
-    async def _wait_for_calls(self) -> RemoteCalls:
+    async def _wait_for_calls(self) -> RemoteCallClient:
         self.activate()
         await self._ready.wait()
         assert self._calls is not None
@@ -92,7 +94,7 @@ class ClientTools:
     """The tools of clients, for a Shelf: `offers` and `gone`."""
 
     def __init__(
-        self, global_table: ClientBoard, calls: Asking, *, timeout_s: float, clock_ms: Callable[[], int]
+        self, global_table: ClientBoard, calls: RemoteCaller, *, timeout_s: float, clock_ms: Callable[[], int]
     ) -> None:
         self._global_table = global_table
         self._calls = calls
@@ -103,13 +105,13 @@ class ClientTools:
         """What the runs of a principal are offered now, by name."""
         offered = self._global_table.table.offered_tools(tenant, subject, self._clock_ms())
         return {
-            name: ClientTool(
+            name: ClientSideTool(
                 self._calls,
                 name=name,
                 description=tool.tool.description,
                 input_schema=_parse_schema(tool.tool.input_schema),
                 connection_id=tool.connection_id,
-                is_there=self._is_connected,
+                is_connected=self._is_connected,
                 timeout_s=self._timeout_s,
                 clock_ms=self._clock_ms,
             )
@@ -118,12 +120,12 @@ class ClientTools:
 
     def missing_tool(self, name: str) -> Tool:
         """A tool that nobody offers: it refuses calls, and tells what the log knows of a lost one."""
-        return ClientTool(
+        return ClientSideTool(
             self._calls,
             name=name,
             input_schema={"type": "object"},
             connection_id="",
-            is_there=self._is_connected,
+            is_connected=self._is_connected,
             timeout_s=self._timeout_s,
             clock_ms=self._clock_ms,
         )
@@ -173,7 +175,7 @@ async def open_client_tools(
         return await open_remote_calls(within, settings.kafka, codec, appender, clock_ms=clock_ms, name=settings.name)
 
     results: LazyRemoteCalls | None = None
-    calls: Asking
+    calls: RemoteCaller
     if remote is not None:
         calls = remote.calls
     else:

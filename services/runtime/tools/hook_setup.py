@@ -6,7 +6,7 @@ Before: services/runtime/main.py. After: hooks.py and services/runtime/content/r
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from loomlog.connectors.configuration import Loaded
+from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.http.signed_callbacks import CallbackClient
 from loomlog.connectors.kafka import KafkaOptions, KafkaTail, open_tail
 from loomlog.connectors.protocols import LogRanges
@@ -23,7 +23,13 @@ class HookSetup:
     """One for each process; `hooks` asks whoever the board knows."""
 
     def __init__(
-        self, loaded: Loaded, settings: RuntimeSettings, *, codec: Codec, clock_ms: Callable[[], int], topic: str
+        self,
+        loaded: ProcessConfiguration,
+        settings: RuntimeSettings,
+        *,
+        codec: Codec,
+        clock_ms: Callable[[], int],
+        topic: str,
     ) -> None:
         self.global_table = HookBoard(codec, topic)
         self.callbacks = CallbackClient(private_hosts=loaded.settings.http_private_host_allowlist)

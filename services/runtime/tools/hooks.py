@@ -25,7 +25,7 @@ import orjson
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.signed_callbacks import callback_secrets, signature_headers
-from loomlog.connectors.tools.hosts import EXACTLY, canonical_host
+from loomlog.connectors.tools.hosts import EXACT_PREFIX, canonical_host
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import HookAct
 from loomlog.services.core.hooks import (
@@ -244,7 +244,7 @@ def _parse_host_entry(host: str) -> str:
     name = canonical_host(host.removeprefix("."))
     if not name:
         raise InvalidHookAnswer(f"allow_hosts: {host[:80]!r} is no host name")
-    return name if host.startswith(".") else EXACTLY + name
+    return name if host.startswith(".") else EXACT_PREFIX + name
 
 
 def _hook_act(hook: HookRegistered, act: str) -> HookAct:

@@ -13,7 +13,7 @@ from loomlog.connectors.configuration import Configuration
 from loomlog.connectors.kafka import KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.protocols import EffectClass, LogAppender, Tool
 from loomlog.connectors.tools.remote import RemoteTool
-from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCallClient
 from loomlog.schemas.codec import Codec
 
 
@@ -21,7 +21,7 @@ from loomlog.schemas.codec import Codec
 class RemoteToolResources:
     """What a runtime with such tools has open."""
 
-    calls: RemoteCalls
+    calls: RemoteCallClient
     results: KafkaTail
     tools: Mapping[str, Tool]
 
@@ -53,19 +53,19 @@ async def open_remote_calls(
     *,
     clock_ms: Callable[[], int],
     name: str,
-) -> tuple[RemoteCalls, KafkaTail]:
+) -> tuple[RemoteCallClient, KafkaTail]:
     """Calls over the log, and the tail of their results. Raises Transient."""
     ranges = KafkaRanges(kafka)
     await ranges.start()
     stack.push_async_callback(ranges.close)
-    calls = RemoteCalls(codec, appender, ranges, clock_ms=clock_ms, source=name)
+    calls = RemoteCallClient(codec, appender, ranges, clock_ms=clock_ms, source=name)
     results = await open_tail(kafka, RESULTS_TOPIC, await calls.catch_up())
     stack.push_async_callback(results.close)
     return calls, results
 
 
 def build_remote_tools(
-    configuration: Configuration, calls: RemoteCalls, *, clock_ms: Callable[[], int]
+    configuration: Configuration, calls: RemoteCallClient, *, clock_ms: Callable[[], int]
 ) -> dict[str, Tool]:
     """The tools by name."""
     return {

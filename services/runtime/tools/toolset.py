@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from loomlog.connectors.protocols import EffectClass, Reconciler, Tool, ToolSpec
-from loomlog.connectors.tools.registry import granted, specs_for
+from loomlog.connectors.tools.registry import build_specs, select_granted
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.services.runtime.models.model_calls import Toolset
 from loomlog.services.runtime.tools.tool_calls import parse_arguments
@@ -44,7 +44,7 @@ class ProcessToolset:
         self.specs = lru_cache(maxsize=SPECS_CACHE_MAX)(self._specs)
 
     def _specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]:
-        return specs_for(self._tools, names)
+        return build_specs(self._tools, names)
 
     def for_principal(self, tenant: str, subject: str) -> Toolset:
         """The shelf of a run of that principal."""
@@ -58,7 +58,7 @@ class ProcessToolset:
 
     def grants(self, names: tuple[str, ...], name: str) -> bool:
         """Whether a list of names and patterns grants the tool, whether or not it is offered now."""
-        return bool(granted(names, (name,)))
+        return bool(select_granted(names, (name,)))
 
     def effect_class(self, name: str, input_json: str) -> str:
         """The class of a call as the model wrote it. An unknown tool has no effect, so it is pure."""
@@ -87,7 +87,7 @@ class PrincipalToolset:
 
     def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]:
         """Those for everybody first: a prompt cache lasts when a client comes or goes."""
-        return (*self._common.specs(names), *specs_for(self._offered, names))
+        return (*self._common.specs(names), *build_specs(self._offered, names))
 
     def find(self, name: str) -> Tool | None:
         return self._offered.get(name) or self._common.find(name)

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationProblem, Loaded, load
+from loomlog.connectors.configuration import ConfigurationError, ProcessConfiguration, load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +22,17 @@ class Folder:
         target.write_text(dedent(text), encoding="utf-8")
         return target
 
-    def load(self, text: str | None = None, environ: Mapping[str, str] | None = None, *names: str) -> Loaded:
+    def load(
+        self, text: str | None = None, environ: Mapping[str, str] | None = None, *names: str
+    ) -> ProcessConfiguration:
         if text is not None:
             self.write(text)
         return load(environ or {}, working_directory=self.path, paths=[Path(name) for name in names])
 
     def problems(self, text: str | None = None, environ: Mapping[str, str] | None = None, *names: str) -> list[str]:
-        with pytest.raises(ConfigurationProblem) as caught:
+        with pytest.raises(ConfigurationError) as caught:
             self.load(text, environ, *names)
-        return [str(problem) for problem in caught.value.problems]
+        return [str(problem) for problem in caught.value.findings]
 
     def warnings(self, text: str | None = None, environ: Mapping[str, str] | None = None, *names: str) -> list[str]:
         return [str(warning) for warning in self.load(text, environ, *names).warnings]

@@ -1,14 +1,14 @@
-from loomlog.connectors.configuration import RunBounds, bounds_of
+from loomlog.connectors.configuration import ConcurrencyLimits, resolve_limits
 from tests.connectors.configuration.conftest import Folder
 
 
-def bounds(folder: Folder, text: str, environ: dict[str, str] | None = None) -> RunBounds:
+def bounds(folder: Folder, text: str, environ: dict[str, str] | None = None) -> ConcurrencyLimits:
     loaded = folder.load(text, environ)
-    return bounds_of(loaded.configuration, loaded.settings)
+    return resolve_limits(loaded.configuration, loaded.settings)
 
 
 def test_the_defaults_are_those_of_the_reference(folder: Folder):
-    assert bounds(folder, "agents: {}") == RunBounds(
+    assert bounds(folder, "agents: {}") == ConcurrencyLimits(
         max_concurrent_runs=1_000,
         max_queue_depth=4_000,
         queue_timeout_ms=30_000,

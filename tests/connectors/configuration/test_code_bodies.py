@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ResolvedAgent, Unresolved, resolve_agent
+from loomlog.connectors.configuration import ResolvedAgent, UnresolvedAgent, resolve_agent
 from loomlog.connectors.configuration.code_bodies import MAX_CODE_BYTES
-from loomlog.connectors.configuration.providers import providers_of
+from loomlog.connectors.configuration.providers import build_providers
 from loomlog.connectors.models.catalog import build_model
 from tests.connectors.configuration.conftest import Folder
 
@@ -17,7 +17,9 @@ def written(folder: Folder, name: str, text: str = SCRIPT, root: str = "agent_co
     return folder.write(text, f"{root}/{name}/index.js")
 
 
-def resolved(folder: Folder, text: str, name: str, environ: dict[str, str] | None = None) -> ResolvedAgent | Unresolved:
+def resolved(
+    folder: Folder, text: str, name: str, environ: dict[str, str] | None = None
+) -> ResolvedAgent | UnresolvedAgent:
     configuration = folder.load(text, ON if environ is None else environ).configuration
     return resolve_agent(configuration, name, usable=["code-js", "mine"])
 
@@ -96,14 +98,14 @@ def test_scripts_are_not_read_and_cannot_run_where_they_are_not_allowed(folder: 
     (warning,) = folder.warnings(OF_A_FOLDER)
     assert "agents.team/greeter is a code agent; it cannot run without LOOMLOG_CODE_AGENTS_ENABLED=1" in warning
     loaded = folder.load(OF_A_FOLDER)
-    provider = providers_of(loaded.configuration, loaded.settings, {})["code-js"]
+    provider = build_providers(loaded.configuration, loaded.settings, {})["code-js"]
     assert not provider.is_usable
-    assert "LOOMLOG_CODE_AGENTS_ENABLED" in provider.why_not
+    assert "LOOMLOG_CODE_AGENTS_ENABLED" in provider.unusable_reason
 
 
 def test_the_driver_is_built_with_the_settings(folder: Folder):
     loaded = folder.load("", {**ON, "LOOMCYCLE_CODE_AGENTS_RUN_TIMEOUT_SECONDS": "7"})
-    provider = providers_of(loaded.configuration, loaded.settings, {})["code-js"]
+    provider = build_providers(loaded.configuration, loaded.settings, {})["code-js"]
     assert provider.options == {"run_timeout_seconds": 7, "deterministic": False}
     model = build_model(provider)
     assert (model.capabilities.unbounded_iterations, model.capabilities.metadata_via_input) == (True, True)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationProblem, Settings, check_names, read_settings, secret_names
+from loomlog.connectors.configuration import ConfigurationError, Settings, check_names, read_settings, secret_names
 
 HERE = Path("/somewhere")
 
@@ -13,9 +13,9 @@ def read(environ: Mapping[str, str]) -> Settings:
 
 
 def problems(environ: Mapping[str, str]) -> list[str]:
-    with pytest.raises(ConfigurationProblem) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         read_settings(environ, working_directory=HERE)
-    return [str(problem) for problem in caught.value.problems]
+    return [str(problem) for problem in caught.value.findings]
 
 
 def test_an_empty_environment_gives_the_defaults():

@@ -31,7 +31,7 @@ def test_a_flag_refuses_other_words():
 
 
 def test_an_occasion_is_off_or_the_first_or_has_a_name():
-    assert [kinds.OCCASION.parse(text) for text in ("0", "off", "YES", "1", "restore-2")] == [
+    assert [kinds.FLAG_OR_NAME.parse(text) for text in ("0", "off", "YES", "1", "restore-2")] == [
         "",
         "",
         "1",
@@ -40,7 +40,7 @@ def test_an_occasion_is_off_or_the_first_or_has_a_name():
     ]
     for wrong in ("two words", "", "x" * 65):
         with pytest.raises(ValueError, match="expected 0, 1 or a name"):
-            kinds.OCCASION.parse(wrong)
+            kinds.FLAG_OR_NAME.parse(wrong)
 
 
 @pytest.mark.parametrize("text", ["-0.1", "1.1", "nan", "x", "inf"])
@@ -50,7 +50,7 @@ def test_a_ratio_is_between_nothing_and_everything(text: str):
 
 
 def test_a_clamped_number_is_moved_into_its_bounds_and_nothing_switches_it_off():
-    parse = kinds.clamped(1000, 300_000, "milliseconds").parse
+    parse = kinds.clamped_integer(1000, 300_000, "milliseconds").parse
     assert [parse(text) for text in ("5", "1000", "20000", "9000000", "0", "-7")] == [1000, 1000, 20000, 300_000, 0, 0]
     with pytest.raises(ValueError, match="whole number"):
         parse("1s")
@@ -59,7 +59,7 @@ def test_a_clamped_number_is_moved_into_its_bounds_and_nothing_switches_it_off()
 @pytest.mark.parametrize("text", ["0", "65", "8.5", "x"])
 def test_a_bounded_number_outside_of_its_bounds_is_refused(text: str):
     with pytest.raises(ValueError, match="from 1 to 64"):
-        kinds.whole(1, 64).parse(text)
+        kinds.integer(1, 64).parse(text)
 
 
 def test_a_choice_is_taken_in_any_case_and_given_in_its_own():

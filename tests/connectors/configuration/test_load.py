@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationProblem, load
+from loomlog.connectors.configuration import ConfigurationError, load
 from tests.connectors.configuration.conftest import Folder
 
 ROOT = Path(__file__).parents[3]
@@ -218,6 +218,6 @@ def test_an_agent_name_that_could_be_mistaken_for_something_else_is_refused(fold
 
 def test_a_problem_is_one_exception_with_all_of_it(folder: Folder):
     folder.write("a: 1\nb: 2\n")
-    with pytest.raises(ConfigurationProblem) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         folder.load()
     assert str(caught.value) == "loomlog.yaml:1: a is not a known key\nloomlog.yaml:2: b is not a known key"

@@ -4,32 +4,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomlog.connectors.configuration.merge import merge
-from loomlog.connectors.configuration.tree import Branch, Entry, Items, Leaf, Mark, Node, plain, read_tree
+from loomlog.connectors.configuration.tree import (
+    MappingEntry,
+    MappingNode,
+    Mark,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    read_tree,
+    to_plain,
+)
 
 MARK = Mark(file="f", line=1)
-EMPTY = Branch(entries={}, mark=MARK)
+EMPTY = MappingNode(entries={}, mark=MARK)
 
 scalars = st.one_of(st.none(), st.integers(0, 3), st.sampled_from("ab"))
-words = st.lists(st.sampled_from("abcd").map(lambda word: Leaf(value=word, mark=MARK)), max_size=4).map(tuple)
+words = st.lists(st.sampled_from("abcd").map(lambda word: ScalarNode(value=word, mark=MARK)), max_size=4).map(tuple)
 distinct = words.map(lambda nodes: tuple(dict.fromkeys(nodes)))
-leaves = scalars.map(lambda value: Leaf(value=value, mark=MARK))
+leaves = scalars.map(lambda value: ScalarNode(value=value, mark=MARK))
 edits = st.one_of(
-    words.map(lambda nodes: Items(mark=MARK, base=nodes)),
-    distinct.map(lambda nodes: Items(mark=MARK, before=nodes)),
-    distinct.map(lambda nodes: Items(mark=MARK, after=nodes)),
+    words.map(lambda nodes: SequenceNode(mark=MARK, base=nodes)),
+    distinct.map(lambda nodes: SequenceNode(mark=MARK, before=nodes)),
+    distinct.map(lambda nodes: SequenceNode(mark=MARK, after=nodes)),
 )
 
 
-def branches(children: dict[str, st.SearchStrategy[Node]]) -> st.SearchStrategy[Branch]:
-    entries = {key: child.map(lambda node: Entry(key_mark=MARK, node=node)) for key, child in children.items()}
-    return st.fixed_dictionaries({}, optional=entries).map(lambda found: Branch(entries=found, mark=MARK))
+def branches(children: dict[str, st.SearchStrategy[Node]]) -> st.SearchStrategy[MappingNode]:
+    entries = {key: child.map(lambda node: MappingEntry(key_mark=MARK, node=node)) for key, child in children.items()}
+    return st.fixed_dictionaries({}, optional=entries).map(lambda found: MappingNode(entries=found, mark=MARK))
 
 
 inner = branches({"scalar": leaves, "list": edits, "either": st.one_of(leaves, edits)})
-layers = branches({"scalar": leaves, "list": edits, "block": st.one_of(inner, st.just(Leaf(value=None, mark=MARK)))})
+layers = branches(
+    {"scalar": leaves, "list": edits, "block": st.one_of(inner, st.just(ScalarNode(value=None, mark=MARK)))}
+)
 
 
-def over(*stack: Branch) -> Branch:
+def over(*stack: MappingNode) -> MappingNode:
     merged = stack[0]
     for upper in stack[1:]:
         merged, _ = merge(merged, upper)
@@ -37,45 +48,45 @@ def over(*stack: Branch) -> Branch:
 
 
 @given(layers)
-def test_an_empty_layer_changes_nothing_on_either_side(layer: Branch):
+def test_an_empty_layer_changes_nothing_on_either_side(layer: MappingNode):
     assert over(layer, EMPTY) == layer
-    assert plain(over(EMPTY, layer)) == plain(layer)
+    assert to_plain(over(EMPTY, layer)) == to_plain(layer)
 
 
 @given(layers, layers, layers)
-def test_it_does_not_matter_which_layers_are_merged_first(a: Branch, b: Branch, c: Branch):
-    assert plain(over(over(a, b), c)) == plain(over(a, over(b, c)))
+def test_it_does_not_matter_which_layers_are_merged_first(a: MappingNode, b: MappingNode, c: MappingNode):
+    assert to_plain(over(over(a, b), c)) == to_plain(over(a, over(b, c)))
 
 
 @given(layers, layers)
-def test_a_layer_over_itself_and_again_changes_nothing_more(a: Branch, b: Branch):
+def test_a_layer_over_itself_and_again_changes_nothing_more(a: MappingNode, b: MappingNode):
     once = over(a, b)
-    assert plain(over(once, b)) == plain(once)
+    assert to_plain(over(once, b)) == to_plain(once)
 
 
 @given(layers, layers)
-def test_what_the_upper_layer_says_plainly_is_what_holds(a: Branch, b: Branch):
+def test_what_the_upper_layer_says_plainly_is_what_holds(a: MappingNode, b: MappingNode):
     merged = over(a, b)
     for key, entry in b.entries.items():
-        if isinstance(entry.node, Leaf) and entry.node.value is not None:
-            assert plain(merged.entries[key].node) == entry.node.value
-        if isinstance(entry.node, Items) and entry.node.base is not None:
-            assert plain(merged.entries[key].node) == plain(entry.node)
+        if isinstance(entry.node, ScalarNode) and entry.node.value is not None:
+            assert to_plain(merged.entries[key].node) == entry.node.value
+        if isinstance(entry.node, SequenceNode) and entry.node.base is not None:
+            assert to_plain(merged.entries[key].node) == to_plain(entry.node)
 
 
 @given(layers, layers)
-def test_no_key_is_lost_and_none_appears(a: Branch, b: Branch):
+def test_no_key_is_lost_and_none_appears(a: MappingNode, b: MappingNode):
     assert set(over(a, b).entries) == set(a.entries) | set(b.entries)
 
 
 @given(layers, layers)
-def test_an_override_is_reported_exactly_when_a_plain_value_changes(a: Branch, b: Branch):
+def test_an_override_is_reported_exactly_when_a_plain_value_changes(a: MappingNode, b: MappingNode):
     _, overrides = merge(a, b)
     said = {finding.message.split(" ")[0] for finding in overrides}
     expected = set()
     for key in ("scalar",):
         if key in a.entries and key in b.entries:
-            old, new = plain(a.entries[key].node), plain(b.entries[key].node)
+            old, new = to_plain(a.entries[key].node), to_plain(b.entries[key].node)
             if old is not None and new is not None and old != new:
                 expected.add(key)
     assert {name for name in said if name == "scalar"} == expected
@@ -87,7 +98,7 @@ def merged(*texts: str) -> tuple[object, list[str]]:
     for number, text in enumerate(texts, 1):
         root, overrides = merge(root, read_tree(text, file=f"{number}.yaml", environ={}).root)
         said += [str(finding) for finding in overrides]
-    return plain(root), said
+    return to_plain(root), said
 
 
 def test_mappings_merge_and_scalars_and_lists_replace():

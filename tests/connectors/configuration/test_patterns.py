@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.configuration import newest
+from loomlog.connectors.configuration import select_newest
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from loomlog.connectors.configuration import newest
     ],
 )
 def test_the_newest_listed_model_is_picked(pattern: str, listed: list[str], expected: str | None):
-    assert newest(pattern, listed) == expected
+    assert select_newest(pattern, listed) == expected
 
 
 @given(
@@ -35,5 +35,5 @@ def test_the_newest_listed_model_is_picked(pattern: str, listed: list[str], expe
 def test_the_pick_does_not_depend_on_the_order_of_the_list(names: list[str], random: object):
     shuffled = list(names)
     random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
-    assert newest("m-*", names) == newest("m-*", shuffled)
-    assert (newest("m-*", names) is None) == (not names)
+    assert select_newest("m-*", names) == select_newest("m-*", shuffled)
+    assert (select_newest("m-*", names) is None) == (not names)

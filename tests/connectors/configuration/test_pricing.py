@@ -3,9 +3,9 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.configuration import price_of
-from loomlog.connectors.configuration.model import Configuration, Pricing, Rates
-from loomlog.connectors.configuration.tree import scalar
+from loomlog.connectors.configuration import find_price
+from loomlog.connectors.configuration.model import Configuration, ModelRates, Pricing
+from loomlog.connectors.configuration.tree import parse_scalar
 from loomlog.connectors.models.pricing import Price
 from tests.connectors.configuration.conftest import Folder
 
@@ -20,24 +20,24 @@ def test_rates_become_whole_micro_units(folder: Folder):
     """
     configuration = folder.load(text).configuration
     assert configuration.pricing.currency == "EUR"
-    assert price_of(configuration, "openai", "a") == Price(
+    assert find_price(configuration, "openai", "a") == Price(
         input=1_250_000, output=10_000_000, cache_write=0, cache_read=125_000
     )
-    assert price_of(configuration, "openai", "b/c") == Price(
+    assert find_price(configuration, "openai", "b/c") == Price(
         input=3_000_000, output=1, cache_write=3_000_000, cache_read=3_000_000
     )
 
 
 def test_a_model_without_a_price_is_unpriced_and_not_free(folder: Folder):
-    assert price_of(folder.load("agents: {}").configuration, "openai", "a") is None
+    assert find_price(folder.load("agents: {}").configuration, "openai", "a") is None
 
 
 @given(st.integers(0, 999_999), st.integers(0, 999_999))
 def test_what_is_written_is_what_is_kept_to_the_last_digit(units: int, micros: int):
-    rate = scalar(f"{units}.{micros:06d}")
+    rate = parse_scalar(f"{units}.{micros:06d}")
     assert isinstance(rate, Decimal)
-    configuration = Configuration(pricing=Pricing(models={"p/m": Rates(input=rate, output=rate)}))
-    price = price_of(configuration, "p", "m")
+    configuration = Configuration(pricing=Pricing(models={"p/m": ModelRates(input=rate, output=rate)}))
+    price = find_price(configuration, "p", "m")
     assert price is not None
     assert price.input == units * 1_000_000 + micros
     assert type(price.input) is int

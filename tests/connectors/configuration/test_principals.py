@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from loomlog.connectors.configuration import (
     OPEN_PRINCIPAL,
     SCOPES,
-    ConfigurationProblem,
+    ConfigurationError,
     Principal,
     TokenTable,
     authenticate,
-    is_loopback,
-    principal_of,
-    token_table,
+    build_token_table,
+    find_principal,
+    is_loopback_listen_addr,
 )
 from tests.connectors.configuration.conftest import Folder
 
@@ -28,13 +28,13 @@ ENVIRON = {"LOOMLOG_OP": "op-token", "LOOMLOG_ANN": "ann-token", "LOOMLOG_IVY": 
 
 def table(folder: Folder, text: str, environ: Mapping[str, str]) -> TokenTable:
     loaded = folder.load(text, environ)
-    return token_table(loaded.configuration, loaded.settings, environ)
+    return build_token_table(loaded.configuration, loaded.settings, environ)
 
 
 def problems(folder: Folder, text: str, environ: Mapping[str, str]) -> list[str]:
-    with pytest.raises(ConfigurationProblem) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         table(folder, text, environ)
-    return [str(problem) for problem in caught.value.problems]
+    return [str(problem) for problem in caught.value.findings]
 
 
 def test_the_shared_token_is_an_administrator_of_the_default_tenant(folder: Folder):
@@ -50,7 +50,7 @@ def test_a_declared_principal_is_found_by_its_token(folder: Folder):
     assert found == Principal(
         name="member", tenant="acme", subject="ann", scopes=frozenset({"runs:create", "runs:read"}), token_suffix=""
     )
-    assert principal_of(tokens, "op-token") is not None
+    assert find_principal(tokens, "op-token") is not None
     assert not tokens.open_mode
 
 
@@ -130,7 +130,7 @@ def test_open_mode_opens_nothing_where_there_are_tokens(folder: Folder):
     ],
 )
 def test_only_loopback_addresses_are_loopback(address: str, expected: bool):
-    assert is_loopback(address) is expected
+    assert is_loopback_listen_addr(address) is expected
 
 
 def principal(*scopes: str) -> Principal:

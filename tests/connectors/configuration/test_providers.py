@@ -2,8 +2,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from loomlog.connectors.configuration import Provider, providers_of, usable_ids
-from loomlog.connectors.configuration.unsupported_keys import LATER_DRIVERS
+from loomlog.connectors.configuration import Provider, build_providers, usable_provider_ids
+from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_DRIVERS
 from loomlog.connectors.models.catalog import build_models
 from tests.connectors.configuration.conftest import Folder
 
@@ -12,26 +12,26 @@ def providers(
     folder: Folder, text: str = "agents: {}", environ: Mapping[str, str] | None = None
 ) -> dict[str, Provider]:
     loaded = folder.load(text, environ)
-    return providers_of(loaded.configuration, loaded.settings, environ or {})
+    return build_providers(loaded.configuration, loaded.settings, environ or {})
 
 
 def test_a_keyed_provider_is_usable_exactly_when_its_key_is_there(folder: Folder):
     without = providers(folder)
-    assert usable_ids(without.values()) == {"ollama-local"}
-    assert without["anthropic"].why_not == "ANTHROPIC_API_KEY is not set"
+    assert usable_provider_ids(without.values()) == {"ollama-local"}
+    assert without["anthropic"].unusable_reason == "ANTHROPIC_API_KEY is not set"
     with_key = providers(folder, environ={"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": " "})
-    assert usable_ids(with_key.values()) == {"anthropic", "ollama-local"}
+    assert usable_provider_ids(with_key.values()) == {"anthropic", "ollama-local"}
     assert with_key["anthropic"].api_key == "sk-1"
     assert "sk-1" not in repr(with_key)
 
 
 def test_synthetic_models_must_be_allowed_by_the_environment_or_a_file(folder: Folder):
-    assert "LOOMLOG_MOCK_ENABLED" in providers(folder)["mock"].why_not
+    assert "LOOMLOG_MOCK_ENABLED" in providers(folder)["mock"].unusable_reason
     allowed = providers(folder, environ={"LOOMCYCLE_MOCK_ENABLED": "1"})
-    assert {"mock", "mock-stable"} <= usable_ids(allowed.values())
+    assert {"mock", "mock-stable"} <= usable_provider_ids(allowed.values())
     by_file = providers(folder, "providers: {mock: {options: {enabled: true}}}")
-    assert "mock" in usable_ids(by_file.values())
-    assert "mock-stable" not in usable_ids(by_file.values())
+    assert "mock" in usable_provider_ids(by_file.values())
+    assert "mock-stable" not in usable_provider_ids(by_file.values())
 
 
 def test_the_mock_options_come_from_the_settings_and_the_stable_one_never_fails(folder: Folder):
@@ -64,7 +64,7 @@ def test_addresses_have_defaults_and_lose_their_last_slash(folder: Folder):
 def test_the_local_ollama_follows_its_variable_and_can_be_switched_off(folder: Folder):
     assert providers(folder, environ={"OLLAMA_BASE_URL": "http://gpu:1/"})["ollama-local"].base_url == "http://gpu:1"
     off = providers(folder, environ={"OLLAMA_BASE_URL": "disabled", "OLLAMA_API_KEY": "k"})
-    assert "switched off" in off["ollama-local"].why_not
+    assert "switched off" in off["ollama-local"].unusable_reason
     assert off["ollama"].base_url == "https://ollama.com"
 
 
@@ -100,15 +100,15 @@ def test_only_said_capabilities_are_changes(folder: Folder):
     assert found["anthropic"].capabilities == {}
 
 
-@pytest.mark.parametrize("driver", LATER_DRIVERS)
+@pytest.mark.parametrize("driver", UNSUPPORTED_DRIVERS)
 def test_drivers_of_later_versions_are_never_usable(folder: Folder, driver: str):
     found = providers(folder, f"providers: {{x: {{driver: {driver}}}}}")
-    assert "is not in this version" in found["x"].why_not
+    assert "is not in this version" in found["x"].unusable_reason
 
 
 def test_a_keyless_ollama_is_usable_as_it_is_and_the_hosted_one_with_its_key(folder: Folder):
     assert providers(folder)["ollama-local"].is_usable
-    assert providers(folder)["ollama"].why_not == "OLLAMA_API_KEY is not set"
+    assert providers(folder)["ollama"].unusable_reason == "OLLAMA_API_KEY is not set"
     assert providers(folder, environ={"OLLAMA_API_KEY": "k"})["ollama"].is_usable
 
 
@@ -128,7 +128,7 @@ def test_a_driver_can_be_built_from_every_usable_provider(folder: Folder):
     named = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OLLAMA_API_KEY")
     text = "providers: {openai: {options: {reasoning_models: [x-]}, capabilities: {max_context_tokens: 99}}}"
     found = providers(folder, text, dict.fromkeys(named, "k") | {"LOOMLOG_MOCK_ENABLED": "1"})
-    models = build_models({name: found[name] for name in usable_ids(found.values())})
+    models = build_models({name: found[name] for name in found(found.values())})
     keyed = {"anthropic", "openai", "deepseek", "gemini", "ollama"}
     assert set(models) == keyed | {"ollama-local", "mock", "mock-stable"}
     assert models["openai"].capabilities.max_context_tokens == 99

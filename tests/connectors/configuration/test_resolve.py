@@ -9,9 +9,9 @@ from loomlog.connectors.configuration import (
     Configuration,
     InterruptionAccess,
     ResolvedAgent,
-    Unresolved,
+    UnresolvedAgent,
+    build_hashed_definition,
     canonical_json,
-    definition_of,
     resolve_agent,
 )
 from loomlog.connectors.protocols import VolumeBinding
@@ -98,9 +98,9 @@ def unresolved(
     user_tier: str = "",
     usable: Collection[str] = ALL,
     listings: Mapping[str, Sequence[str]] | None = None,
-) -> Unresolved:
+) -> UnresolvedAgent:
     found = resolve_agent(configuration, name, user_tier=user_tier, usable=usable, listings=listings)
-    assert isinstance(found, Unresolved), found
+    assert isinstance(found, UnresolvedAgent), found
     return found
 
 
@@ -185,7 +185,9 @@ def test_the_models_of_an_agent_come_before_those_of_the_plan(configuration: Con
 
 def test_an_unknown_agent_is_named_with_the_nearest(configuration: Configuration):
     found = unresolved(configuration, "pined")
-    assert found == Unresolved(reason_code="unknown_agent", message="there is no agent pined; did you mean pinned?")
+    assert found == UnresolvedAgent(
+        reason_code="unknown_agent", message="there is no agent pined; did you mean pinned?"
+    )
 
 
 def test_everything_the_agent_says_arrives(configuration: Configuration):
@@ -215,10 +217,10 @@ def test_the_hash_is_the_same_for_the_same_promise_and_another_for_each_change(c
     agent = resolved(configuration, "full")
     assert len(agent.definition_sha256) == 64
     assert resolved(configuration, "full").definition_sha256 == agent.definition_sha256
-    for name in definition_of(agent):
+    for name in build_hashed_definition(agent):
         changed = {"tools": (), "volumes": (), "sampling": None, "interruption": InterruptionAccess()}.get(name, "x")
         other = replace(agent, **{name: changed})  # type: ignore[arg-type]  # any other value will do
-        assert canonical_json(definition_of(other)) != canonical_json(definition_of(agent)), name
+        assert canonical_json(build_hashed_definition(other)) != canonical_json(build_hashed_definition(agent)), name
 
 
 def test_the_hash_leaves_out_where_this_process_keeps_things(folder: Folder, configuration: Configuration):
@@ -258,7 +260,7 @@ def down(*names: str):
 
 
 def test_a_tier_passes_over_what_cannot_be_called_and_keeps_it_for_later(configuration: Configuration):
-    agent = resolve_agent(configuration, "tiered", usable=ALL, why_not=down("anthropic/a-1", "openai/o-1"))
+    agent = resolve_agent(configuration, "tiered", usable=ALL, unavailable_reason=down("anthropic/a-1", "openai/o-1"))
     assert isinstance(agent, ResolvedAgent)
     assert model(agent) == "openai/o-2"
     assert [f"{other.provider}/{other.model}" for other in agent.fallbacks] == [
@@ -269,7 +271,7 @@ def test_a_tier_passes_over_what_cannot_be_called_and_keeps_it_for_later(configu
 
 
 def test_a_model_that_is_pinned_by_name_is_not_asked_about(configuration: Configuration):
-    agent = resolve_agent(configuration, "pinned", usable=ALL, why_not=down("openai/o-9"))
+    agent = resolve_agent(configuration, "pinned", usable=ALL, unavailable_reason=down("openai/o-9"))
     assert isinstance(agent, ResolvedAgent)
     assert model(agent) == "openai/o-9"
 
@@ -280,14 +282,14 @@ def test_a_pattern_that_is_pinned_is_unavailable_while_its_pick_is(configuration
         "pattern",
         usable=ALL,
         listings={"anthropic": ["claude-1"]},
-        why_not=down("anthropic/claude-1"),
+        unavailable_reason=down("anthropic/claude-1"),
     )
-    assert isinstance(found, Unresolved)
+    assert isinstance(found, UnresolvedAgent)
     assert (found.reason_code, "it is stalled" in found.message) == ("pin_unavailable", True)
 
 
 def test_a_tier_of_which_nothing_can_be_called_says_what_is_wrong_with_each(configuration: Configuration):
-    found = resolve_agent(configuration, "low", usable=ALL, why_not=down("mock/library"))
-    assert isinstance(found, Unresolved)
+    found = resolve_agent(configuration, "low", usable=ALL, unavailable_reason=down("mock/library"))
+    assert isinstance(found, UnresolvedAgent)
     assert found.reason_code == "tier_unavailable"
     assert "mock/library: it is stalled" in found.message

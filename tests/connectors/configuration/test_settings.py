@@ -8,7 +8,7 @@ import pytest
 from loomlog.connectors.configuration import Settings, read_settings, setting_rows
 from loomlog.connectors.configuration.kinds import PATH, PATHS
 from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, SettingRow
-from loomlog.connectors.configuration.unsupported_keys import LATER_SETTINGS, RETIRED_SETTINGS
+from loomlog.connectors.configuration.unsupported_keys import RETIRED_SETTINGS, UNSUPPORTED_SETTINGS
 
 SAMPLES = {
     "text": "some",
@@ -33,9 +33,13 @@ def is_of(value: object, hint: Any) -> bool:
 
 
 def sample(row: SettingRow) -> str:
-    if row.kind.label in SAMPLES:
-        return SAMPLES[row.kind.label]
-    return row.kind.label.split(" or ")[0] if " or " in row.kind.label and "," not in row.kind.label else "1000"
+    if row.value_type.label in SAMPLES:
+        return SAMPLES[row.value_type.label]
+    return (
+        row.value_type.label.split(" or ")[0]
+        if " or " in row.value_type.label and "," not in row.value_type.label
+        else "1000"
+    )
 
 
 @pytest.mark.parametrize("row", setting_rows(), ids=lambda row: row.field)
@@ -43,10 +47,10 @@ def test_every_default_and_every_parsed_value_has_the_type_of_its_field(row: Set
     hint = get_type_hints(Settings)[row.field]
     assert is_of(row.default, hint)
     text = next(t for t in (sample(row), "1", "5000") if _parses(row, t))
-    parsed: object = row.kind.parse(text)
-    if row.kind is PATH:
+    parsed: object = row.value_type.parse(text)
+    if row.value_type is PATH:
         parsed = Path(str(parsed))
-    if row.kind is PATHS:
+    if row.value_type is PATHS:
         assert isinstance(parsed, tuple)
         parsed = tuple(Path(part) for part in parsed)
     assert is_of(parsed, hint), (row.field, parsed)
@@ -54,7 +58,7 @@ def test_every_default_and_every_parsed_value_has_the_type_of_its_field(row: Set
 
 def _parses(row: SettingRow, text: str) -> bool:
     try:
-        row.kind.parse(text)
+        row.value_type.parse(text)
     except ValueError:
         return False
     return True
@@ -64,7 +68,7 @@ def test_names_are_unique_and_never_also_later_or_retired():
     names = [name for row in setting_rows() for name in (row.name, row.old_name) if name]
     assert len(names) == len(set(names))
     suffixes = {name.removeprefix(PREFIX).removeprefix(OLD_PREFIX) for name in names}
-    assert not suffixes & set(LATER_SETTINGS)
+    assert not suffixes & set(UNSUPPORTED_SETTINGS)
     assert not suffixes & set(RETIRED_SETTINGS)
 
 
@@ -91,9 +95,9 @@ def test_what_is_derived_follows_what_is_set(tmp_path: Path):
     settings, _ = read_settings(
         {"LOOMLOG_HOME": "h", "LOOMLOG_POSTGRES_SSLMODE": "verify-full"}, working_directory=tmp_path
     )
-    assert settings.blobs == tmp_path / "h" / "blobs"
+    assert settings.effective_blob_folder == tmp_path / "h" / "blobs"
     assert settings.api_url == "http://127.0.0.1:8787"
-    assert settings.postgres_tls() == {"sslmode": "verify-full"}
+    assert settings.postgres_tls_options() == {"sslmode": "verify-full"}
     everywhere, _ = read_settings({"LOOMLOG_LISTEN_ADDR": "0.0.0.0:81"}, working_directory=tmp_path)
     assert everywhere.api_url == "http://127.0.0.1:81"
     environ = {
@@ -102,6 +106,6 @@ def test_what_is_derived_follows_what_is_set(tmp_path: Path):
         "LOOMLOG_POSTGRES_SSLROOTCERT": "ca",
     }
     settings, _ = read_settings(environ, working_directory=tmp_path)
-    assert settings.blobs == tmp_path / "b"
+    assert settings.effective_blob_folder == tmp_path / "b"
     assert settings.api_url == "https://a.example"
-    assert settings.postgres_tls() == {"sslrootcert": str(tmp_path / "ca")}
+    assert settings.postgres_tls_options() == {"sslrootcert": str(tmp_path / "ca")}

@@ -1,6 +1,6 @@
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationProblem, check_tiers, patterns_of
+from loomlog.connectors.configuration import ConfigurationError, check_tiers, collect_patterns
 from tests.connectors.configuration.conftest import Folder
 
 TEXT = """\
@@ -23,9 +23,9 @@ agents:
 
 
 def wrong(folder: Folder, *usable: str, text: str = TEXT) -> list[str]:
-    with pytest.raises(ConfigurationProblem) as problem:
+    with pytest.raises(ConfigurationError) as problem:
         check_tiers(folder.load(text).configuration, usable)
-    return [finding.message for finding in problem.value.problems]
+    return [finding.message for finding in problem.value.findings]
 
 
 def test_a_tier_of_an_agent_that_resolves_to_nothing_ends_the_start(folder: Folder) -> None:
@@ -60,7 +60,7 @@ def test_pins_and_policies_are_no_matter_of_the_start(folder: Folder) -> None:
 
 
 def test_the_patterns_of_aliases_tiers_plans_and_agents_are_found(folder: Folder) -> None:
-    assert patterns_of(folder.load(TEXT).configuration) == {
+    assert collect_patterns(folder.load(TEXT).configuration) == {
         ("anthropic", "claude-*"),
         ("openai", "gpt-*"),
         ("openai", "o-*"),

@@ -5,10 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.configuration.tree import FileReading, Items, mark_of, plain, read_tree, scalar, walk
+from loomlog.connectors.configuration.tree import (
+    ParsedFile,
+    SequenceNode,
+    find_mark,
+    iter_scalars,
+    parse_scalar,
+    read_tree,
+    to_plain,
+)
 
 
-def read(text: str, **environ: str) -> FileReading:
+def read(text: str, **environ: str) -> ParsedFile:
     return read_tree(dedent(text).lstrip("\n"), file="f.yaml", environ=environ)
 
 
@@ -19,7 +27,7 @@ def errors(text: str) -> list[str]:
 def test_an_empty_file_says_nothing():
     for text in ("", "# only words\n", "---\n", "null"):
         found = read(text)
-        assert plain(found.root) == {}
+        assert to_plain(found.root) == {}
         assert found.errors == []
 
 
@@ -33,18 +41,18 @@ def test_every_value_knows_its_line():
             - y
         """
     )
-    lines = {path: leaf.mark.line for path, leaf in walk(found.root)}
+    lines = {path: leaf.mark.line for path, leaf in iter_scalars(found.root)}
     assert lines == {("a", "b"): 2, ("a", "c", 0): 4, ("a", "c", 1): 5}
-    assert mark_of(found.root, ("a",)).line == 1
-    assert mark_of(found.root, ("a", "c"), of_key=True).line == 3
-    assert mark_of(found.root, ("a", "nothing", "here")).line == 1
+    assert find_mark(found.root, ("a",)).line == 1
+    assert find_mark(found.root, ("a", "c"), of_key=True).line == 3
+    assert find_mark(found.root, ("a", "nothing", "here")).line == 1
 
 
 def test_plain_scalars_follow_the_core_schema():
     found = read("[1, -2, 0x1f, 0o17, 1.50, 1e3, true, False, null, ~, on, no, 12:30, 2024-01-01, .nan, 010]")
     assert found.errors[0].message.startswith("expected a mapping")
     values = [
-        scalar(word)
+        parse_scalar(word)
         for word in [
             "1",
             "-2",
@@ -70,20 +78,20 @@ def test_plain_scalars_follow_the_core_schema():
 
 @given(st.text(max_size=30))
 def test_any_text_is_some_scalar_and_quoting_keeps_it_text(text: str):
-    assert isinstance(scalar(text), str | int | Decimal | bool | None)
+    assert isinstance(parse_scalar(text), str | int | Decimal | bool | None)
     quoted = "a: '" + text.replace("'", "''") + "'"
     found = read_tree(quoted, file="f", environ={})
     if not found.errors:
-        assert isinstance(plain(found.root)["a"], str)  # type: ignore[index]  # a mapping, as read
+        assert isinstance(to_plain(found.root)["a"], str)  # type: ignore[index]  # a mapping, as read
 
 
 def test_long_runs_of_digits_are_names_and_not_numbers():
-    assert scalar("9" * 5000) == "9" * 5000
-    assert scalar("1e999999999") == "1e999999999"
+    assert parse_scalar("9" * 5000) == "9" * 5000
+    assert parse_scalar("1e999999999") == "1e999999999"
 
 
 def test_quotes_keep_a_number_text():
-    assert plain(read("""a: "12"\nb: 'true'\nc: !!str 5\nd: !!int "7"\n""").root) == {
+    assert to_plain(read("""a: "12"\nb: 'true'\nc: !!str 5\nd: !!int "7"\n""").root) == {
         "a": "12",
         "b": "true",
         "c": "5",
@@ -96,7 +104,7 @@ def test_a_key_that_is_there_twice_is_an_error_in_its_line():
 
 
 def test_keys_are_always_text():
-    assert plain(read("1: a\ntrue: b\non: c\n").root) == {"1": "a", "true": "b", "on": "c"}
+    assert to_plain(read("1: a\ntrue: b\non: c\n").root) == {"1": "a", "true": "b", "on": "c"}
 
 
 @pytest.mark.parametrize(
@@ -116,9 +124,9 @@ def test_a_tag_that_is_not_known_is_an_error_and_builds_nothing(text: str):
 def test_list_edits_are_kept_apart_from_lists():
     root = read("a: [x]\nb: !prepend [y]\nc: !append [z]\n").root
     a, b, c = (root.entries[key].node for key in "abc")
-    assert isinstance(a, Items)
-    assert isinstance(b, Items)
-    assert isinstance(c, Items)
+    assert isinstance(a, SequenceNode)
+    assert isinstance(b, SequenceNode)
+    assert isinstance(c, SequenceNode)
     assert (a.base is not None, b.base, c.base) == (True, None, None)
     assert (len(b.before), len(c.after)) == (1, 1)
 
@@ -134,7 +142,7 @@ def test_anchors_and_merge_keys_work_and_what_is_written_wins():
         """
     )
     assert found.errors == []
-    values = plain(found.root)
+    values = to_plain(found.root)
     assert isinstance(values, dict)
     assert values["one"] == {"x": 9, "y": 2}
     assert values["two"] == {"x": 1, "y": 2, "z": 4}
@@ -180,13 +188,13 @@ def test_what_is_no_configuration_is_said_with_the_line(text: str, words: str):
 
 def test_expanded_values_are_resolved_when_plain_and_text_when_quoted():
     found = read('a: ${LOOMLOG_N}\nb: "${LOOMLOG_N}"\nc: x${LOOMLOG_N}\n', LOOMLOG_N="5")
-    assert plain(found.root) == {"a": 5, "b": "5", "c": "x5"}
+    assert to_plain(found.root) == {"a": 5, "b": "5", "c": "x5"}
     assert found.names == {"LOOMLOG_N"}
 
 
 def test_a_value_from_the_environment_cannot_add_keys():
     found = read("a: ${LOOMLOG_N}\n", LOOMLOG_N="x\nb: 2")
-    assert plain(found.root) == {"a": "x\nb: 2"}
+    assert to_plain(found.root) == {"a": "x\nb: 2"}
 
 
 def test_what_is_wrong_with_an_expansion_has_its_line():

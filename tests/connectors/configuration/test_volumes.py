@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationProblem, check_volumes, prepare_volumes
+from loomlog.connectors.configuration import ConfigurationError, check_volumes, prepare_volumes
 from tests.connectors.configuration.conftest import Folder
 
 
@@ -21,9 +21,9 @@ def test_a_folder_that_cannot_be_made_stops_the_start(folder: Folder):
     configuration = folder.load(
         "volumes: {out: {path: file/below, mode: rw}, too: {path: file, mode: rw}}"
     ).configuration
-    with pytest.raises(ConfigurationProblem) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         prepare_volumes(configuration)
-    assert [str(problem).split(": ")[0] for problem in caught.value.problems] == ["volumes.out", "volumes.too"]
+    assert [str(problem).split(": ")[0] for problem in caught.value.findings] == ["volumes.out", "volumes.too"]
 
 
 def test_a_look_says_what_making_would_say_and_makes_nothing(folder: Folder):
@@ -39,9 +39,9 @@ def test_a_look_says_what_making_would_say_and_makes_nothing(folder: Folder):
     configuration = folder.load(text).configuration
     told: list[list[str]] = []
     for looked in (check_volumes, prepare_volumes):
-        with pytest.raises(ConfigurationProblem) as caught:
+        with pytest.raises(ConfigurationError) as caught:
             looked(configuration)
-        told.append([str(problem) for problem in caught.value.problems])
+        told.append([str(problem) for problem in caught.value.findings])
         assert (folder.path / "a").exists() == (looked is prepare_volumes)
     assert told[0] == told[1]
     assert len(told[0]) == 3
@@ -51,5 +51,5 @@ def test_a_folder_that_may_not_be_written_cannot_have_one_made_in_it(folder: Fol
     configuration = folder.load("volumes: {out: {path: a/b, mode: rw}, source: {path: missing}}").configuration
     assert [str(warning).split(": ")[0] for warning in check_volumes(configuration)] == ["volumes.source"]
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(ConfigurationProblem, match=r"volumes\.out: cannot make the folder .*Permission denied"):
+    with pytest.raises(ConfigurationError, match=r"volumes\.out: cannot make the folder .*Permission denied"):
         check_volumes(configuration)

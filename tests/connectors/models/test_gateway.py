@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationProblem, load, providers_of, usable_ids
+from loomlog.connectors.configuration import ConfigurationError, build_providers, load, usable_provider_ids
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.models.catalog import build_model
 from loomlog.connectors.protocols import Model, Reply, TextDelta
@@ -30,9 +30,9 @@ KEYLESS = "providers: {{box: {{driver: openai, base_url: '{url}'}}}}"
 def gateway(tmp_path: Path, text: str, environ: Mapping[str, str]) -> tuple[Model, frozenset[str]]:
     (tmp_path / "loomlog.yaml").write_text(text)
     loaded = load(environ, working_directory=tmp_path)
-    providers = providers_of(loaded.configuration, loaded.settings, environ)
+    providers = build_providers(loaded.configuration, loaded.settings, environ)
     [ours] = [provider for name, provider in providers.items() if name in ("gateway", "box")]
-    return build_model(ours), usable_ids(providers.values())
+    return build_model(ours), usable_provider_ids(providers.values())
 
 
 async def last(model: Model, *messages: Message, name: str) -> Reply:
@@ -152,6 +152,6 @@ async def test_a_gateway_that_lists_no_models_lists_nothing_and_is_there(tmp_pat
 
 
 async def test_the_key_is_a_name_in_the_file_and_its_value_is_not_repeated(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationProblem, match="NAME of an environment variable") as caught:
+    with pytest.raises(ConfigurationError, match="NAME of an environment variable") as caught:
         gateway(tmp_path, "providers: {box: {driver: openai, api_key_env: sk-abc-secret}}", {})
     assert "sk-abc-secret" not in str(caught.value)

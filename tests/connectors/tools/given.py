@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from loomlog.connectors.protocols import ToolContext, VolumeBinding
-from loomlog.connectors.tools.threads import Stop
+from loomlog.connectors.tools.threads import CancellationToken
 from loomlog.connectors.tools.volumes import Volume
 
-STOP = Stop()
+STOP = CancellationToken()
 """Of a call that nobody cancels."""
 
 
@@ -34,4 +34,4 @@ def binding(path: Path, *, name: str = "work", mode: str = "rw", is_default: boo
 
 
 def volume(path: Path, *, mode: str = "rw") -> Volume:
-    return Volume.of(binding(path, mode=mode))
+    return Volume.from_binding(binding(path, mode=mode))

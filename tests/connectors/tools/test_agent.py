@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.protocols import ChildrenPlan, EffectClass, ToolResult
-from loomlog.connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, SPAWNS_MAX, Agent
+from loomlog.connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, SPAWNS_MAX, AgentTool
 from loomlog.schemas.generated.values import Spawn
 from loomlog.services.core.run import limits
 
@@ -45,7 +45,7 @@ ONE = {"name": "helper", "prompt": "go"}
     ],
 )
 def test_what_a_call_wants(arguments: dict[str, Any], wanted: ChildrenPlan) -> None:
-    assert Agent().plan(arguments) == wanted
+    assert AgentTool().plan(arguments) == wanted
 
 
 @pytest.mark.parametrize(
@@ -69,21 +69,21 @@ def test_what_a_call_wants(arguments: dict[str, Any], wanted: ChildrenPlan) -> N
     ],
 )
 def test_a_call_that_makes_no_sense_is_told_what_was_expected(arguments: dict[str, Any], named: str) -> None:
-    found = Agent().plan(arguments)
+    found = AgentTool().plan(arguments)
     assert isinstance(found, ToolResult)
     assert found.is_error
     assert named in found.text
 
 
 def test_reading_a_call_has_no_effect_and_the_bounds_are_those_of_the_core() -> None:
-    assert Agent().effect_class(ONE) is EffectClass.PURE
+    assert AgentTool().effect_class(ONE) is EffectClass.PURE
     assert (SPAWNS_MAX, RESIDENTS_MAX) == (limits.SPAWNS_MAX, limits.RESIDENTS_MAX)
 
 
 def test_the_operator_says_how_many_residents_there_are_and_how_long_they_idle() -> None:
-    found = Agent(residents_max=2, idle_ttl_s=7).plan({"op": "open", **ONE})
+    found = AgentTool(residents_max=2, idle_ttl_s=7).plan({"op": "open", **ONE})
     assert isinstance(found, ChildrenPlan)
     assert (found.residents_max, found.idle_ttl_s) == (2, 7)
-    found = Agent(idle_ttl_s=7).plan({"op": "open", **ONE, "idle_ttl_seconds": 9})
+    found = AgentTool(idle_ttl_s=7).plan({"op": "open", **ONE, "idle_ttl_seconds": 9})
     assert isinstance(found, ChildrenPlan)
     assert found.idle_ttl_s == 9

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.arguments import checked, require_supported
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.arguments import check_arguments, require_supported_schema
 
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -21,22 +21,22 @@ SCHEMA: Mapping[str, Any] = {
 
 
 def refusal(arguments: Any) -> str:
-    with pytest.raises(Refusal) as caught:
-        checked("Tool", arguments, SCHEMA)
+    with pytest.raises(ToolCallRefused) as caught:
+        check_arguments("Tool", arguments, SCHEMA)
     return str(caught.value)
 
 
 def test_good_arguments_pass_unchanged() -> None:
     given = {"path": "a", "mode": "on", "count": 3, "all": True, "headers": {"A": "b"}}
-    assert checked("Tool", given, SCHEMA) == given
+    assert check_arguments("Tool", given, SCHEMA) == given
 
 
 def test_null_for_an_optional_argument_means_absent() -> None:
-    assert checked("Tool", {"path": "a", "mode": None}, SCHEMA) == {"path": "a"}
+    assert check_arguments("Tool", {"path": "a", "mode": None}, SCHEMA) == {"path": "a"}
 
 
 def test_a_whole_float_is_an_integer() -> None:
-    count = checked("Tool", {"path": "a", "count": 3.0}, SCHEMA)["count"]
+    count = check_arguments("Tool", {"path": "a", "count": 3.0}, SCHEMA)["count"]
     assert (count, type(count)) == (3, int)
 
 
@@ -76,9 +76,9 @@ def test_arguments_that_are_no_object_are_refused() -> None:
 
 
 def test_a_schema_that_says_more_than_is_checked_is_a_bug() -> None:
-    require_supported("Tool", SCHEMA)
+    require_supported_schema("Tool", SCHEMA)
     properties = {**SCHEMA["properties"], "path": {"type": "string", "pattern": "a", "description": "d"}}
     with pytest.raises(AssertionError):
-        require_supported("Tool", {**SCHEMA, "properties": properties})
+        require_supported_schema("Tool", {**SCHEMA, "properties": properties})
     with pytest.raises(AssertionError):
-        require_supported("Tool", {**SCHEMA, "additionalProperties": True})
+        require_supported_schema("Tool", {**SCHEMA, "additionalProperties": True})

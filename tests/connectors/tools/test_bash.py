@@ -14,8 +14,8 @@ import pytest
 
 from loomlog.connectors.protocols import EffectClass, ToolResult
 from loomlog.connectors.tools import bash
-from loomlog.connectors.tools.bash import OUTPUT_BYTES, Bash
-from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.bash import OUTPUT_BYTES, BashTool
+from loomlog.connectors.tools.threads import ThreadPool
 from tests.connectors.tools.given import binding, context
 
 PATIENCE_S = 30.0
@@ -41,13 +41,18 @@ def marked(word: str) -> list[psutil.Process]:
     return found
 
 
-def tool(grace_s: float = 0.2, **options: Any) -> Bash:
-    return Bash(
-        Threads(), environment={"PATH": os.environ["PATH"], "SECRET": "s3cret", "LANG": "C"}, grace_s=grace_s, **options
+def tool(grace_s: float = 0.2, **options: Any) -> BashTool:
+    return BashTool(
+        ThreadPool(),
+        environment={"PATH": os.environ["PATH"], "SECRET": "s3cret", "LANG": "C"},
+        grace_s=grace_s,
+        **options,
     )
 
 
-async def called(folder: Path, command: str, *, bash: Bash | None = None, mode: str = "rw", **more: Any) -> ToolResult:
+async def called(
+    folder: Path, command: str, *, bash: BashTool | None = None, mode: str = "rw", **more: Any
+) -> ToolResult:
     async with asyncio.timeout(20):
         volumes = (binding(folder, mode=mode),)
         return await (bash or tool()).call({"command": command, **more}, context(volumes=volumes))
@@ -152,7 +157,7 @@ async def test_output_beyond_the_bound_is_cut_and_the_command_may_finish(tmp_pat
 
 
 async def test_runaway_output_ends_the_command(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bash, "RUNAWAY_BYTES", 4 * OUTPUT_BYTES)
+    monkeypatch.setattr(bash, "OUTPUT_KILL_BYTES", 4 * OUTPUT_BYTES)
     result = await called(tmp_path, f"yes {mark}")
     assert result.is_error
     assert result.text.endswith("[killed: it printed more than 4194304 bytes]")
@@ -267,4 +272,4 @@ def test_commands_run_the_same_under_uvloop(tmp_path: Path, mark: str) -> None:
 
 def test_a_command_is_never_run_again_unasked() -> None:
     assert tool().effect_class({"command": "true"}) is EffectClass.UNSAFE
-    assert tool().timeout_s > bash.LONGEST_TIMEOUT_S + bash.GRACE_S + bash.KEEPER_SLACK_S
+    assert tool().timeout_s > bash.MAX_TIMEOUT_S + bash.GRACE_S + bash.SUPERVISOR_GRACE_S

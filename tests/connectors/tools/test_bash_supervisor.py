@@ -16,4 +16,4 @@ def test_a_keeper_whose_parent_is_already_gone_runs_nothing() -> None:
 
 
 def test_the_session_of_nobody_is_ended_at_once() -> None:
-    bash_supervisor.end_session(2**22 + 1)
+    bash_supervisor.kill_session(2**22 + 1)

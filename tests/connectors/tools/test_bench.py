@@ -1,32 +1,32 @@
 import time
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.bench import ANSWER_CHARACTERS, Bench, answer
+from loomlog.connectors.tools.bench import ANSWER_CHARACTERS, BenchTool, derive_answer
 from tests.connectors.tools.given import context
 
 
 async def test_the_answer_depends_on_the_key_alone() -> None:
     first, again, other = [
-        await Bench().call({}, context(idempotency_key=key, run_id=run))
+        await BenchTool().call({}, context(idempotency_key=key, run_id=run))
         for key, run in (("a", "1"), ("a", "2"), ("b", "1"))
     ]
     assert first == again
-    assert first.text == answer("a")
+    assert first.text == derive_answer("a")
     assert other.text != first.text
     assert len(first.text) == ANSWER_CHARACTERS
     assert first.text.isprintable()
     assert not first.is_error
-    assert Bench().effect_class({}) is EffectClass.PURE
+    assert BenchTool().effect_class({}) is EffectClass.PURE
 
 
 async def test_arguments_are_refused() -> None:
-    result = await Bench().call({"size": 5}, context())
+    result = await BenchTool().call({"size": 5}, context())
     assert result.is_error
     assert "takes no arguments" in result.text
 
 
 async def test_a_call_costs_next_to_nothing() -> None:
-    tool, run = Bench(), context()
+    tool, run = BenchTool(), context()
     best = 1.0
     for _ in range(200):
         started = time.perf_counter()

@@ -3,7 +3,7 @@ import asyncio
 import httpcore
 import pytest
 
-from loomlog.connectors.tools.checked_network import MAX_ADDRESSES, CheckedNetwork, NotSent, system_resolve
+from loomlog.connectors.tools.checked_network import MAX_ADDRESSES, CheckedNetwork, RequestNotSent, resolve_with_system
 from tests.connectors.tools.web_server import PUBLIC, Names, running
 
 
@@ -12,7 +12,7 @@ def network(names: Names, *private: str) -> CheckedNetwork:
 
 
 async def refusal(names: Names, host: str, *private: str) -> str:
-    with pytest.raises(NotSent) as caught:
+    with pytest.raises(RequestNotSent) as caught:
         await network(names, *private).connect_tcp(host, 1)
     return str(caught.value)
 
@@ -48,9 +48,9 @@ async def test_a_private_host_may_be_private_but_never_link_local() -> None:
         stream = await opened.connect_tcp("intra.example", server.port)
         await stream.aclose()
         assert names.dialled == ["127.0.0.1"]
-        with pytest.raises(NotSent):
+        with pytest.raises(RequestNotSent):
             await opened.connect_tcp("intra.example", server.port)
-        with pytest.raises(NotSent):
+        with pytest.raises(RequestNotSent):
             await network(Names({"sub.intra.example": [["127.0.0.1"]]}), "intra.example").connect_tcp(
                 "sub.intra.example", server.port
             )
@@ -74,11 +74,11 @@ async def test_the_next_address_is_tried_when_one_refuses_and_not_for_ever() -> 
 
 
 async def test_local_sockets_are_closed() -> None:
-    with pytest.raises(NotSent):
+    with pytest.raises(RequestNotSent):
         await network(Names()).connect_unix_socket("/run/some.sock")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f.1"])
 async def test_the_systems_own_resolver_shows_loopback_behind_every_spelling(host: str) -> None:
     async with asyncio.timeout(5):
-        assert await system_resolve(host, 80) == ["127.0.0.1"]
+        assert await resolve_with_system(host, 80) == ["127.0.0.1"]

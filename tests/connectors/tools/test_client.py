@@ -19,9 +19,9 @@ from loomlog.connectors.protocols import (
     ToolResult,
     UnknownEffect,
 )
-from loomlog.connectors.tools.client import ClientTool
-from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, SLACK_S
-from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
+from loomlog.connectors.tools.client import ClientSideTool
+from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, RESULT_GRACE_S
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCallClient
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 from tests.connectors.tools import given
@@ -43,20 +43,20 @@ class Scene:
     @asynccontextmanager
     async def process(self, *, connection_id: str = "h.1", timeout_s: float = 30.0) -> Any:
         """A process with the tool; leaving is its death."""
-        calls = RemoteCalls(CODEC, self.log, self.log, clock_ms=lambda: self.now, source="test")
+        calls = RemoteCallClient(CODEC, self.log, self.log, clock_ms=lambda: self.now, source="test")
         tail = self.log.tail(RESULTS_TOPIC, await calls.catch_up())
         following = asyncio.create_task(calls.follow(tail))
         try:
-            yield ClientTool(
+            yield ClientSideTool(
                 calls,
                 name="client__click",
                 description="Clicks.",
                 input_schema={"type": "object"},
                 connection_id=connection_id,
-                is_there=lambda request: self.is_there and request.connection_id == "h.1",
+                is_connected=lambda request: self.is_there and request.connection_id == "h.1",
                 timeout_s=timeout_s,
                 clock_ms=lambda: self.now,
-                look_s=0.005,
+                liveness_check_s=0.005,
             )
         finally:
             following.cancel()
@@ -92,7 +92,7 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def answered(here: Scene, tool: ClientTool, *, attempt: int = 1, **said: Any) -> ToolResult:
+async def answered(here: Scene, tool: ClientSideTool, *, attempt: int = 1, **said: Any) -> ToolResult:
     calling = asyncio.create_task(tool.call({"x": 1}, context(attempt)))
     await here.until_sent()
     here.answers(attempt=attempt, **said)
@@ -158,7 +158,7 @@ async def test_the_death_of_the_process_with_the_connection_is_noticed_before_th
 
 
 async def test_a_call_without_any_answer_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loomlog.connectors.tools.remote.SLACK_S", 0.01)
+    monkeypatch.setattr("loomlog.connectors.tools.remote.RESULT_GRACE_S", 0.01)
     here = Scene()
     async with here.process(timeout_s=0.01) as tool:
         async with asyncio.timeout(WAIT_S):
@@ -246,7 +246,7 @@ async def test_the_next_owner_notices_too_that_the_connection_of_the_call_is_gon
 async def test_the_next_owner_waits_for_the_rest_of_the_calls_time_only() -> None:
     here = Scene()
     await lost(here)
-    here.now += 30_000 + int(SLACK_S * 1000)
+    here.now += 30_000 + int(RESULT_GRACE_S * 1000)
     async with here.process() as tool, asyncio.timeout(WAIT_S):
         assert await tool.reconcile({}, context()) == UnknownEffect(reason="no answer came in time")
 

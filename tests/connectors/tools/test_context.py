@@ -4,8 +4,8 @@ import orjson
 import pytest
 
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, VolumeBinding
-from loomlog.connectors.tools.bench import Bench
-from loomlog.connectors.tools.context import Context, ServerInfo
+from loomlog.connectors.tools.bench import BenchTool
+from loomlog.connectors.tools.context import ContextTool, ServerInfo
 from loomlog.schemas.generated.values import Compaction, Sampling
 from tests.connectors.tools.given import context
 
@@ -20,10 +20,10 @@ class Foreign:
     input_schema: dict[str, Any] = {"type": "object"}
 
 
-def tool() -> Context:
+def tool() -> ContextTool:
     catalogue: dict[str, Tool] = {}
-    made = Context(server=SERVER, catalogue=catalogue, clock_ms=lambda: 1_700_000_005_250)
-    catalogue |= {"Context": made, "Bench": Bench(), "mcp__a__b": Foreign()}  # type: ignore[dict-item] # never called
+    made = ContextTool(server=SERVER, catalogue=catalogue, clock_ms=lambda: 1_700_000_005_250)
+    catalogue |= {"Context": made, "Bench": BenchTool(), "mcp__a__b": Foreign()}  # type: ignore[dict-item] # never called
     return made
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.decompression import unpacker
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.decompression import create_decoder
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -17,7 +17,7 @@ def raw_deflate(data: bytes) -> bytes:
 
 
 def fed(encoding: list[str], data: bytes, limit: int, size: int = 7) -> tuple[bytes, bool]:
-    unpack = unpacker(encoding, limit)
+    unpack = create_decoder(encoding, limit)
     for at in range(0, len(data), size):
         if unpack.feed(data[at : at + size]):
             return bytes(unpack.data), True
@@ -36,7 +36,7 @@ def test_what_was_packed_comes_out_up_to_the_limit(data: bytes, limit: int, size
 def test_a_bomb_costs_no_more_than_the_limit() -> None:
     bomb = gzip.compress(bytes(50_000_000))
     assert len(bomb) < 60_000
-    unpack = unpacker(["gzip"], 1000)
+    unpack = create_decoder(["gzip"], 1000)
     tracemalloc.start()
     try:
         assert unpack.feed(bomb)
@@ -54,16 +54,16 @@ def test_several_members_and_padding_are_one_body() -> None:
 
 def test_damaged_and_shortened_bodies_are_refused() -> None:
     whole = gzip.compress(b"hello" * 100)
-    with pytest.raises(Refusal, match="damaged"):
+    with pytest.raises(ToolCallRefused, match="damaged"):
         fed(["gzip"], whole[:-8] + b"\xff" * 8, 1000)
-    with pytest.raises(Refusal, match="in the middle"):
+    with pytest.raises(ToolCallRefused, match="in the middle"):
         fed(["gzip"], whole[:-4], 1000)
-    with pytest.raises(Refusal, match="damaged"):
+    with pytest.raises(ToolCallRefused, match="damaged"):
         fed(["deflate"], b"plain text", 1000, size=100)
 
 
 def test_an_encoding_nobody_asked_for_is_refused() -> None:
-    with pytest.raises(Refusal, match='"br"'):
-        unpacker(["br"], 10)
-    with pytest.raises(Refusal, match='"gzip, gzip"'):
-        unpacker(["gzip", "gzip"], 10)
+    with pytest.raises(ToolCallRefused, match='"br"'):
+        create_decoder(["br"], 10)
+    with pytest.raises(ToolCallRefused, match='"gzip, gzip"'):
+        create_decoder(["gzip", "gzip"], 10)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.edit import EDIT_BYTES, edit_file, edit_tool
-from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.edit import EDIT_BYTES, build_edit_tool, edit_file
+from loomlog.connectors.tools.threads import ThreadPool
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 
@@ -17,7 +17,7 @@ def edit(folder: Path, old: str, new: str, **more: Any) -> str:
 
 def refusal(folder: Path, old: str, new: str, **more: Any) -> str:
     before = (folder / "f").read_bytes()
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ToolCallRefused) as caught:
         edit(folder, old, new, **more)
     assert (folder / "f").read_bytes() == before
     return str(caught.value)
@@ -64,13 +64,13 @@ def test_a_file_over_the_limit_is_refused_before_and_after(tmp_path: Path) -> No
 
 def test_a_read_only_volume_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"a")
-    with pytest.raises(Refusal, match="read-only"):
+    with pytest.raises(ToolCallRefused, match="read-only"):
         edit_file({"path": "f", "old_string": "a", "new_string": "b"}, volume(tmp_path, mode="ro"), STOP)
 
 
 async def test_edits_of_one_file_at_the_same_time_lose_none(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("".join(f"<{n}>" for n in range(20)))
-    tool = edit_tool(Threads())
+    tool = build_edit_tool(ThreadPool())
     calls = [{"path": "f", "old_string": f"<{n}>", "new_string": f"[{n}]"} for n in range(20)]
     results = await asyncio.gather(*(tool.call(call, context(volumes=(binding(tmp_path),))) for call in calls))
     assert not [result for result in results if result.is_error]
@@ -78,7 +78,7 @@ async def test_edits_of_one_file_at_the_same_time_lose_none(tmp_path: Path) -> N
 
 
 async def test_an_empty_old_string_is_an_error_result(tmp_path: Path) -> None:
-    tool = edit_tool(Threads())
+    tool = build_edit_tool(ThreadPool())
     result = await tool.call({"path": "f", "old_string": "", "new_string": "x"}, context(volumes=(binding(tmp_path),)))
     assert result.is_error
     assert '"old_string" is empty' in result.text

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.glob import GLOB_RESULTS, find_files, glob_tool
-from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.glob import GLOB_RESULTS, build_glob_tool, find_files
+from loomlog.connectors.tools.threads import ThreadPool
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 
@@ -57,7 +57,7 @@ def test_the_pattern_is_relative_to_the_path_and_the_answer_to_the_root(tmp_path
 def test_an_absolute_pattern_inside_the_root_is_taken(tmp_path: Path) -> None:
     touch(tmp_path / "root" / "f")
     assert found(tmp_path / "root", f"{tmp_path}/root/*") == ["f"]
-    with pytest.raises(Refusal, match="leads outside"):
+    with pytest.raises(ToolCallRefused, match="leads outside"):
         found(tmp_path / "root", f"{tmp_path}/*")
 
 
@@ -84,7 +84,7 @@ def test_no_match_is_said(tmp_path: Path) -> None:
 
 async def test_the_tool_reads_only(tmp_path: Path) -> None:
     touch(tmp_path / "f")
-    tool = glob_tool(Threads())
+    tool = build_glob_tool(ThreadPool())
     assert tool.effect_class({}) is EffectClass.READ
     result = await tool.call({"pattern": "*"}, context(volumes=(binding(tmp_path, mode="ro"),)))
     assert (result.text, result.is_error) == ("f", False)

@@ -5,9 +5,9 @@ import pytest
 
 from loomlog.connectors.protocols import EffectClass
 from loomlog.connectors.tools import grep
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.grep import grep_tool, search_files
-from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.grep import build_grep_tool, search_files
+from loomlog.connectors.tools.threads import ThreadPool
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 
@@ -61,13 +61,13 @@ def test_count_gives_matching_lines(root: Path) -> None:
 
 def test_the_name_filter_looks_at_the_name_only(root: Path) -> None:
     assert found(root, "needle", glob="*.py") == ["a/one.py"]
-    with pytest.raises(Refusal, match='holds a "/"'):
+    with pytest.raises(ToolCallRefused, match='holds a "/"'):
         found(root, "needle", glob="a/*.py")
 
 
 def test_one_file_can_be_searched(root: Path) -> None:
     assert found(root, "needle", path="a/one.py") == ["a/one.py"]
-    with pytest.raises(Refusal, match="no such file"):
+    with pytest.raises(ToolCallRefused, match="no such file"):
         found(root, "needle", path="gone")
 
 
@@ -149,7 +149,7 @@ class Vanishing:
 
 
 async def test_a_pattern_re2_does_not_take_is_an_error_result(root: Path) -> None:
-    tool = grep_tool(Threads())
+    tool = build_grep_tool(ThreadPool())
     result = await tool.call({"pattern": "(?<=a)b"}, context(volumes=(binding(root),)))
     assert result.is_error
     assert "RE2" in result.text

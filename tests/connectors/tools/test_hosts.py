@@ -1,6 +1,6 @@
 import pytest
 
-from loomlog.connectors.tools.hosts import address_is_allowed, canonical_host, host_is_allowed
+from loomlog.connectors.tools.hosts import canonical_host, is_address_allowed, is_host_allowed
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from loomlog.connectors.tools.hosts import address_is_allowed, canonical_host, h
     ],
 )
 def test_a_host_and_a_list(host: str, allowed: list[str], matches: bool) -> None:
-    assert host_is_allowed(host, allowed) == matches
+    assert is_host_allowed(host, allowed) == matches
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_canonical_form_of_a_host(host: str, canonical: str) -> None:
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "93.184.215.14", "100.63.255.255", "172.32.0.1", "2606:4700::1111"])
 def test_a_public_address_may_be_dialled(address: str) -> None:
-    assert address_is_allowed(address, private=False)
+    assert is_address_allowed(address, allow_private=False)
 
 
 PRIVATE = ["127.0.0.1", "127.255.0.1", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "100.64.0.1"]
@@ -62,8 +62,8 @@ PRIVATE_V6 = ["::1", "fc00::1", "fdff::1"]
 
 @pytest.mark.parametrize("address", PRIVATE + PRIVATE_V6)
 def test_a_private_address_may_be_dialled_only_for_a_private_host(address: str) -> None:
-    assert not address_is_allowed(address, private=False)
-    assert address_is_allowed(address, private=True)
+    assert not is_address_allowed(address, allow_private=False)
+    assert is_address_allowed(address, allow_private=True)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_private_address_may_be_dialled_only_for_a_private_host(address: str) 
     ],
 )
 def test_a_special_address_is_never_dialled(address: str) -> None:
-    assert not address_is_allowed(address, private=False)
-    assert not address_is_allowed(address, private=True)
+    assert not is_address_allowed(address, allow_private=False)
+    assert not is_address_allowed(address, allow_private=True)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_a_special_address_is_never_dialled(address: str) -> None:
     [("api.example", True), ("sub.api.example", False), ("example", False), ("xapi.example", False)],
 )
 def test_an_exact_entry_matches_that_host_alone(host: str, matches: bool) -> None:
-    assert host_is_allowed(host, ["=api.example"]) is matches
+    assert is_host_allowed(host, ["=api.example"]) is matches
 
 
 def test_an_exact_star_is_no_host() -> None:
-    assert not host_is_allowed("api.example", ["=*", "="])
+    assert not is_host_allowed("api.example", ["=*", "="])

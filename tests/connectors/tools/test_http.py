@@ -3,15 +3,15 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.protocols import EffectClass, ToolResult
-from loomlog.connectors.tools.http import Http
-from loomlog.connectors.tools.web_client import EXCHANGE_S, RESPONSE_BYTES, Web
+from loomlog.connectors.tools.http import HttpTool
+from loomlog.connectors.tools.web_client import REQUEST_TIMEOUT_S, RESPONSE_BYTES, WebClient
 from tests.connectors.tools.given import context
 from tests.connectors.tools.web_server import Names, Server, page, running
 
 
 async def called(server: Server, path: str = "/", *, key: str = "key-1", **arguments: Any) -> ToolResult:
     names = Names()
-    tool = Http(Web(resolve=names.resolve, network=names))
+    tool = HttpTool(WebClient(resolve=names.resolve, network=names))
     arguments["url"] = f"http://site.example:{server.port}{path}"
     return await tool.call(arguments, context(allowed_hosts=("site.example",), idempotency_key=key))
 
@@ -110,7 +110,7 @@ async def test_a_server_cannot_break_the_form_of_the_answer() -> None:
 
 
 def test_effect_classes_follow_the_method() -> None:
-    tool = Http(Web())
+    tool = HttpTool(WebClient())
     assert tool.effect_class({}) is EffectClass.READ
     assert tool.effect_class({"method": None}) is EffectClass.READ
     expected = {
@@ -124,4 +124,4 @@ def test_effect_classes_follow_the_method() -> None:
         "OTHER": EffectClass.UNSAFE,
     }
     assert {method: tool.effect_class({"method": method}) for method in expected} == expected
-    assert tool.timeout_s > EXCHANGE_S
+    assert tool.timeout_s > REQUEST_TIMEOUT_S

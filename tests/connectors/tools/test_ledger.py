@@ -5,14 +5,14 @@ import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import EffectClass, NoEffect
-from loomlog.connectors.tools.ledger import Ledger, ReconcilingLedger
-from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.ledger import LedgerTool, ReconcilingLedgerTool
+from loomlog.connectors.tools.threads import ThreadPool
 from tests.connectors.tools.given import context
 from tests.sleeps import noted_sleeps
 
 
-def ledger(path: Path, effect: EffectClass = EffectClass.UNSAFE) -> Ledger:
-    return Ledger(Threads(), path=str(path), effect=effect)
+def ledger(path: Path, effect: EffectClass = EffectClass.UNSAFE) -> LedgerTool:
+    return LedgerTool(ThreadPool(), path=str(path), effect=effect)
 
 
 async def test_each_call_is_one_line_also_when_many_come_at_once(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_effect_class_is_the_operators_choice(tmp_path: Path) -> None:
 
 
 async def test_a_ledger_that_is_asked_knows_the_lines_of_this_call_alone(tmp_path: Path) -> None:
-    tool = ReconcilingLedger(Threads(), path=str(tmp_path / "ledger"), effect=EffectClass.UNSAFE)
+    tool = ReconcilingLedgerTool(ThreadPool(), path=str(tmp_path / "ledger"), effect=EffectClass.UNSAFE)
     assert isinstance(await tool.reconcile({}, context()), NoEffect)
     await tool.call({}, context(idempotency_key="key-10"))
     assert isinstance(await tool.reconcile({}, context()), NoEffect)
@@ -83,6 +83,6 @@ async def test_a_ledger_that_is_asked_knows_the_lines_of_this_call_alone(tmp_pat
 
 
 async def test_a_ledger_that_cannot_be_read_does_not_say_that_nothing_happened(tmp_path: Path) -> None:
-    tool = ReconcilingLedger(Threads(), path=str(tmp_path), effect=EffectClass.UNSAFE)
+    tool = ReconcilingLedgerTool(ThreadPool(), path=str(tmp_path), effect=EffectClass.UNSAFE)
     with pytest.raises(Transient):
         await tool.reconcile({}, context())

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.line_matcher import Line, Matcher, with_context
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.line_matcher import Line, LineMatcher, add_context
 
 
-def matcher(pattern: str, *, ignore_case: bool = False, multiline: bool = False) -> Matcher:
-    return Matcher(pattern, ignore_case=ignore_case, multiline=multiline)
+def matcher(pattern: str, *, ignore_case: bool = False, multiline: bool = False) -> LineMatcher:
+    return LineMatcher(pattern, ignore_case=ignore_case, multiline=multiline)
 
 
 def numbers(pattern: str, data: bytes, **options: bool) -> list[int]:
@@ -50,14 +50,14 @@ def test_a_match_over_lines_marks_each_of_them_once() -> None:
 
 
 def test_a_pattern_that_only_wrapping_would_make_valid_is_refused() -> None:
-    with pytest.raises(Refusal, match="not usable: unexpected \\)"):
+    with pytest.raises(ToolCallRefused, match="not usable: unexpected \\)"):
         matcher("a)(b")
-    with pytest.raises(Refusal, match="not usable: invalid perl operator"):
+    with pytest.raises(ToolCallRefused, match="not usable: invalid perl operator"):
         matcher("(?=a)")
 
 
 def test_a_line_end_in_a_pattern_needs_multiline() -> None:
-    with pytest.raises(Refusal, match="multiline"):
+    with pytest.raises(ToolCallRefused, match="multiline"):
         matcher("a\nb")
     assert numbers("a\nb", b"a\nb", multiline=True) == [1, 2]
 
@@ -74,7 +74,7 @@ def test_one_search_over_all_finds_what_a_search_of_each_line_finds(pattern: str
     found = list(matcher(pattern).lines(text.encode()))
     assert [line.number for line in found] == expected
     assert [text[line.start : line.end] for line in found] == [lines[number - 1] for number in expected]
-    assert matcher(pattern).found_in(text.encode()) == bool(expected)
+    assert matcher(pattern).has_match(text.encode()) == bool(expected)
 
 
 @given(texts, st.integers(0, 3), st.integers(0, 3))
@@ -92,6 +92,6 @@ def test_context_lines_come_once_in_order_with_gaps_marked(text: str, before: in
             expected.append(None)
         expected.append((number, number in matching))
     data = text.encode()
-    found = list(with_context(data, matcher("a").lines(data), before=before, after=after))
+    found = list(add_context(data, matcher("a").lines(data), before=before, after=after))
     assert [line and (line.number, line.matches) for line in found] == expected
     assert all(text[line.start : line.end] == lines[line.number - 1] for line in found if isinstance(line, Line))

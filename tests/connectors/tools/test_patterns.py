@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.patterns import NamePattern, PathPattern, compiled
-from loomlog.connectors.tools.volumes import Parts
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.patterns import NamePattern, PathPattern, compile_regex
+from loomlog.connectors.tools.volumes import PathParts
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_a_path_pattern(pattern: str, path: str, matches: bool) -> None:
 
 @pytest.mark.parametrize("pattern", ["/", "..", "a/../b", "."])
 def test_a_pattern_of_nothing_below_is_refused(pattern: str) -> None:
-    with pytest.raises(Refusal, match="below the folder"):
+    with pytest.raises(ToolCallRefused, match="below the folder"):
         PathPattern(pattern)
 
 
 def test_a_range_that_runs_backwards_is_refused_with_the_reason() -> None:
-    with pytest.raises(Refusal, match="invalid character class range"):
+    with pytest.raises(ToolCallRefused, match="invalid character class range"):
         NamePattern("[z-a]")
 
 
-def naive(pieces: Parts, parts: Parts) -> bool:
+def naive(pieces: PathParts, parts: PathParts) -> bool:
     if not pieces:
         return not parts
     if pieces[0] == "**":
@@ -105,5 +105,5 @@ def test_a_pattern_made_to_be_slow_is_not() -> None:
 
 
 def test_an_expression_that_needs_too_much_memory_is_refused() -> None:
-    with pytest.raises(Refusal, match="It is not usable: pattern too large"):
-        compiled("(a{1,30}){1,30}" * 500, "It")
+    with pytest.raises(ToolCallRefused, match="It is not usable: pattern too large"):
+        compile_regex("(a{1,30}){1,30}" * 500, "It")

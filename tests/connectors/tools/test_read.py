@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.read import READ_BYTES, read_file, read_tool
-from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.read import READ_BYTES, build_read_tool, read_file
+from loomlog.connectors.tools.threads import ThreadPool
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 
@@ -33,7 +33,7 @@ def test_a_read_only_volume_can_be_read(tmp_path: Path) -> None:
 def test_a_path_outside_is_refused(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "f").write_bytes(b"x")
-    with pytest.raises(Refusal, match="leads outside"):
+    with pytest.raises(ToolCallRefused, match="leads outside"):
         read_file({"path": "../f"}, volume(tmp_path / "root"), STOP)
 
 
@@ -42,14 +42,14 @@ async def test_the_tool_reads_the_volume_it_is_told(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").write_text(name)
     grants = (binding(tmp_path / "one", name="one", is_default=True), binding(tmp_path / "two", name="two"))
-    tool = read_tool(Threads())
+    tool = build_read_tool(ThreadPool())
     assert (await tool.call({"path": "f"}, context(volumes=grants))).text == "one"
     assert (await tool.call({"path": "f", "volume": "two"}, context(volumes=grants))).text == "two"
     assert tool.effect_class({}) is EffectClass.READ
 
 
 async def test_what_cannot_be_read_is_an_error_result(tmp_path: Path) -> None:
-    tool = read_tool(Threads())
+    tool = build_read_tool(ThreadPool())
     for arguments, problem in (
         ({"path": "gone"}, "no such file"),
         ({"file": "f"}, '"path" is missing'),

@@ -1,11 +1,16 @@
 import pytest
 
-from loomlog.connectors.tools.references import BEARER, RunValues, substituted
+from loomlog.connectors.tools.references import USER_BEARER_NAME, RunValues, substitute_references
 
 VALUES = RunValues(
     root_run_id="r_root",
     tenant="acme",
-    credentials={BEARER: "bearer-1", "default": "bearer-1", "git": "token-${run.tenant_id}", "bad": "a\r\nX-Evil: 1"},
+    credentials={
+        USER_BEARER_NAME: "bearer-1",
+        "default": "bearer-1",
+        "git": "token-${run.tenant_id}",
+        "bad": "a\r\nX-Evil: 1",
+    },
 )
 
 
@@ -31,17 +36,17 @@ VALUES = RunValues(
     ],
 )
 def test_what_a_reference_becomes(given: str, sent: str | None) -> None:
-    assert substituted({"X-A": given}, VALUES) == (({}, ("X-A",)) if sent is None else ({"X-A": sent}, ()))
+    assert substitute_references({"X-A": given}, VALUES) == (({}, ("X-A",)) if sent is None else ({"X-A": sent}, ()))
 
 
 def test_headers_that_can_be_sent_are_sent_without_the_others() -> None:
     headers = {"A": "a", "B": "${run.credentials.none}", "C": "${run.tenant_id}"}
-    assert substituted(headers, VALUES) == ({"A": "a", "C": "acme"}, ("B",))
+    assert substitute_references(headers, VALUES) == ({"A": "a", "C": "acme"}, ("B",))
 
 
 def test_a_run_without_a_bearer_has_none_even_with_a_default_credential() -> None:
     values = RunValues(root_run_id="r", tenant="t", credentials={"default": "named"})
-    assert substituted({"A": "${run.user_bearer}", "B": "${run.credentials.default}"}, values) == (
+    assert substitute_references({"A": "${run.user_bearer}", "B": "${run.credentials.default}"}, values) == (
         {"B": "named"},
         ("A",),
     )

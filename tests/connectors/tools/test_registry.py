@@ -4,10 +4,10 @@ import orjson
 import pytest
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.registry import ToolOptions, build_tools, granted, specs_for
+from loomlog.connectors.tools.registry import ToolOptions, build_specs, build_tools, select_granted
 from tests.connectors.tools.given import binding, context
 
-ALWAYS = ["Agent", "Context", "Read", "Write", "Edit", "Glob", "Grep", "HTTP", "WebFetch"]
+ALWAYS = ["Agent", "Context", "Read", "Write", "Edit", "Glob", "Grep", "HTTP", "WebFetchTool"]
 
 
 def test_what_the_operator_did_not_enable_does_not_exist() -> None:
@@ -53,15 +53,15 @@ async def test_context_sees_tools_that_are_added_later() -> None:
     ],
 )
 def test_names_and_trailing_stars_grant(names: list[str], expected: tuple[str, ...]) -> None:
-    assert granted(names, ["Read", "Write", "HTTP", "mcp__a__x", "mcp__a__y", "mcp__b__x"]) == expected
+    assert select_granted(names, ["Read", "Write", "HTTP", "mcp__a__x", "mcp__a__y", "mcp__b__x"]) == expected
 
 
 def test_specs_are_what_the_tools_say_and_can_be_sent() -> None:
     tools = build_tools(ToolOptions(bash_enabled=True))
-    specs = specs_for(tools, ["Re*", "Bash", "Gone"])
+    specs = build_specs(tools, ["Re*", "Bash", "Gone"])
     assert [spec.name for spec in specs] == ["Read", "Bash"]
     assert specs[0].description == tools["Read"].description
-    schemas = [orjson.loads(orjson.dumps(dict(spec.input_schema))) for spec in specs_for(tools, ["*"])]
+    schemas = [orjson.loads(orjson.dumps(dict(spec.input_schema))) for spec in build_specs(tools, ["*"])]
     assert all(schema["additionalProperties"] is False for schema in schemas)
 
 

@@ -13,8 +13,8 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import EffectClass, ProducerRecord, Reconciler, ToolContext, ToolResult, UnknownEffect
 from loomlog.connectors.tools import remote_calls
-from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, SLACK_S, RemoteTool
-from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
+from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, RESULT_GRACE_S, RemoteTool
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCallClient
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 from tests.connectors.tools import given
@@ -42,8 +42,8 @@ class Scene:
     @asynccontextmanager
     async def process(self) -> Any:
         """A process with the tool; leaving is its death."""
-        calls = RemoteCalls(CODEC, self.log, self.log, clock_ms=lambda: self.now, source="test")
-        calls.unreadable = lambda record, error: self.unreadable.append(error)
+        calls = RemoteCallClient(CODEC, self.log, self.log, clock_ms=lambda: self.now, source="test")
+        calls.on_unreadable = lambda record, error: self.unreadable.append(error)
         tail = self.log.tail(RESULTS_TOPIC, await calls.catch_up())
         following = asyncio.create_task(calls.follow(tail))
         try:
@@ -194,7 +194,7 @@ async def test_nobody_can_tell_of_a_request_that_was_not_answered_in_its_time() 
     scene = Scene()
     async with scene.process() as tool:
         await dies_after(tool, scene.until_sent())
-    scene.pass_ms(int((TIMEOUT_S + SLACK_S) * 1000))
+    scene.pass_ms(int((TIMEOUT_S + RESULT_GRACE_S) * 1000))
     async with scene.process() as tool, asyncio.timeout(5):
         found = await tool.reconcile({"q": "x"}, context())
         assert found == UnknownEffect(reason="the time of the call is over, and no result has come")
@@ -213,7 +213,7 @@ async def test_it_is_asked_until_a_little_after_the_time_of_the_request(monkeypa
     scene.pass_ms(10_000)
     async with scene.process() as tool:
         assert isinstance(await tool.reconcile({"q": "x"}, context()), UnknownEffect)
-    assert slept == [TIMEOUT_S - 10 + SLACK_S]
+    assert slept == [TIMEOUT_S - 10 + RESULT_GRACE_S]
 
 
 async def test_nobody_can_tell_of_a_request_that_is_not_in_the_log() -> None:
@@ -297,16 +297,16 @@ async def test_a_topic_that_does_not_exist_is_said() -> None:
 
 def test_results_that_nobody_waits_for_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
-    calls = RemoteCalls(CODEC, scene.log, scene.log, clock_ms=lambda: NOW, source="test")
-    monkeypatch.setattr(remote_calls, "KEPT_RESULTS", 3)
+    calls = RemoteCallClient(CODEC, scene.log, scene.log, clock_ms=lambda: NOW, source="test")
+    monkeypatch.setattr(remote_calls, "MAX_UNCLAIMED_RESULTS", 3)
     for number in range(5):
         scene.answers(key=f"k{number}")
     for number in range(PARTITIONS):
         calls.feed({number: scene.log.records[RESULTS_TOPIC, number]})
-    assert len(calls._kept) == 3
-    monkeypatch.setattr(remote_calls, "KEPT_BYTES", 1)
+    assert len(calls._unclaimed) == 3
+    monkeypatch.setattr(remote_calls, "MAX_UNCLAIMED_BYTES", 1)
     scene.answers(key="k9")
     calls.feed(
         {0: [record for number in range(PARTITIONS) for record in scene.log.records[RESULTS_TOPIC, number]][-1:]}
     )
-    assert (len(calls._kept), calls._kept_bytes) == (0, 0)
+    assert (len(calls._unclaimed), calls._unclaimed_bytes) == (0, 0)

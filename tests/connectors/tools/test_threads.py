@@ -3,26 +3,26 @@ import threading
 
 import pytest
 
-from loomlog.connectors.tools.threads import Deadline, Stop, Stopped, Threads
+from loomlog.connectors.tools.threads import CancellationToken, Deadline, ThreadPool, WorkCancelled
 
 
 async def test_work_runs_beside_the_event_loop() -> None:
-    assert await Threads().run(lambda stop: threading.current_thread()) is not threading.current_thread()
+    assert await ThreadPool().run(lambda stop: threading.current_thread()) is not threading.current_thread()
 
 
 async def test_cancelled_work_is_told_to_stop() -> None:
     begun, seen = threading.Event(), threading.Event()
 
-    def work(stop: Stop) -> None:
+    def work(stop: CancellationToken) -> None:
         begun.set()
         try:
             for _ in range(5000):
-                stop.check()
+                stop.raise_if_cancelled()
                 threading.Event().wait(0.001)
-        except Stopped:
+        except WorkCancelled:
             seen.set()
 
-    call = asyncio.create_task(Threads().run(work))
+    call = asyncio.create_task(ThreadPool().run(work))
     await asyncio.to_thread(begun.wait, 5)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -31,7 +31,7 @@ async def test_cancelled_work_is_told_to_stop() -> None:
 
 
 async def test_cancelled_work_that_has_not_begun_never_begins() -> None:
-    threads = Threads(workers=1)
+    threads = ThreadPool(workers=1)
     release, ran = threading.Event(), threading.Event()
     busy = asyncio.create_task(threads.run(lambda stop: release.wait(5)))
     waiting = asyncio.create_task(threads.run(lambda stop: ran.set()))
@@ -46,5 +46,5 @@ async def test_cancelled_work_that_has_not_begun_never_begins() -> None:
 
 
 def test_a_deadline_of_no_time_is_over() -> None:
-    assert Deadline(0).is_over
-    assert not Deadline(60).is_over
+    assert Deadline(0).is_expired
+    assert not Deadline(60).is_expired

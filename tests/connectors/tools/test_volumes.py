@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomlog.connectors.tools import volumes
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.threads import Stop, Stopped
-from loomlog.connectors.tools.volumes import MAX_LINKS, Volume, chosen
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.threads import CancellationToken, WorkCancelled
+from loomlog.connectors.tools.volumes import MAX_LINKS, Volume, choose_volume
 from tests.connectors.tools.given import STOP, binding, volume
 
 SECRET = b"outside"
@@ -27,12 +27,12 @@ def root(tmp_path: Path) -> Path:
 
 
 def write(volume: Volume, path: str, content: bytes) -> None:
-    with volume.changing(volume.locate(path)) as change:
+    with volume.lock_file(volume.locate(path)) as change:
         change.replace(content, STOP)
 
 
 def refusal(call: Any, *arguments: Any) -> str:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ToolCallRefused) as caught:
         call(*arguments)
     return str(caught.value)
 
@@ -42,30 +42,30 @@ def refusal(call: Any, *arguments: Any) -> str:
 
 def test_the_named_volume_wins_over_the_default(tmp_path: Path) -> None:
     one, two = binding(tmp_path, name="one", is_default=True), binding(tmp_path, name="two")
-    assert chosen("two", (one, two)) is two
-    assert chosen(None, (two, one)) is one
+    assert choose_volume("two", (one, two)) is two
+    assert choose_volume(None, (two, one)) is one
 
 
 def test_the_only_volume_needs_no_name(tmp_path: Path) -> None:
     only = binding(tmp_path)
-    assert chosen(None, (only,)) is only
+    assert choose_volume(None, (only,)) is only
 
 
 def test_an_unknown_volume_is_refused_with_the_granted_names(tmp_path: Path) -> None:
     grants = (binding(tmp_path, name="one"), binding(tmp_path, name="two", mode="ro"))
-    assert "one (rw), two (ro)" in refusal(chosen, "three", grants)
-    assert "none is the default" in refusal(chosen, None, grants)
+    assert "one (rw), two (ro)" in refusal(choose_volume, "three", grants)
+    assert "none is the default" in refusal(choose_volume, None, grants)
 
 
 def test_without_a_volume_nothing_is_reached() -> None:
-    assert "No volume is granted" in refusal(chosen, None, ())
+    assert "No volume is granted" in refusal(choose_volume, None, ())
 
 
 def test_a_volume_whose_folder_is_gone_is_refused_without_its_path(tmp_path: Path) -> None:
-    text = refusal(Volume.of, binding(tmp_path / "gone"))
+    text = refusal(Volume.from_binding, binding(tmp_path / "gone"))
     assert "no such file" in text
     assert str(tmp_path) not in text
-    assert "relative" in refusal(Volume.of, binding(Path("here")))
+    assert "relative" in refusal(Volume.from_binding, binding(Path("here")))
 
 
 # --- where a path leads ----------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_a_link_swapped_in_between_check_and_open_is_not_followed_by_a_write(roo
     found = deep_file(root)
     parts = found.locate("a/b/f")
     swap(root, what)
-    with pytest.raises(Refusal), found.changing(parts) as change:
+    with pytest.raises(ToolCallRefused), found.lock_file(parts) as change:
         change.replace(b"changed", STOP)
     outside = root.parent / "outside"
     assert {path.read_bytes() for path in (outside / "f", outside / "b" / "f", outside / "secret")} == {SECRET}
@@ -237,7 +237,7 @@ def test_a_folder_that_flickers_between_real_and_link_never_gives_the_outside(ro
     seen = set()
     try:
         for _ in range(400):
-            with contextlib.suppress(Refusal):
+            with contextlib.suppress(ToolCallRefused):
                 seen.add(found.read(found.locate("a/b/f"), 10)[0])
     finally:
         stop.set()
@@ -291,9 +291,9 @@ def test_a_read_only_volume_is_not_changed(root: Path) -> None:
 
 def test_a_cancelled_write_changes_nothing(root: Path) -> None:
     (root / "f").write_bytes(b"old")
-    stop = Stop()
-    stop.now()
-    with pytest.raises(Stopped), volume(root).changing(("f",)) as change:
+    stop = CancellationToken()
+    stop.cancel()
+    with pytest.raises(WorkCancelled), volume(root).lock_file(("f",)) as change:
         change.replace(b"new", stop)
     assert [(path.name, path.read_bytes()) for path in root.iterdir()] == [("f", b"old")]
 
@@ -301,7 +301,7 @@ def test_a_cancelled_write_changes_nothing(root: Path) -> None:
 def test_a_folder_that_stays_locked_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(volumes, "LOCK_WAIT_S", 0.01)
     found = volume(root)
-    with found.changing(("f",)):
+    with found.lock_file(("f",)):
         assert "was locked" in refusal(write, found, "g", b"")
     write(found, "g", b"")
 
@@ -383,7 +383,7 @@ def test_no_path_in_any_tree_reads_or_writes_outside(
 
         try:
             data: bytes | None = found.read(found.locate(text), 100)[0]
-        except Refusal:
+        except ToolCallRefused:
             data = None
         assert data == (b"inside" if is_inside_file else None)
 
@@ -391,7 +391,7 @@ def test_no_path_in_any_tree_reads_or_writes_outside(
             write(found, text, b"written")
             assert truth.is_relative_to(root)
             assert truth.read_bytes() == b"written"
-        except Refusal:
+        except ToolCallRefused:
             assert not is_inside_file
         after = contents(Path(base))
         assert {path: data for path, data in after.items() if not path.startswith(f"{root}/")} == before

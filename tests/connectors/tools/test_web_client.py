@@ -10,8 +10,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from loomlog.connectors.tools.answers import Refusal
-from loomlog.connectors.tools.web_client import REQUEST_BYTES, RESPONSE_BYTES, Request, Response, Web, web_url
+from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.web_client import (
+    REQUEST_BYTES,
+    RESPONSE_BYTES,
+    WebClient,
+    WebRequest,
+    WebResponse,
+    parse_web_url,
+)
 from tests.connectors.tools.web_server import PUBLIC, Names, Server, page, redirect, running
 
 ALLOWED = ("site.example",)
@@ -19,19 +26,19 @@ ALLOWED = ("site.example",)
 
 def request(
     server: Server, path: str = "/", *, method: str = "GET", host: str = "site.example", **more: object
-) -> Request:
-    return Request(method=method, url=web_url(f"http://{host}:{server.port}{path}"), **more)  # type: ignore[arg-type] # passed on
+) -> WebRequest:
+    return WebRequest(method=method, url=parse_web_url(f"http://{host}:{server.port}{path}"), **more)  # type: ignore[arg-type] # passed on
 
 
-async def exchanged(asked: Request, *allowed: str, names: Names | None = None, **options: object) -> Response:
+async def exchanged(asked: WebRequest, *allowed: str, names: Names | None = None, **options: object) -> WebResponse:
     names = names or Names()
-    web = Web(resolve=names.resolve, network=names, **options)  # type: ignore[arg-type] # passed on
+    web = WebClient(resolve=names.resolve, network=names, **options)  # type: ignore[arg-type] # passed on
     async with asyncio.timeout(10):
-        return await web.exchange(asked, allowed or ALLOWED)
+        return await web.send(asked, allowed or ALLOWED)
 
 
-async def refusal(asked: Request, *allowed: str, names: Names | None = None, **options: object) -> str:
-    with pytest.raises(Refusal) as caught:
+async def refusal(asked: WebRequest, *allowed: str, names: Names | None = None, **options: object) -> str:
+    with pytest.raises(ToolCallRefused) as caught:
         await exchanged(asked, *allowed, names=names, **options)
     return str(caught.value)
 
@@ -42,7 +49,7 @@ async def test_a_request_says_what_it_should_and_nothing_of_the_environment(monk
     async with running() as server:
         server.answers["/a?b=c"] = page("hello", "X-One: 1", "X-One: 2")
         response = await exchanged(request(server, "/a?b=c", headers=(("X-Two", "2"),)))
-        assert (response.status, response.reason, response.body, response.cut) == (200, "OK", b"hello", False)
+        assert (response.status, response.reason, response.body, response.is_truncated) == (200, "OK", b"hello", False)
         assert [value for name, value in response.headers if name == "X-One"] == ["1", "2"]
         assert server.requests[0].startswith("GET /a?b=c HTTP/1.1\r\n")
         assert server.header("host") == f"site.example:{server.port}"
@@ -55,8 +62,8 @@ async def test_a_host_that_is_not_allowed_is_never_dialled() -> None:
         names = Names()
         text = await refusal(request(server, host="other.example"), names=names)
         assert 'host "other.example" is not allowed for this run. Allowed hosts: site.example' in text
-        with pytest.raises(Refusal, match="Allowed hosts: none"):
-            await Web(resolve=names.resolve, network=names).exchange(request(server), ())
+        with pytest.raises(ToolCallRefused, match="Allowed hosts: none"):
+            await WebClient(resolve=names.resolve, network=names).send(request(server), ())
         assert names.dialled == []
 
 
@@ -160,8 +167,8 @@ async def test_a_body_of_exactly_the_cap_is_whole_and_one_byte_more_is_cut() -> 
         server.answers["/fits"] = page(b"x" * RESPONSE_BYTES)
         server.answers["/over"] = page(b"x" * (RESPONSE_BYTES + 1))
         fits, over = await exchanged(request(server, "/fits")), await exchanged(request(server, "/over"))
-        assert (len(fits.body), fits.cut) == (RESPONSE_BYTES, False)
-        assert (len(over.body), over.cut) == (RESPONSE_BYTES, True)
+        assert (len(fits.body), fits.is_truncated) == (RESPONSE_BYTES, False)
+        assert (len(over.body), over.is_truncated) == (RESPONSE_BYTES, True)
 
 
 async def test_an_endless_body_is_read_no_further_than_the_cap() -> None:
@@ -178,7 +185,7 @@ async def test_an_endless_body_is_read_no_further_than_the_cap() -> None:
     async with running() as server:
         server.answers["/"] = endless
         response = await exchanged(request(server))
-        assert (len(response.body), response.cut) == (RESPONSE_BYTES, True)
+        assert (len(response.body), response.is_truncated) == (RESPONSE_BYTES, True)
         # What the kernel's buffers of both ends took on top is not ours to bound.
         assert sent < RESPONSE_BYTES + 16 * 1024 * 1024
 
@@ -187,7 +194,7 @@ async def test_a_decompression_bomb_is_cut_at_the_cap() -> None:
     async with running() as server:
         server.answers["/"] = page(gzip.compress(bytes(30_000_000)), "Content-Encoding: gzip")
         response = await exchanged(request(server))
-        assert (len(response.body), response.cut) == (RESPONSE_BYTES, True)
+        assert (len(response.body), response.is_truncated) == (RESPONSE_BYTES, True)
 
 
 async def test_an_endless_packed_body_that_unpacks_to_nothing_is_bounded_on_the_wire() -> None:
@@ -201,7 +208,7 @@ async def test_an_endless_packed_body_that_unpacks_to_nothing_is_bounded_on_the_
     async with running() as server:
         server.answers["/"] = endless
         response = await exchanged(request(server))
-        assert (response.body, response.cut) == (b"", True)
+        assert (response.body, response.is_truncated) == (b"", True)
 
 
 async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -291,15 +298,15 @@ async def test_a_cancelled_exchange_closes_its_connection() -> None:
     ],
 )
 def test_text_that_is_no_usable_url_is_refused(text: str) -> None:
-    with pytest.raises(Refusal):
-        web_url(text)
+    with pytest.raises(ToolCallRefused):
+        parse_web_url(text)
 
 
 def test_a_url_gets_its_canonical_host() -> None:
-    assert str(web_url("HTTP://Site.EXAMPLE.:80/a b")) == "http://site.example/a%20b"
-    assert web_url("http://[0:0::1]:8/").raw_host == b"::1"
-    assert web_url("http://[0:0::1]:8/").netloc == b"[::1]:8"
-    assert web_url("https://bücher.example/").raw_host == b"xn--bcher-kva.example"
+    assert str(parse_web_url("HTTP://Site.EXAMPLE.:80/a b")) == "http://site.example/a%20b"
+    assert parse_web_url("http://[0:0::1]:8/").raw_host == b"::1"
+    assert parse_web_url("http://[0:0::1]:8/").netloc == b"[::1]:8"
+    assert parse_web_url("https://bücher.example/").raw_host == b"xn--bcher-kva.example"
 
 
 # --- TLS -------------------------------------------------------------------------------------------------------------
@@ -338,8 +345,8 @@ async def test_tls_names_and_checks_the_host_although_an_address_is_dialled(tmp_
     async with running(ssl=shown) as server:
         server.answers["/"] = page("safe")
         names = Names()
-        url = web_url(f"https://site.example:{server.port}/")
-        response = await exchanged(Request(method="GET", url=url), names=names, tls=trusted)
+        url = parse_web_url(f"https://site.example:{server.port}/")
+        response = await exchanged(WebRequest(method="GET", url=url), names=names, tls=trusted)
         assert response.body == b"safe"
         assert (asked_for, names.dialled) == (["site.example"], [PUBLIC])
         assert server.header("host") == f"site.example:{server.port}"
@@ -348,7 +355,7 @@ async def test_tls_names_and_checks_the_host_although_an_address_is_dialled(tmp_
 async def test_a_certificate_for_another_host_is_refused(tmp_path: Path) -> None:
     shown, trusted = certificate(tmp_path, "other.example")
     async with running(ssl=shown) as server:
-        asked = Request(method="POST", url=web_url(f"https://site.example:{server.port}/"))
+        asked = WebRequest(method="POST", url=parse_web_url(f"https://site.example:{server.port}/"))
         text = await refusal(asked, tls=trusted)
         assert "certificate" in text.lower()
         assert "carried out" not in text
@@ -358,5 +365,5 @@ async def test_a_certificate_for_another_host_is_refused(tmp_path: Path) -> None
 async def test_a_certificate_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
     shown, _ = certificate(tmp_path, "site.example")
     async with running(ssl=shown) as server:
-        asked = Request(method="GET", url=web_url(f"https://site.example:{server.port}/"))
+        asked = WebRequest(method="GET", url=parse_web_url(f"https://site.example:{server.port}/"))
         assert "certificate" in (await refusal(asked)).lower()

@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomlog.connectors.protocols import EffectClass, ToolResult
-from loomlog.connectors.tools.threads import Threads
-from loomlog.connectors.tools.web_client import RESPONSE_BYTES, Web
-from loomlog.connectors.tools.web_fetch import TEXT_BYTES, WebFetch, page_text
+from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.web_client import RESPONSE_BYTES, WebClient
+from loomlog.connectors.tools.web_fetch import TEXT_BYTES, WebFetchTool, extract_text
 from tests.connectors.tools.given import context
 from tests.connectors.tools.web_server import Names, Server, page, redirect, running
 
 
-def tool() -> WebFetch:
+def tool() -> WebFetchTool:
     names = Names({"intra.example": [["127.0.0.1"]]})
-    return WebFetch(Web(resolve=names.resolve, network=names), Threads())
+    return WebFetchTool(WebClient(resolve=names.resolve, network=names), ThreadPool())
 
 
 async def fetched(server: Server, path: str = "/") -> ToolResult:
@@ -92,12 +92,12 @@ async def test_only_a_url_is_taken() -> None:
     ],
 )
 def test_markup_and_what_is_left_of_it(markup: str, text: str) -> None:
-    assert page_text(markup) == text
+    assert extract_text(markup) == text
 
 
 @given(st.text(alphabet="<>/!-&; abscriptyle\n'\"=#", max_size=200))
 def test_any_page_becomes_text_without_empty_lines_in_a_row(markup: str) -> None:
-    text = page_text(markup)
+    text = extract_text(markup)
     assert "\n\n\n" not in text
     assert "  " not in text
     assert text == text.strip()
@@ -107,5 +107,5 @@ def test_any_page_becomes_text_without_empty_lines_in_a_row(markup: str) -> None
 def test_a_page_made_to_be_slow_is_not(piece: str) -> None:
     page = piece * (RESPONSE_BYTES // len(piece))
     started = time.process_time()
-    page_text(page)
+    extract_text(page)
     assert time.process_time() - started < 5

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from loomlog.connectors.configuration import load_configuration, providers_of, read_settings
+from loomlog.connectors.configuration import build_providers, load_configuration, read_settings
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.services.api.app import build_app
 from loomlog.services.api.metrics import Metrics
@@ -46,7 +46,7 @@ def service_of(made: World | None, folder: Path) -> Service:
     return Service(
         gate=Gate(tokens()),
         configuration=configuration,
-        providers=providers_of(configuration, settings, environ),
+        providers=build_providers(configuration, settings, environ),
         metrics=Metrics(version="1.2.3", commit="abc"),
         replica_id="tests",
         max_request_bytes=MAX_BODY,

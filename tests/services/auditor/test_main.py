@@ -39,7 +39,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.services.auditor.main import run
 from loomlog.services.auditor.settings import auditor_settings
 logs.begin()
-settings, _ = read_settings(os.environ, working_directory=Path.cwd())
+settings, _ = read_settings(os.environ, working_directory=KeyPath.cwd())
 told = replace(auditor_settings(settings), events_topic=sys.argv[1], checkpoints_topic=sys.argv[2])
 sys.exit(asyncio.run(run([told], local_codec())))
 """

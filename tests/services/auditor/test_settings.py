@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationProblem, read_settings
+from loomlog.connectors.configuration import ConfigurationError, read_settings
 from loomlog.connectors.crypto.signatures import generate_key, write_new_key
 from loomlog.connectors.errors import Permanent
 from loomlog.redpanda.topics import load_topics
@@ -22,7 +22,7 @@ def test_the_key_comes_from_a_file_or_from_the_environment(tmp_path):
     key, _ = write_new_key(tmp_path / "k")
     assert told(tmp_path, KEY_FILE="k").key.key_id == key.key_id
     assert told(tmp_path, KEY=RAW).key.key_id == "56475aa75463474c"
-    with pytest.raises(ConfigurationProblem, match="both set"):
+    with pytest.raises(ConfigurationError, match="both set"):
         told(tmp_path, KEY=RAW, KEY_FILE="k")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.storage.blobs import MemoryBlobs
-from loomlog.connectors.tools.agent import Agent
+from loomlog.connectors.tools.agent import AgentTool
 from loomlog.schemas.generated.values import BlobRef, Spawn
 from loomlog.services.core.run.commands import ChildrenRequested, ChildReported, ToolCompleted
 from loomlog.services.core.run.react import CallTool
@@ -28,7 +28,7 @@ class Work:
     def __init__(self, secrecy: ContentEncryption = PLAINTEXT) -> None:
         self.blobs = MemoryBlobs()
         self.calls = ToolCalls(
-            ProcessToolset({"Agent": Agent()}),
+            ProcessToolset({"Agent": AgentTool()}),
             volumes={},
             operator_hosts=(),
             parallelism=8,

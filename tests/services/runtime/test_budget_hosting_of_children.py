@@ -10,7 +10,7 @@ import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply
-from loomlog.connectors.tools.agent import Agent
+from loomlog.connectors.tools.agent import AgentTool
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.run_events import ChildReturned, RunCompleted, RunFailed, RunStarted, ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, ToolCall, Usage
@@ -53,7 +53,7 @@ class Parental(Scripted):
 def families(*, width: int = 4, **call: Any) -> BudgetWorld:
     world = BudgetWorld()
     world.model = Parental(**call)
-    world.parts = {"definitions": Families(width), "tools": {"Agent": Agent()}}
+    world.parts = {"definitions": Families(width), "tools": {"Agent": AgentTool()}}
     return world
 
 

@@ -39,8 +39,8 @@ prefix, losses_max, code, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3
 async def call(self, arguments, context):
     os._exit(code)
 
-Bench.call = call
-Bench.effect_class = lambda self, arguments: EffectClass.UNSAFE
+BenchTool.call = call
+BenchTool.effect_class = lambda self, arguments: EffectClass.UNSAFE
 model.SCRIPTS["mock-fatal"] = lambda request: ScriptTurn(calls=(ScriptedCall(name="Bench", input="{}"),))
 limits.LOSSES_MAX = losses_max
 for name, value in names_under(prefix).items():

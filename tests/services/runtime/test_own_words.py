@@ -8,7 +8,7 @@ from typing import Any
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import EffectClass, Reply, ToolContext, ToolResult
-from loomlog.connectors.tools.interruption import Interruption
+from loomlog.connectors.tools.interruption import InterruptionTool
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.run_events import (
     ChildRequested,
@@ -84,7 +84,7 @@ async def test_that_a_sub_agent_was_cancelled_is_encrypted() -> None:
 async def test_that_a_question_is_not_allowed_is_encrypted() -> None:
     keys = keys_over(MemoryLog({TOPIC: 1}))
     ask = ToolCall(id="c1", name="Interruption", input='{"op": "ask", "question": "which one?"}')
-    on = Stage(replace(AGENT, tools=("Interruption",)), tools={"Interruption": Interruption()})
+    on = Stage(replace(AGENT, tools=("Interruption",)), tools={"Interruption": InterruptionTool()})
     usage = Usage(input_tokens=1, output_tokens=1)
     on.model = Scripted((Reply(text="", tool_calls=(ask,), stop_reason="tool_use", usage=usage), TURNS[1]))
     async with on.owner("one", secrecy=ContentEncryption(keys)):

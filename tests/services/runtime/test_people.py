@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply, TextDelta
-from loomlog.connectors.tools.interruption import Interruption
+from loomlog.connectors.tools.interruption import InterruptionTool
 from loomlog.schemas.generated.run_commands import CancelTurn, PostInput, ResolveInterruption
 from loomlog.schemas.generated.run_events import (
     CommandRefused,
@@ -47,7 +47,7 @@ def asks(*questions: dict[str, Any]) -> Reply:
 
 def stage_with(*questions: dict[str, Any]) -> Stage:
     """Its model asks these in its first turn; once they have results it is done."""
-    stage = Stage(ASKER, {"Echo": Echo(), TOOL_NAME: Interruption()})
+    stage = Stage(ASKER, {"Echo": Echo(), TOOL_NAME: InterruptionTool()})
     replies = {0: asks(*questions), len(questions): DONE}
     stage.model = Scripted([replies.get(at, DONE) for at in range(len(questions) + 1)])
     return stage
@@ -119,7 +119,7 @@ async def test_two_people_answer_two_questions_of_one_turn() -> None:
 
 
 async def test_an_agent_that_was_not_given_the_tool_hears_that_there_is_none() -> None:
-    stage = Stage(replace(ASKER, tools=("Echo",)), {"Echo": Echo(), TOOL_NAME: Interruption()})
+    stage = Stage(replace(ASKER, tools=("Echo",)), {"Echo": Echo(), TOOL_NAME: InterruptionTool()})
     stage.model = Scripted([asks({"question": "Shall I?"}), DONE])
     async with stage.owner("only"):
         stage.start()

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from loomlog.connectors.configuration import Loaded, load
+from loomlog.connectors.configuration import ProcessConfiguration, load
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.kafka.schema_registry import load_codec
@@ -119,7 +119,7 @@ def test_the_environment_is_hidden_before_anything_runs_when_commands_are_allowe
 ) -> None:
     done: list[str] = []
 
-    async def run(loaded: Loaded) -> None:
+    async def run(loaded: ProcessConfiguration) -> None:
         done.append("run")
 
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)

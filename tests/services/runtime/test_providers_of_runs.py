@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationProblem, Loaded, load
+from loomlog.connectors.configuration import ConfigurationError, ProcessConfiguration, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition
@@ -39,7 +39,7 @@ SECRET = {"LOOMLOG_SECRET_KEY": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}
 OPERATORS = {"OPENAI_API_KEY": "sk-of-the-operator"}
 
 
-def loaded(folder: Path, text: str = TEXT, environ: dict[str, str] = SECRET) -> Loaded:
+def loaded(folder: Path, text: str = TEXT, environ: dict[str, str] = SECRET) -> ProcessConfiguration:
     (folder / "loomlog.yaml").write_text(text, encoding="utf-8")
     return load(environ, working_directory=folder, paths=[])
 
@@ -261,7 +261,7 @@ def test_a_tier_that_only_runs_have_keys_for_is_warned_of_where_they_can_bring_o
     (warning,) = check_configured_tiers(loaded(tmp_path, ONLY_KEYED), {})
     assert warning.startswith("agents.a.tier: tier low resolves to nothing: openai/m is not usable")
     assert warning.endswith("only runs that bring a key of their own can use it, as the credential OPENAI_API_KEY")
-    with pytest.raises(ConfigurationProblem, match="OPENAI_API_KEY"):
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
         check_configured_tiers(loaded(tmp_path, ONLY_KEYED, {}), {})
 
 
@@ -274,7 +274,7 @@ def test_a_tier_that_only_runs_have_keys_for_is_warned_of_where_they_can_bring_o
     ids=["a pattern", "switched off"],
 )
 def test_what_no_key_helps_still_ends_the_start(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigurationProblem, match="tier low resolves to nothing"):
+    with pytest.raises(ConfigurationError, match="tier low resolves to nothing"):
         check_configured_tiers(loaded(tmp_path, text), {})
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply
-from loomlog.connectors.tools.agent import Agent
+from loomlog.connectors.tools.agent import AgentTool
 from loomlog.schemas.conversation import TextBlock, ToolResultBlock
 from loomlog.schemas.generated.run_events import ModelReplied, ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, ToolCall, Usage
@@ -59,7 +59,7 @@ class Talkative(Scripted):
 
 async def results(*turns: list[dict[str, Any]]) -> list[list[ToolReturned]]:
     """The results of each turn, in the order of its calls, of a run that makes these calls."""
-    stage = Stage(tools={"Agent": Agent()})
+    stage = Stage(tools={"Agent": AgentTool()})
     stage.definitions, stage.model = Pair(), Talkative(*turns)
     stage.start()
     async with stage.owner("one"):

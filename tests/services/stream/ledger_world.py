@@ -13,8 +13,8 @@ from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.connectors.storage.blobs import MemoryBlobs
-from loomlog.connectors.tools.ledger import Ledger, ReconcilingLedger
-from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.ledger import LedgerTool, ReconcilingLedgerTool
+from loomlog.connectors.tools.threads import ThreadPool
 from loomlog.schemas.generated.run_commands import ResolveCall
 from loomlog.schemas.generated.run_events import ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, ToolCall
@@ -48,7 +48,7 @@ class LedgerWorld(World):
         self.gate_is_after_the_effect = False
         self.model_gate: asyncio.Event | None = None
         self.at_the_gate = 0
-        tool = (ReconcilingLedger if reconciles else Ledger)(Threads(), path=str(self.path), effect=effect)
+        tool = (ReconcilingLedgerTool if reconciles else LedgerTool)(ThreadPool(), path=str(self.path), effect=effect)
         self.shelf = ProcessToolset({"Ledger": Gated(tool, self) if not reconciles else GatedAskable(tool, self)})
         self.tools = ToolCalls(
             self.shelf,

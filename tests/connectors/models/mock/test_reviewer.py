@@ -8,11 +8,11 @@ import pytest
 
 from loomlog.connectors.models.mock.model import MockModel, MockOptions
 from loomlog.connectors.protocols import ModelRequest, Reply, Tool, ToolContext, ToolResult, ToolSpec, VolumeBinding
-from loomlog.connectors.tools.glob import glob_tool
-from loomlog.connectors.tools.grep import grep_tool
-from loomlog.connectors.tools.read import read_tool
-from loomlog.connectors.tools.threads import Threads
-from loomlog.connectors.tools.write import write_tool
+from loomlog.connectors.tools.glob import build_glob_tool
+from loomlog.connectors.tools.grep import build_grep_tool
+from loomlog.connectors.tools.read import build_read_tool
+from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.write import build_write_tool
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from tests.connectors.models.samples import user
 
@@ -37,8 +37,13 @@ class Run:
     def __init__(
         self, code: Path, out: Path | None, *, tools: tuple[str, ...] = ("Glob", "Grep", "Read", "Write")
     ) -> None:
-        threads = Threads()
-        every: list[Tool] = [glob_tool(threads), grep_tool(threads), read_tool(threads), write_tool(threads)]
+        threads = ThreadPool()
+        every: list[Tool] = [
+            build_glob_tool(threads),
+            build_grep_tool(threads),
+            build_read_tool(threads),
+            build_write_tool(threads),
+        ]
         self.tools = {tool.name: tool for tool in every if tool.name in tools}
         volumes = [VolumeBinding(name="code", path=str(code), mode="ro", is_default=True)]
         if out is not None:

@@ -12,7 +12,7 @@ import pytest
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import ProducerRecord
-from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCallClient
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import (
     ClientHostAlive,
@@ -128,7 +128,9 @@ class Scene:
             connection_id=connection_id,
         )
         request = replace(request, **changes)
-        await RemoteCalls(CODEC, self.log, self.log, clock_ms=lambda: NOW, source="t")._send(REQUESTS_TOPIC, request)
+        await RemoteCallClient(CODEC, self.log, self.log, clock_ms=lambda: NOW, source="t")._send(
+            REQUESTS_TOPIC, request
+        )
         return request
 
     def told(self) -> list[Any]:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from loomlog.connectors.configuration import load
-from loomlog.connectors.configuration.kinds import OCCASION
+from loomlog.connectors.configuration.kinds import FLAG_OR_NAME
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.stack.plan import LOCAL_DRAIN_MS, OVERLAY, ReviewFolders, create_plan, overlay_text
 from tests.services.cli.places import CONFIGURATION, configured, settings_in
@@ -104,7 +104,7 @@ def test_each_start_that_is_to_be_paused_is_an_occasion_of_its_own(tmp_path):
     value = planned(tmp_path, LOOMLOG_START_PAUSED="yes").environ["LOOMLOG_START_PAUSED"]
     assert re.fullmatch(r"1@[0-9]{13}", value)
     longest = planned(tmp_path, LOOMLOG_START_PAUSED="x" * 64).environ["LOOMLOG_START_PAUSED"]
-    assert OCCASION.parse(longest) == longest
+    assert FLAG_OR_NAME.parse(longest) == longest
 
 
 @pytest.mark.parametrize("runtimes", [0, 17])

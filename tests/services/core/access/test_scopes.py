@@ -1,4 +1,4 @@
-from loomlog.connectors.configuration.principals import IMPLIED
+from loomlog.connectors.configuration.principals import IMPLIED_SCOPES
 from loomlog.connectors.configuration.principals import SCOPES as CONFIGURED
 from loomlog.services.core.access.scopes import INCLUDES, SCOPES
 
@@ -8,7 +8,7 @@ def test_the_configuration_knows_the_same_scopes() -> None:
 
 
 def test_the_configuration_includes_the_same_in_each_scope() -> None:
-    assert dict(INCLUDES) == dict(IMPLIED)
+    assert dict(INCLUDES) == dict(IMPLIED_SCOPES)
 
 
 def test_whatever_includes_something_includes_only_scopes_of_the_catalogue() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration import Agent, Configuration, Unresolved, load, resolve_agent
+from loomlog.connectors.configuration import AgentBlock, Configuration, UnresolvedAgent, load, resolve_agent
 from loomlog.connectors.configuration.model import ProviderBlock
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
@@ -84,7 +84,7 @@ def test_what_cannot_run_is_refused_with_a_code_and_a_reason(
 
 
 def test_a_configuration_that_makes_no_sense_is_a_bad_request_to_the_caller() -> None:
-    refusal = to_refusal(Unresolved(reason_code="invalid_argument", message="give both"))
+    refusal = to_refusal(UnresolvedAgent(reason_code="invalid_argument", message="give both"))
     assert refusal == CommandRefusal(code="bad_request", message="give both")
 
 
@@ -241,9 +241,9 @@ agents:
 async def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_and_with_a_time_limit() -> None:
     short, long = "function run() {}", "function run() {} //" + "x" * INLINE_TEXT_BYTES
     agents = {
-        "short": Agent(provider="code-js", code_body=short, max_iterations=3),
-        "long": Agent(provider="code-js", code_body=long, run_timeout_seconds=7),
-        "model": Agent(provider="mock", model="m"),
+        "short": AgentBlock(provider="code-js", code_body=short, max_iterations=3),
+        "long": AgentBlock(provider="code-js", code_body=long, run_timeout_seconds=7),
+        "model": AgentBlock(provider="mock", model="m"),
     }
     providers = {name: ProviderBlock(driver=name) for name in ("code-js", "mock")}
     configuration = Configuration(agents=agents, providers=providers)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationProblem, load_configuration, read_settings
+from loomlog.connectors.configuration import ConfigurationError, load_configuration, read_settings
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ModelRequest, Reply
@@ -290,7 +290,7 @@ def test_the_plugins_are_in_the_order_of_the_file(tmp_path: Path) -> None:
 
 
 def test_an_unknown_plugin_is_an_error_of_the_configuration(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationProblem, match="expected 'redact'"):
+    with pytest.raises(ConfigurationError, match="expected 'redact'"):
         configured("context_plugins: [{ name: redakt }]\n", tmp_path)
 
 
@@ -298,5 +298,5 @@ def test_whose_hooks_may_open_hosts_is_said_in_the_file(tmp_path: Path) -> None:
     actual = configured("hooks: { permit_host_widen: { owners: ['acme:ops', ops] } }\n", tmp_path)
     assert actual.configuration.hooks.permit_host_widen.owners == ("acme:ops", "ops")
     assert actual.warnings == ()
-    with pytest.raises(ConfigurationProblem, match="not a known key"):
+    with pytest.raises(ConfigurationError, match="not a known key"):
         configured("hooks: { permit: {} }\n", tmp_path)

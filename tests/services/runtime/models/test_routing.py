@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationProblem, Provider, load
+from loomlog.connectors.configuration import ConfigurationError, Provider, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.services.runtime.models.routing import Routing, check_configured_tiers, model_traits
 from tests.services.core.run.given import NOW
@@ -63,7 +63,7 @@ async def test_a_pattern_has_a_meaning_once_its_provider_was_probed(tmp_path: Pa
 def test_a_tier_that_leads_nowhere_is_found_before_anything_is_opened(tmp_path: Path) -> None:
     (tmp_path / "loomlog.yaml").write_text("tiers: {low: [{provider: openai, model: m}]}\nagents: {a: {tier: low}}\n")
     loaded = load({}, working_directory=tmp_path, paths=[])
-    with pytest.raises(ConfigurationProblem, match="OPENAI_API_KEY"):
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
         check_configured_tiers(loaded, {})
     assert check_configured_tiers(loaded, {"OPENAI_API_KEY": "sk"}) == []
 

@@ -39,7 +39,7 @@ HERE = AgentDefinition(
 FORGED = replace(
     HERE,
     sha256="aa" * 32,
-    tools=("Bash", "Read", "WebFetch", "Write"),
+    tools=("Bash", "Read", "WebFetchTool", "Write"),
     volumes=(
         VolumeGrant(name="ops", mode="rw", is_default=True),
         VolumeGrant(name="books", mode="rw"),
@@ -71,7 +71,7 @@ def resolved(pinned: AgentDefinition, **fields: Any) -> AgentDefinition | Comman
 def test_what_the_file_grants_is_only_what_the_agent_has_here(fields: Any) -> None:
     actual = resolved(FORGED, **fields)
     assert isinstance(actual, AgentDefinition)
-    assert actual.tools == ("Read", "WebFetch")
+    assert actual.tools == ("Read", "WebFetchTool")
     assert actual.volumes == (
         VolumeGrant(name="work", mode="ro", is_default=True),
         VolumeGrant(name="books", mode="ro"),
@@ -96,7 +96,7 @@ def test_a_definition_that_is_the_one_here_is_the_one_here() -> None:
 def test_overrides_narrow_what_is_left() -> None:
     actual = resolved(FORGED, overrides=DefinitionOverrides(tools=("Bash",)))
     assert isinstance(actual, CommandRefusal)
-    assert "it has Read, WebFetch" in actual.message
+    assert "it has Read, WebFetchTool" in actual.message
 
 
 @pytest.mark.parametrize(

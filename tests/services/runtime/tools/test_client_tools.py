@@ -10,7 +10,7 @@ import pytest
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord, Reconciler, ToolResult, UnknownEffect
-from loomlog.connectors.tools.remote_calls import GivesUp, RemoteCalls
+from loomlog.connectors.tools.remote_calls import ExpiryWatch, RemoteCallClient
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import (
     ClientHostAlive,
@@ -61,7 +61,7 @@ class Calls:
         self.asked: list[RemoteToolRequest] = []
         self.outcome = ""
 
-    async def ask(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
+    async def call(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
         self.asked.append(request)
         return RemoteToolResult(
             idempotency_key=request.idempotency_key,
@@ -73,10 +73,10 @@ class Calls:
             outcome=self.outcome,
         )
 
-    async def hear(
-        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, gives_up: GivesUp
+    async def wait_for_result(
+        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, expiry_watch: ExpiryWatch
     ) -> RemoteToolResult | str:
-        return await gives_up(self.asked[-1]) if self.asked else "none was sent"
+        return await expiry_watch(self.asked[-1]) if self.asked else "none was sent"
 
 
 class Scene:
@@ -227,17 +227,17 @@ async def test_results_are_read_from_the_first_call_on_and_a_broker_is_waited_fo
         tries.append(1)
         if len(tries) < 3:
             raise Transient("away", kind="unavailable")
-        calls = RemoteCalls(CODEC, log, log, clock_ms=lambda: NOW, source="t")
+        calls = RemoteCallClient(CODEC, log, log, clock_ms=lambda: NOW, source="t")
         return calls, log.tail("loom.tool.results", {0: 0})
 
     results = LazyRemoteCalls(open_it)
     parked: list[str] = []
-    results.unreadable = lambda record, error: parked.append(error)
+    results.on_unreadable = lambda record, error: parked.append(error)
     running = asyncio.create_task(results.run())
     await asyncio.sleep(0)
     assert tries == []
     async with asyncio.timeout(5):
-        actual = await results.hear("loom.tool.requests", "k", "acme", 0, gives_up=never)
+        actual = await results.wait_for_result("loom.tool.requests", "k", "acme", 0, expiry_watch=never)
         assert isinstance(actual, str)
         log.put("loom.tool.results", 0, [ProducerRecord(key=None, value=b"")])
         while not parked:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationProblem, load
+from loomlog.connectors.configuration import ConfigurationError, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import EffectClass, Tool
 from loomlog.connectors.tools.remote import RemoteTool
-from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCalls
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCallClient
 from loomlog.schemas.codec import local_codec
 from loomlog.services.runtime.tools.remote_tools import build_remote_tools
 from loomlog.services.runtime.tools.toolset import ProcessToolset
@@ -34,7 +34,7 @@ def tools(folder: Path, text: str = TEXT) -> dict[str, Tool]:
     (folder / "loomlog.yaml").write_text(text)
     configuration = load({}, working_directory=folder, paths=[]).configuration
     log = MemoryLog({})
-    calls = RemoteCalls(local_codec(), log, log, clock_ms=lambda: 0, source="test")
+    calls = RemoteCallClient(local_codec(), log, log, clock_ms=lambda: 0, source="test")
     return build_remote_tools(configuration, calls, clock_ms=lambda: 0)
 
 
@@ -83,5 +83,5 @@ def test_a_model_is_shown_what_its_agent_was_granted(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_work_is_said_at_the_start(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(ConfigurationProblem, match=words.replace("?", r"\?")):
+    with pytest.raises(ConfigurationError, match=words.replace("?", r"\?")):
         tools(tmp_path, text)
