@@ -9,12 +9,12 @@ Nothing here reads the environment or a file at import, and pydantic stays insid
 """
 
 from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate, InterruptionAccess
-from loomlog.connectors.configuration.bounds import ConcurrencyLimits, resolve_limits
+from loomlog.connectors.configuration.concurrency_limits import ConcurrencyLimits, resolve_limits
 from loomlog.connectors.configuration.environment import check_names, read_settings, secret_names
 from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding
 from loomlog.connectors.configuration.load import LoadedConfiguration, ProcessConfiguration, load, load_configuration
 from loomlog.connectors.configuration.model import Concurrency, Configuration, UserTier, VolumeBlock
-from loomlog.connectors.configuration.patterns import select_newest
+from loomlog.connectors.configuration.model_patterns import select_newest
 from loomlog.connectors.configuration.pricing import find_price
 from loomlog.connectors.configuration.principals import (
     OPEN_PRINCIPAL,

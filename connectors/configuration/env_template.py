@@ -5,7 +5,7 @@ Before: settings.py. After: `loomlog env-template` and GET /v1/_env_template.
 
 from collections.abc import Iterator
 
-from loomlog.connectors.configuration.kinds import PATHS
+from loomlog.connectors.configuration.setting_types import PATHS
 from loomlog.connectors.configuration.settings import SettingRow, setting_rows
 
 HEAD = """# Settings of loomlog. Take the # away from what you change; docs/SETTINGS.md says more.

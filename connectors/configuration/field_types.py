@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
-from loomlog.connectors.configuration.kinds import FALSE_WORDS, TRUE_WORDS
+from loomlog.connectors.configuration.setting_types import FALSE_WORDS, TRUE_WORDS
 
 FORBID_EXTRA = ConfigDict(extra="forbid")
 """Every block refuses unknown keys. load.py finds them first, with their line; this makes a drift of the two loud."""

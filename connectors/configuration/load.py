@@ -17,6 +17,7 @@ from pathlib import Path
 
 from loomlog.connectors.configuration.check import check_configuration
 from loomlog.connectors.configuration.code_bodies import find_disallowed_code_agents, load_code_bodies
+from loomlog.connectors.configuration.disabled_tools import find_disabled_tools
 from loomlog.connectors.configuration.environment import PREFIXES, check_names, read_settings, secret_names
 from loomlog.connectors.configuration.findings import (
     ConfigurationError,
@@ -29,7 +30,6 @@ from loomlog.connectors.configuration.merge import merge
 from loomlog.connectors.configuration.model import Configuration, ValidationProblem, validate
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.configuration.shape import extract_values, format_path, iter_paths
-from loomlog.connectors.configuration.switched_off import find_disabled_tools
 from loomlog.connectors.configuration.tree import MappingNode, Mark, ScalarNode, find_mark, iter_scalars, read_tree
 from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_BLOCKS
 

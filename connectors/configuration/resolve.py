@@ -8,8 +8,8 @@ Pure. The caller says which providers are usable (providers.usable_ids), what ea
 why a model cannot be called just now. A model that an agent pins by its name is not asked about: whoever names one
 wants that one, and hears from the provider itself what is wrong.
 
-Before: routing.py, patterns.py. After: the command layer puts the result into StartRun; the runtime builds its calls
-from it.
+Before: routing.py, model_patterns.py. After: the command layer puts the result into StartRun; the runtime builds its
+calls from it.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from loomlog.connectors.configuration.agent_block import AgentBlock, CompactionBlock, InterruptionAccess, SamplingBlock
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.model import Configuration, InterruptionBlock, ProviderBlock, UserTier
-from loomlog.connectors.configuration.patterns import select_newest
+from loomlog.connectors.configuration.model_patterns import select_newest
 from loomlog.connectors.configuration.pricing import find_price
 from loomlog.connectors.configuration.routing import (
     CODE_DRIVER,

@@ -10,14 +10,14 @@ Names of reference deployments (the prefix LOOMCYCLE_) are accepted for every se
 out of repr. Paths are absolute after reading. An empty variable counts as not set: env files are full of
 `NAME=`.
 
-Before: kinds.py. After: environment.py fills it, every main() reads it.
+Before: setting_types.py. After: environment.py fills it, every main() reads it.
 """
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from loomlog.connectors.configuration.kinds import (
+from loomlog.connectors.configuration.setting_types import (
     ADDRESS,
     ADDRESS_OR_OFF,
     ALL_INTERFACES,

@@ -27,9 +27,9 @@ import httpx
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.http.connection_pool import ConnectionPools
-from loomlog.connectors.tools.answers import ToolCallRefused
 from loomlog.connectors.tools.checked_network import CheckedNetwork, Resolver, resolve_with_system
 from loomlog.connectors.tools.hosts import canonical_host
+from loomlog.connectors.tools.results import ToolCallRefused
 from loomlog.connectors.tools.web_client import USER_AGENT, parse_web_url
 
 REQUEST_BYTES = 8 * 1024 * 1024

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 from loomlog.connectors.protocols import ChildrenPlan, EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import ToolCallRefused, error_result
 from loomlog.connectors.tools.arguments import check_arguments
+from loomlog.connectors.tools.results import ToolCallRefused, error_result
 from loomlog.schemas.generated.values import Spawn
 
 OPS = ("spawn", "parallel_spawn", "open", "send", "poll", "cancel", "close")

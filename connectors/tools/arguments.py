@@ -16,7 +16,7 @@ Before: a tool's `call`. After: the tool's own work.
 from collections.abc import Mapping
 from typing import Any
 
-from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.results import ToolCallRefused
 
 KEYWORDS = frozenset(
     {"type", "description", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"}

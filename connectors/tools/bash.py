@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import ToolCallRefused, decode_text, encode_text, error_result
 from loomlog.connectors.tools.arguments import check_arguments
 from loomlog.connectors.tools.bash_supervisor import ENVIRONMENT_PREFIX, kill_session
 from loomlog.connectors.tools.file_tool import VOLUME_PROPERTY
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.results import ToolCallRefused, decode_text, encode_text, error_result
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.volumes import Volume, choose_volume
 
 OUTPUT_BYTES = 1024 * 1024

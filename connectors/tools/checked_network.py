@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import httpcore
 
-from loomlog.connectors.tools.answers import ToolCallRefused
 from loomlog.connectors.tools.hosts import canonical_host, is_address_allowed
+from loomlog.connectors.tools.results import ToolCallRefused
 
 CONNECT_TIMEOUT_S = 10.0
 """For one address; the whole exchange has its own bound."""

@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import ToolCallRefused, error_result
 from loomlog.connectors.tools.arguments import check_arguments
+from loomlog.connectors.tools.results import ToolCallRefused, error_result
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 
 UNKNOWN = "unknown"

@@ -8,7 +8,7 @@ Before: web_client.py. After: zlib.
 
 import zlib
 
-from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.results import ToolCallRefused
 
 GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 RAW_DEFLATE = -zlib.MAX_WBITS

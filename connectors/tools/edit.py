@@ -13,9 +13,9 @@ Before: file_tool.py. After: volumes.py.
 """
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import ToolCallRefused, encode_text, escape_name
 from loomlog.connectors.tools.file_tool import Arguments, FileTool
-from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
+from loomlog.connectors.tools.results import ToolCallRefused, encode_text, escape_name
+from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import Volume
 from loomlog.connectors.tools.write import WRITE_BYTES
 

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import ToolCallRefused, error_result
 from loomlog.connectors.tools.arguments import check_arguments
-from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
+from loomlog.connectors.tools.results import ToolCallRefused, error_result
+from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import Volume, choose_volume
 
 FILE_TIMEOUT_S = 30.0
-"""Longer than the longest search (walk.py stops after 20 s and says so); what is slower is a file system that hangs."""
+"""Longer than the longest search (file_walk.py stops after 20 s and says so); what is slower is a file system that
+hangs."""
 
 Arguments = Mapping[str, Any]
 FileOperation = Callable[[Arguments, Volume, CancellationToken], str]

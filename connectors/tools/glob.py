@@ -6,19 +6,19 @@ up the hundred places.
 
 A symlink is listed when it leads to a file inside the volume, with that file's time; others are left out.
 
-Before: file_tool.py. After: walk.py, patterns.py.
+Before: file_tool.py. After: file_walk.py, path_patterns.py.
 """
 
 import os
 import stat
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import ToolCallRefused, encode_text, escape_name
 from loomlog.connectors.tools.file_tool import Arguments, FileTool
-from loomlog.connectors.tools.patterns import PathPattern
-from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
+from loomlog.connectors.tools.file_walk import FileEntry, FileWalk
+from loomlog.connectors.tools.path_patterns import PathPattern
+from loomlog.connectors.tools.results import ToolCallRefused, encode_text, escape_name
+from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import PathParts, Volume
-from loomlog.connectors.tools.walk import FileEntry, FileWalk
 
 GLOB_RESULTS = 100
 """More names than this tell a model nothing; it should narrow the pattern."""

@@ -8,20 +8,20 @@ content    path:line:text for matching lines, path-line-text for their neighbour
 count      path:count of matching lines (in multiline mode of matches)
 otherwise  the paths
 
-Before: file_tool.py. After: walk.py, line_matcher.py.
+Before: file_tool.py. After: file_walk.py, line_matcher.py.
 """
 
 import stat
 from collections.abc import Iterator
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import ToolCallRefused, decode_text, encode_text, escape_name
 from loomlog.connectors.tools.file_tool import Arguments, FileTool
+from loomlog.connectors.tools.file_walk import FileWalk
 from loomlog.connectors.tools.line_matcher import Line, LineMatcher, add_context
-from loomlog.connectors.tools.patterns import NamePattern
-from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
+from loomlog.connectors.tools.path_patterns import NamePattern
+from loomlog.connectors.tools.results import ToolCallRefused, decode_text, encode_text, escape_name
+from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import PathParts, Volume
-from loomlog.connectors.tools.walk import FileWalk
 
 GREP_OUTPUT_BYTES = 256 * 1024
 """The same bound as Read's, for the same reason."""

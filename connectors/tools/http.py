@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import ToolCallRefused, decode_text, encode_text, error_result, escape_name
 from loomlog.connectors.tools.arguments import check_arguments
+from loomlog.connectors.tools.results import ToolCallRefused, decode_text, encode_text, error_result, escape_name
 from loomlog.connectors.tools.web_client import (
     REQUEST_TIMEOUT_S,
     RESPONSE_BYTES,

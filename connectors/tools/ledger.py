@@ -17,9 +17,9 @@ from typing import Any
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import EffectClass, NoEffect, ToolContext, ToolResult, UnknownEffect
-from loomlog.connectors.tools.answers import ToolCallRefused, error_result
 from loomlog.connectors.tools.arguments import check_arguments
-from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
+from loomlog.connectors.tools.results import ToolCallRefused, error_result
+from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 
 WAIT_MAX_MS = 10_000
 """Well inside the call's own time limit, so that a wait never becomes a timeout."""

@@ -5,15 +5,15 @@ the pattern gets `(?m)` and may not match a line end, which gives the lines `gre
 goes on behind the end of its line. In multiline mode a match may span lines, `.` matches line ends, and every line it
 touches is a matching line.
 
-Before: grep.py. After: patterns.py compiles.
+Before: grep.py. After: path_patterns.py compiles.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from loomlog.connectors.tools.answers import ToolCallRefused
-from loomlog.connectors.tools.patterns import compile_regex
+from loomlog.connectors.tools.path_patterns import compile_regex
+from loomlog.connectors.tools.results import ToolCallRefused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from loomlog.connectors.tools.http import HttpTool
 from loomlog.connectors.tools.interruption import InterruptionTool
 from loomlog.connectors.tools.ledger import LedgerTool, ReconcilingLedgerTool
 from loomlog.connectors.tools.read import build_read_tool
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.web_client import WebClient
 from loomlog.connectors.tools.web_fetch import WebFetchTool
 from loomlog.connectors.tools.write import build_write_tool

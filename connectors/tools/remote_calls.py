@@ -10,7 +10,7 @@ A request that was sent twice all the same (its sender was only thought dead) ha
 partition: the service answers again and does nothing. Not chosen: a reply partition for each runtime (the next owner
 would not read it), a consumer group (a result must reach the one that waits).
 
-Before: remote.py. After: a microservice (docs/examples/serve_tool.py).
+Before: remote_tool.py. After: a microservice (docs/examples/serve_tool.py).
 """
 
 import asyncio

@@ -15,7 +15,7 @@ the new content, and what the log calls written is on the disk. Changes of one f
 that two edits of one file in one turn cannot lose one. Known and accepted: a hard link to an outside file counts as
 inside, and a process killed in the middle of a write leaves one `.loomlog-*.tmp` file.
 
-Before: file_tool.py, walk.py, bash.py. After: the operating system.
+Before: file_tool.py, file_walk.py, bash.py. After: the operating system.
 """
 
 import errno
@@ -29,8 +29,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from loomlog.connectors.protocols import VolumeBinding
-from loomlog.connectors.tools.answers import ToolCallRefused, encode_text, escape_name
-from loomlog.connectors.tools.threads import CancellationToken
+from loomlog.connectors.tools.results import ToolCallRefused, encode_text, escape_name
+from loomlog.connectors.tools.thread_pool import CancellationToken
 
 MAX_PATH_BYTES = 4096
 """PATH_MAX of Linux."""

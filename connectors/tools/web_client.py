@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 import httpcore
 import httpx
 
-from loomlog.connectors.tools.answers import ToolCallRefused, encode_text
 from loomlog.connectors.tools.checked_network import CheckedNetwork, RequestNotSent, Resolver, resolve_with_system
 from loomlog.connectors.tools.decompression import create_decoder
 from loomlog.connectors.tools.hosts import EXACT_PREFIX, canonical_host, is_host_allowed
+from loomlog.connectors.tools.results import ToolCallRefused, encode_text
 
 REQUEST_TIMEOUT_S = 30.0
 """For everything from the first look-up to the last byte."""

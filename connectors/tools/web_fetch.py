@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.answers import ToolCallRefused, error_result
 from loomlog.connectors.tools.arguments import check_arguments
 from loomlog.connectors.tools.http import TIMEOUT_MARGIN_S, URL_CHARACTERS, decode_body, truncation_notice
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.results import ToolCallRefused, error_result
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.web_client import REQUEST_TIMEOUT_S, WebClient, WebRequest, parse_web_url
 
 TEXT_BYTES = 256 * 1024

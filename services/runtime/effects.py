@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration import find_price as configured_price
-from loomlog.connectors.configuration.bounds import resolve_limits
+from loomlog.connectors.configuration.concurrency_limits import resolve_limits
 from loomlog.connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.tools.context import ServerInfo

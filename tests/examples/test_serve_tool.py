@@ -16,8 +16,8 @@ import pytest
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import EffectClass, ProducerRecord, Reply
-from loomlog.connectors.tools.remote import RemoteTool
 from loomlog.connectors.tools.remote_calls import RemoteCallClient
+from loomlog.connectors.tools.remote_tool import RemoteTool
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import StartRun

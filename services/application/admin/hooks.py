@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.http.signed_callbacks import callback_secrets
 from loomlog.connectors.protocols import LogAppender
-from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.results import ToolCallRefused
 from loomlog.connectors.tools.web_client import parse_web_url
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved

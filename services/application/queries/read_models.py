@@ -3,7 +3,8 @@
 SqlProjection is the real one: every question is one of the queries that live beside their table in `projections`, with
 a bound on its time and its errors translated into an answer for the caller.
 
-Before: runs.py, services/application/streaming/run_stream.py, services/application/runs/start.py. After: projections/*.
+Before: services/application/runs/start.py, services/application/streaming/run_stream.py,
+services/application/runs/start.py. After: projections/*.
 """
 
 import asyncio

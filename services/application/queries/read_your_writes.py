@@ -7,7 +7,8 @@
 A token is `run.events/<partition>:<offset>`; every write answers with one. The longer form of the read models
 (`loom.run.events:<partition>:<offset>`) is understood too, so that both kinds of tools can pass tokens on.
 
-Before: runs.py, services/application/streaming/run_stream.py. After: projections/engine/positions.py.
+Before: services/application/runs/start.py, services/application/streaming/run_stream.py. After:
+projections/engine/positions.py.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Names follow reference surfaces 1.2; what it does not have is additive (provider, model, cost, paused, position ...). A
 fact nobody knows is null, never left out, so that typed clients need no special cases.
 
-Before: runs.py. After: a transport writes it.
+Before: services/application/runs/start.py. After: a transport writes it.
 """
 
 from typing import Any

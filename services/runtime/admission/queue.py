@@ -13,7 +13,7 @@ import time
 from collections import Counter
 
 from loomlog.connectors.configuration import ProcessConfiguration
-from loomlog.connectors.configuration.bounds import resolve_limits
+from loomlog.connectors.configuration.concurrency_limits import resolve_limits
 from loomlog.services.core.admission import PROVIDER_FULL, AdmissionController, AdmissionLimits, AdmissionRefused, Slot
 from loomlog.services.stream.histogram import CALL_SECONDS, Distribution
 

@@ -3,7 +3,7 @@
 The reader is opened when the first client registers, or a call of one is taken up: most installations have none, and
 it would read every result of every other tool.
 
-Before: services/runtime/main.py. After: connectors/tools/client.py, for the shelf.
+Before: services/runtime/main.py. After: connectors/tools/client_tool.py, for the shelf.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import KafkaTail, open_tail
 from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Tool
-from loomlog.connectors.tools.client import ClientSideTool, RemoteCaller
+from loomlog.connectors.tools.client_tool import ClientSideTool, RemoteCaller
 from loomlog.connectors.tools.remote_calls import ExpiryWatch, RemoteCallClient
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult

@@ -1,6 +1,6 @@
 """The tools of other microservices, as the configuration names them, and the reader of their results.
 
-Before: services/runtime/main.py. After: connectors/tools/remote.py.
+Before: services/runtime/main.py. After: connectors/tools/remote_tool.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,8 +12,8 @@ from typing import Any
 from loomlog.connectors.configuration import Configuration
 from loomlog.connectors.kafka import KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.protocols import EffectClass, LogAppender, Tool
-from loomlog.connectors.tools.remote import RemoteTool
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCallClient
+from loomlog.connectors.tools.remote_tool import RemoteTool
 from loomlog.schemas.codec import Codec
 
 

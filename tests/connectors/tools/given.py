@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from loomlog.connectors.protocols import ToolContext, VolumeBinding
-from loomlog.connectors.tools.threads import CancellationToken
+from loomlog.connectors.tools.thread_pool import CancellationToken
 from loomlog.connectors.tools.volumes import Volume
 
 STOP = CancellationToken()

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.tools.answers import ToolCallRefused
 from loomlog.connectors.tools.arguments import check_arguments, require_supported_schema
+from loomlog.connectors.tools.results import ToolCallRefused
 
 SCHEMA: Mapping[str, Any] = {
     "type": "object",

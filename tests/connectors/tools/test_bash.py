@@ -15,7 +15,7 @@ import pytest
 from loomlog.connectors.protocols import EffectClass, ToolResult
 from loomlog.connectors.tools import bash
 from loomlog.connectors.tools.bash import OUTPUT_BYTES, BashTool
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from tests.connectors.tools.given import binding, context
 
 PATIENCE_S = 30.0
@@ -229,7 +229,7 @@ async def test_a_command_that_kills_its_keeper_gains_nothing(tmp_path: Path, mar
 RUNTIME = """
 import asyncio, sys
 from loomlog.connectors.tools.bash import Bash
-from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.thread_pool import Threads
 from tests.connectors.tools.given import binding, context
 from pathlib import Path
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.tools.answers import ToolCallRefused
 from loomlog.connectors.tools.decompression import create_decoder
+from loomlog.connectors.tools.results import ToolCallRefused
 
 
 def raw_deflate(data: bytes) -> bytes:

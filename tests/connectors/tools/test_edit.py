@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import ToolCallRefused
 from loomlog.connectors.tools.edit import EDIT_BYTES, build_edit_tool, edit_file
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.results import ToolCallRefused
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 

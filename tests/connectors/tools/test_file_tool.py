@@ -2,7 +2,7 @@ from pathlib import Path
 
 from loomlog.connectors.protocols import EffectClass
 from loomlog.connectors.tools.file_tool import Arguments, FileTool
-from loomlog.connectors.tools.threads import CancellationToken, ThreadPool
+from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import Volume
 from tests.connectors.tools.given import binding, context
 

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import ToolCallRefused
 from loomlog.connectors.tools.glob import GLOB_RESULTS, build_glob_tool, find_files
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.results import ToolCallRefused
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 

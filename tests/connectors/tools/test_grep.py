@@ -5,9 +5,9 @@ import pytest
 
 from loomlog.connectors.protocols import EffectClass
 from loomlog.connectors.tools import grep
-from loomlog.connectors.tools.answers import ToolCallRefused
 from loomlog.connectors.tools.grep import build_grep_tool, search_files
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.results import ToolCallRefused
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 

@@ -6,7 +6,7 @@ import pytest
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import EffectClass, NoEffect
 from loomlog.connectors.tools.ledger import LedgerTool, ReconcilingLedgerTool
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from tests.connectors.tools.given import context
 from tests.sleeps import noted_sleeps
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.tools.answers import ToolCallRefused
 from loomlog.connectors.tools.line_matcher import Line, LineMatcher, add_context
+from loomlog.connectors.tools.results import ToolCallRefused
 
 
 def matcher(pattern: str, *, ignore_case: bool = False, multiline: bool = False) -> LineMatcher:

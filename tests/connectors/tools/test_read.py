@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import ToolCallRefused
 from loomlog.connectors.tools.read import READ_BYTES, build_read_tool, read_file
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.results import ToolCallRefused
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 

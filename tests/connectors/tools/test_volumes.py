@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomlog.connectors.tools import volumes
-from loomlog.connectors.tools.answers import ToolCallRefused
-from loomlog.connectors.tools.threads import CancellationToken, WorkCancelled
+from loomlog.connectors.tools.results import ToolCallRefused
+from loomlog.connectors.tools.thread_pool import CancellationToken, WorkCancelled
 from loomlog.connectors.tools.volumes import MAX_LINKS, Volume, choose_volume
 from tests.connectors.tools.given import STOP, binding, volume
 

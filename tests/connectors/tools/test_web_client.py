@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from loomlog.connectors.tools.answers import ToolCallRefused
+from loomlog.connectors.tools.results import ToolCallRefused
 from loomlog.connectors.tools.web_client import (
     REQUEST_BYTES,
     RESPONSE_BYTES,

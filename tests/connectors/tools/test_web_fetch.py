@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomlog.connectors.protocols import EffectClass, ToolResult
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.web_client import RESPONSE_BYTES, WebClient
 from loomlog.connectors.tools.web_fetch import TEXT_BYTES, WebFetchTool, extract_text
 from tests.connectors.tools.given import context

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.answers import ToolCallRefused
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.results import ToolCallRefused
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.write import WRITE_BYTES, build_write_tool, write_file
 from tests.connectors.tools.given import STOP, binding, context, volume
 

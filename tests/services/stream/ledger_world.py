@@ -14,7 +14,7 @@ from typing import Any
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.tools.ledger import LedgerTool, ReconcilingLedgerTool
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.schemas.generated.run_commands import ResolveCall
 from loomlog.schemas.generated.run_events import ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, ToolCall

@@ -11,7 +11,7 @@ from loomlog.connectors.protocols import ModelRequest, Reply, Tool, ToolContext,
 from loomlog.connectors.tools.glob import build_glob_tool
 from loomlog.connectors.tools.grep import build_grep_tool
 from loomlog.connectors.tools.read import build_read_tool
-from loomlog.connectors.tools.threads import ThreadPool
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.write import build_write_tool
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from tests.connectors.models.samples import user

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from loomlog.connectors.configuration import load
-from loomlog.connectors.configuration.kinds import FLAG_OR_NAME
+from loomlog.connectors.configuration.setting_types import FLAG_OR_NAME
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.stack.plan import LOCAL_DRAIN_MS, OVERLAY, ReviewFolders, create_plan, overlay_text
 from tests.services.cli.places import CONFIGURATION, configured, settings_in

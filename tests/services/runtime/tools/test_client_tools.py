@@ -29,7 +29,7 @@ from loomlog.services.runtime.tools.client_tools import ClientTools, LazyRemoteC
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.global_tables.clients import ClientBoard
-from tests.connectors.tools.test_client import context
+from tests.connectors.tools.test_client_tool import context
 from tests.services.core.run.given import Run
 from tests.services.runtime.given import ToldTool
 from tests.services.runtime.tools.test_tool_calls import Work, given
@@ -195,7 +195,7 @@ async def test_an_unknown_outcome_is_told_as_one() -> None:
 
 
 async def test_a_lost_call_is_given_up_with_the_connection_it_was_made_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted_sleeps(monkeypatch, "loomlog.connectors.tools.client", lambda _: None)
+    noted_sleeps(monkeypatch, "loomlog.connectors.tools.client_tool", lambda _: None)
     here = Scene()
     run = given(tools=GRANTED)
     first = replace(OFFER, tenant="t", subject=subject_of(run), connection_id="h.3")

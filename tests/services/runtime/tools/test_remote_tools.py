@@ -7,8 +7,8 @@ import pytest
 from loomlog.connectors.configuration import ConfigurationError, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import EffectClass, Tool
-from loomlog.connectors.tools.remote import RemoteTool
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCallClient
+from loomlog.connectors.tools.remote_tool import RemoteTool
 from loomlog.schemas.codec import local_codec
 from loomlog.services.runtime.tools.remote_tools import build_remote_tools
 from loomlog.services.runtime.tools.toolset import ProcessToolset

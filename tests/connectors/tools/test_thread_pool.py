@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from loomlog.connectors.tools.threads import CancellationToken, Deadline, ThreadPool, WorkCancelled
+from loomlog.connectors.tools.thread_pool import CancellationToken, Deadline, ThreadPool, WorkCancelled
 
 
 async def test_work_runs_beside_the_event_loop() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import re2
 
-from loomlog.connectors.tools.answers import ToolCallRefused, escape_name, to_valid_text
+from loomlog.connectors.tools.results import ToolCallRefused, escape_name, to_valid_text
 from loomlog.connectors.tools.volumes import PathParts
 
 ANY_FOLDERS = "**"

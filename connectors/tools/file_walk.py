@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from loomlog.connectors.tools.answers import ToolCallRefused
-from loomlog.connectors.tools.threads import CancellationToken, Deadline
+from loomlog.connectors.tools.results import ToolCallRefused
+from loomlog.connectors.tools.thread_pool import CancellationToken, Deadline
 from loomlog.connectors.tools.volumes import PathParts, Volume
 
 MAX_ENTRIES = 200_000

@@ -13,8 +13,8 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import EffectClass, ProducerRecord, Reconciler, ToolContext, ToolResult, UnknownEffect
 from loomlog.connectors.tools import remote_calls
-from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, RESULT_GRACE_S, RemoteTool
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCallClient
+from loomlog.connectors.tools.remote_tool import INPUT_BYTES_MAX, RESULT_GRACE_S, RemoteTool
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 from tests.connectors.tools import given
@@ -206,7 +206,7 @@ async def test_nobody_can_tell_of_a_request_that_was_not_answered_in_its_time() 
 
 async def test_it_is_asked_until_a_little_after_the_time_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    noted_sleeps(monkeypatch, "loomlog.connectors.tools.remote", slept.append)
+    noted_sleeps(monkeypatch, "loomlog.connectors.tools.remote_tool", slept.append)
     scene = Scene()
     async with scene.process() as tool:
         await dies_after(tool, scene.until_sent())

@@ -1,9 +1,9 @@
 """A tool that a client carries out on its own machine: the last hop is a WebSocket, which an api process holds.
 
-It is asked over the log as tools of microservices are (remote.py), with the connection named in the request; the api
-that holds it hands the call on and writes the result. Its effect is unsafe and it has no memory that could be asked, so
-the call is made at most once: every attempt is a call of its own (the core begins another one only when somebody knows
-that the last one had no effect), and what a client left open has an unknown outcome.
+It is asked over the log as tools of microservices are (remote_tool.py), with the connection named in the request; the
+api that holds it hands the call on and writes the result. Its effect is unsafe and it has no memory that could be
+asked, so the call is made at most once: every attempt is a call of its own (the core begins another one only when
+somebody knows that the last one had no effect), and what a client left open has an unknown outcome.
 
 The reconciler's part is played by the log: the result of a lost attempt reaches whoever owns the run now, and an api
 that did not hand the call out says so, after which it may be made again.
@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from loomlog.connectors.protocols import EffectClass, NoEffect, ToolContext, ToolResult, UnknownEffect
-from loomlog.connectors.tools.remote import CLOCK_SKEW_MS, INPUT_BYTES_MAX, RESULT_GRACE_S, remaining_s
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, ExpiryWatch, wait_or_expire
+from loomlog.connectors.tools.remote_tool import CLOCK_SKEW_MS, INPUT_BYTES_MAX, RESULT_GRACE_S, remaining_s
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 
 UNKNOWN, NOT_BEGUN = "unknown", "not_begun"

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.tools.answers import ToolCallRefused
-from loomlog.connectors.tools.patterns import NamePattern, PathPattern, compile_regex
+from loomlog.connectors.tools.path_patterns import NamePattern, PathPattern, compile_regex
+from loomlog.connectors.tools.results import ToolCallRefused
 from loomlog.connectors.tools.volumes import PathParts
 
 

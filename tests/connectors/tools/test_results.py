@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.tools.answers import ToolCallRefused, decode_text, encode_text, escape_name, to_valid_text
+from loomlog.connectors.tools.results import ToolCallRefused, decode_text, encode_text, escape_name, to_valid_text
 
 
 @given(st.binary())

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.tools import walk
-from loomlog.connectors.tools.answers import ToolCallRefused
-from loomlog.connectors.tools.threads import CancellationToken, Deadline, WorkCancelled
-from loomlog.connectors.tools.walk import FileWalk
+from loomlog.connectors.tools import file_walk
+from loomlog.connectors.tools.file_walk import FileWalk
+from loomlog.connectors.tools.results import ToolCallRefused
+from loomlog.connectors.tools.thread_pool import CancellationToken, Deadline, WorkCancelled
 from tests.connectors.tools.given import STOP, volume
 
 
@@ -86,4 +86,4 @@ def test_a_start_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_bounds_are_below_the_tools_time_out() -> None:
     from loomlog.connectors.tools.file_tool import FILE_TIMEOUT_S
 
-    assert walk.WALK_TIMEOUT_S < FILE_TIMEOUT_S
+    assert file_walk.WALK_TIMEOUT_S < FILE_TIMEOUT_S

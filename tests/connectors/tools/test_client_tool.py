@@ -19,9 +19,9 @@ from loomlog.connectors.protocols import (
     ToolResult,
     UnknownEffect,
 )
-from loomlog.connectors.tools.client import ClientSideTool
-from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, RESULT_GRACE_S
+from loomlog.connectors.tools.client_tool import ClientSideTool
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCallClient
+from loomlog.connectors.tools.remote_tool import INPUT_BYTES_MAX, RESULT_GRACE_S
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 from tests.connectors.tools import given
@@ -158,7 +158,7 @@ async def test_the_death_of_the_process_with_the_connection_is_noticed_before_th
 
 
 async def test_a_call_without_any_answer_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loomlog.connectors.tools.remote.RESULT_GRACE_S", 0.01)
+    monkeypatch.setattr("loomlog.connectors.tools.remote_tool.RESULT_GRACE_S", 0.01)
     here = Scene()
     async with here.process(timeout_s=0.01) as tool:
         async with asyncio.timeout(WAIT_S):
