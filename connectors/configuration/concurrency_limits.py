@@ -23,17 +23,19 @@ class ConcurrencyLimits:
 
 def resolve_limits(configuration: Configuration, settings: Settings) -> ConcurrencyLimits:
     """The bounds of this installation."""
-    said = configuration.concurrency
+    concurrency = configuration.concurrency
     return ConcurrencyLimits(
-        max_concurrent_runs=said.max_concurrent_runs,
-        max_queue_depth=said.max_queue_depth,
-        queue_timeout_ms=said.queue_timeout_ms,
+        max_concurrent_runs=concurrency.max_concurrent_runs,
+        max_queue_depth=concurrency.max_queue_depth,
+        queue_timeout_ms=concurrency.queue_timeout_ms,
         max_concurrent_runs_per_user=_first_set(
-            settings.max_concurrent_runs_per_user, said.max_concurrent_runs_per_user
+            settings.max_concurrent_runs_per_user, concurrency.max_concurrent_runs_per_user
         ),
-        provider_queue_depth=_first_set(settings.provider_queue_depth, said.provider_queue_depth, said.max_queue_depth),
+        provider_queue_depth=_first_set(
+            settings.provider_queue_depth, concurrency.provider_queue_depth, concurrency.max_queue_depth
+        ),
         provider_queue_timeout_ms=_first_set(
-            settings.provider_queue_timeout_ms, said.provider_queue_timeout_ms, said.queue_timeout_ms
+            settings.provider_queue_timeout_ms, concurrency.provider_queue_timeout_ms, concurrency.queue_timeout_ms
         ),
     )
 

@@ -20,7 +20,7 @@ def find_disabled_tools(
         "Bench": (settings.bench_enabled, "LOOMLOG_BENCH_ENABLED=1"),
         "Ledger": (settings.ledger_path is not None, "LOOMLOG_LEDGER_PATH"),
     }
-    found: list[ConfigurationFinding] = []
+    findings: list[ConfigurationFinding] = []
     for tool, (is_on, setting) in switches.items():
         agents = [name for name, agent in configuration.agents.items() if tool in agent.tools]
         if is_on or not agents:
@@ -29,5 +29,5 @@ def find_disabled_tools(
         path: KeyPath = ("agents", agents[0], "tools", tools.index(tool))
         mark = find_mark(root, path)
         message = f"{tool} is granted to {join_words(agents)} but switched off (see {setting}); agents run without"
-        found.append(ConfigurationFinding(message=message, file=mark.file, line=mark.line))
-    return found
+        findings.append(ConfigurationFinding(message=message, file=mark.file, line=mark.line))
+    return findings

@@ -24,8 +24,8 @@ def _render_lines() -> Iterator[str]:
         if row.group != group:
             group = row.group
             yield f"\n# --- {group} ---"
-        said = f"{row.value_type.label}; {SECRET}" if row.is_secret else row.value_type.label
-        yield f"\n# {row.meaning} ({said})"
+        text = f"{row.value_type.label}; {SECRET}" if row.is_secret else row.value_type.label
+        yield f"\n# {row.meaning} ({text})"
         yield f"# {row.name}={_format_default(row)}"
 
 

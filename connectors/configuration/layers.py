@@ -76,8 +76,8 @@ def find_layers(
         if settings.no_default_providers
         else [Layer(path=BUILT_IN_PATH, display_name=BUILT_IN_NAME, is_built_in=True)]
     )
-    found = [Layer(path=path, display_name=_display_path(path, working_directory)) for path in named if path.is_file()]
-    return [*bottom, *_find_presets(settings.presets, errors), *found], errors, warnings
+    layers = [Layer(path=path, display_name=_display_path(path, working_directory)) for path in named if path.is_file()]
+    return [*bottom, *_find_presets(settings.presets, errors), *layers], errors, warnings
 
 
 def read_layer(layer: Layer) -> str:

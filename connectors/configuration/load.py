@@ -70,16 +70,16 @@ class ProcessConfiguration:
 def load(environ: Mapping[str, str], *, working_directory: Path, paths: Sequence[Path] = ()) -> ProcessConfiguration:
     """Settings and configuration of this process. Raises ConfigurationError with everything that is wrong."""
     settings, setting_warnings = read_settings(environ, working_directory=working_directory)
-    found = load_configuration(settings, environ, working_directory=working_directory, paths=paths)
-    errors, name_warnings = check_names(environ, found.referenced_names)
+    configuration = load_configuration(settings, environ, working_directory=working_directory, paths=paths)
+    errors, name_warnings = check_names(environ, configuration.referenced_names)
     if errors:
         raise ConfigurationError(errors)
     return ProcessConfiguration(
         settings=settings,
-        configuration=found.configuration,
-        files=found.files,
-        secrets=_collect_secrets(environ, {*found.secret_env_names, *settings.bash_allowed_creds}),
-        warnings=(*setting_warnings, *name_warnings, *found.warnings),
+        configuration=configuration.configuration,
+        files=configuration.files,
+        secrets=_collect_secrets(environ, {*configuration.secret_env_names, *settings.bash_allowed_creds}),
+        warnings=(*setting_warnings, *name_warnings, *configuration.warnings),
     )
 
 
@@ -87,10 +87,10 @@ def load_configuration(
     settings: Settings, environ: Mapping[str, str], *, working_directory: Path, paths: Sequence[Path] = ()
 ) -> LoadedConfiguration:
     """The files alone. Raises ConfigurationError with everything that is wrong with them."""
-    found, errors, warnings = find_layers(settings, environ, working_directory, paths)
+    layers, errors, warnings = find_layers(settings, environ, working_directory, paths)
     root = MappingNode(entries={}, mark=Mark(file="", line=0))
     names: set[str] = set()
-    for layer in found:
+    for layer in layers:
         try:
             reading = read_tree(read_layer(layer), file=layer.display_name, environ=environ)
         except ValueError as error:
@@ -102,12 +102,12 @@ def load_configuration(
         root, overrides = merge(root, reading.root)
         (errors if settings.config_strict else warnings).extend(overrides)
     names |= _collect_referenced_names(root, environ)
-    configuration = _build_configuration(root, found, environ, settings, errors, warnings)
+    configuration = _build_configuration(root, layers, environ, settings, errors, warnings)
     if errors or configuration is None:
         raise ConfigurationError(_sort_findings(errors))
     return LoadedConfiguration(
         configuration=configuration,
-        files=tuple(layer.path for layer in found if not layer.is_built_in),
+        files=tuple(layer.path for layer in layers if not layer.is_built_in),
         referenced_names=frozenset(names),
         secret_env_names=_collect_secret_env_names(root),
         warnings=tuple(dict.fromkeys(_sort_findings(warnings))),
@@ -172,8 +172,8 @@ def _to_finding(mistake: ValidationProblem, root: MappingNode) -> ConfigurationF
         message = f"{format_path(path)} is not a usable name: {mistake.expected}{_suggest_word(mistake)}"
     else:
         is_hidden = any(isinstance(step, str) and _ENV_KEY.search(step) for step in path)
-        said = "this value" if is_hidden else format_value(mistake.value)
-        message = f"{format_path(path)}: {said} is not usable: {mistake.expected}{_suggest_word(mistake)}"
+        text = "this value" if is_hidden else format_value(mistake.value)
+        message = f"{format_path(path)}: {text} is not usable: {mistake.expected}{_suggest_word(mistake)}"
     return ConfigurationFinding(message=message, file=mark.file, line=mark.line)
 
 

@@ -280,8 +280,8 @@ def validate(values: Mapping[str, object]) -> tuple[Configuration | None, list[V
     try:
         return _ADAPTER.validate_python(values), []
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        paths = [tuple(one["loc"]) for one in found]
+        detailses = error.errors(include_url=False)
+        paths = [tuple(one["loc"]) for one in detailses]
         return None, [
             ValidationProblem(
                 path=path,
@@ -289,7 +289,7 @@ def validate(values: Mapping[str, object]) -> tuple[Configuration | None, list[V
                 value=one["input"],
                 expected=_format_expectation(one["type"], one["msg"]),
             )
-            for path, one in zip(paths, found, strict=True)
+            for path, one in zip(paths, detailses, strict=True)
             if one["type"] != "too_short" or not any(_is_descendant(other, path) for other in paths)
         ]
 

@@ -158,15 +158,15 @@ def _tier_choices(
             reason_code="tier_agent_not_available",
             message="none of the agent's providers is in the provider_priority of the user tier",
         )
-    found = [
+    choices = [
         choice for candidate in candidates if isinstance(choice := resolve_candidate(configuration, candidate), Choice)
     ]
-    ordered = tuple(choice for provider in providers for choice in found if choice.provider == provider)
+    ordered = tuple(choice for provider in providers for choice in choices if choice.provider == provider)
     if ordered:
         return ordered
     return RoutingFailure(
         reason_code="tier_unavailable",
-        message=f"tier {agent.tier} resolves to nothing: its candidates are at {_join_providers(found)}, "
+        message=f"tier {agent.tier} resolves to nothing: its candidates are at {_join_providers(choices)}, "
         f"the provider order is {', '.join(providers)}",
     )
 

@@ -141,12 +141,12 @@ class AgentTool:
 
     def plan(self, arguments: Mapping[str, Any]) -> ChildrenPlan | ToolResult:
         try:
-            wanted = _parse_plan(arguments)
+            plan = _parse_plan(arguments)
         except ToolCallRefused as reason:
             return error_result(reason)
-        if wanted.op != "open":
-            return wanted
-        return replace(wanted, idle_ttl_s=wanted.idle_ttl_s or self._idle_ttl_s, residents_max=self._residents_max)
+        if plan.op != "open":
+            return plan
+        return replace(plan, idle_ttl_s=plan.idle_ttl_s or self._idle_ttl_s, residents_max=self._residents_max)
 
 
 def _parse_plan(arguments: Mapping[str, Any]) -> ChildrenPlan:

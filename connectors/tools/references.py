@@ -49,12 +49,12 @@ def _substitute_text(text: str, values: RunValues) -> str | None:
     parts: list[str] = []
     end = 0
     # One pass: what a secret holds is never looked at for references.
-    for found in REFERENCE.finditer(text):
-        value = _lookup_value(found[1], values) or found[2]
+    for match in REFERENCE.finditer(text):
+        value = _lookup_value(match[1], values) or match[2]
         if value is None:
             return None
-        parts += (text[end : found.start()], value)
-        end = found.end()
+        parts += (text[end : match.start()], value)
+        end = match.end()
     whole = "".join((*parts, text[end:]))
     return whole if all(character == "\t" or character.isprintable() for character in whole) else None
 

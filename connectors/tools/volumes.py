@@ -104,13 +104,13 @@ class Volume:
         if not path or "\0" in path or len(data) > MAX_PATH_BYTES:
             problem = "is empty" if not path else "holds a NUL" if "\0" in path else f"is over {MAX_PATH_BYTES} bytes"
             raise ToolCallRefused(f"The path {problem}. Expected is a path relative to the root of the volume.")
-        found = _resolve_symlinks(self.root, path, self.name)
-        if found[: len(self.root)] != self.root:
+        parts = _resolve_symlinks(self.root, path, self.name)
+        if parts[: len(self.root)] != self.root:
             raise ToolCallRefused(
                 f'The path "{escape_name(path)}" leads outside volume "{self.name}". Expected is a path relative to '
                 "the root of the volume that stays inside it, also through symlinks."
             )
-        return found[len(self.root) :]
+        return parts[len(self.root) :]
 
     @contextmanager
     def open_folder(self, parts: PathParts) -> Iterator[int]:

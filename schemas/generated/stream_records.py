@@ -186,7 +186,7 @@ class ClientLeft:
 class ClientTool:
     """A tool that a client carries out."""
 
-    SCHEMA: ClassVar[str] = "loom.stream.records.ClientSideTool"
+    SCHEMA: ClassVar[str] = "loom.stream.records.ClientTool"
 
     name: str
     """As the client calls it; an agent sees it as client__<name>."""

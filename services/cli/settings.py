@@ -55,17 +55,17 @@ class CliSettings:
 
     def kafka(self) -> str:
         """Bootstrap servers. Raises Unreachable when nothing runs here and none are named."""
-        found = self.settings.kafka or (self.record.kafka if self.record is not None else "")
-        if not found:
+        text = self.settings.kafka or (self.record.kafka if self.record is not None else "")
+        if not text:
             raise Unreachable(self._not_running_message("LOOMLOG_KAFKA"))
-        return found
+        return text
 
     def postgres(self) -> str:
         """Connection string of the read models. Raises Unreachable."""
-        found = self.settings.postgres or (self.record.postgres if self.record is not None else "")
-        if not found:
+        text = self.settings.postgres or (self.record.postgres if self.record is not None else "")
+        if not text:
             raise Unreachable(self._not_running_message("LOOMLOG_POSTGRES"))
-        return found
+        return text
 
     def _not_running_message(self, variable: str) -> str:
         return f"Nothing runs in {self.home.root}: start it with `loomlog up`, or set {variable} to use one elsewhere."

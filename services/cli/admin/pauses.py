@@ -42,8 +42,8 @@ def pause(
         print_json({**found, "position": answer.position or None})
         return
     out = console()
-    said = f"{_target_name(tenant, agent)} is {found['state']}, {pluralize(found['paused_runs_count'], 'paused run')}"
-    out.print(Text.assemble(said, ("  event ", DIM), answer.position))
+    text = f"{_target_name(tenant, agent)} is {found['state']}, {pluralize(found['paused_runs_count'], 'paused run')}"
+    out.print(Text.assemble(text, ("  event ", DIM), answer.position))
     for warning in found["warnings"]:
         out.print(Text(warning, style=WARNING))
     out.print(Text("`loomlog state` shows how far it is; `loomlog resume` lifts it.", style=DIM))
@@ -57,8 +57,8 @@ def resume(tenant: Tenant = "", agent: Agent = "", as_json: Json = False) -> Non
         print_json({**found, "position": answer.position or None})
         return
     goes_on = pluralize(found["resumed_runs_count"], "run goes", "runs go")
-    said = f"{_target_name(tenant, agent)} is resumed, {goes_on} on"
-    console().print(Text.assemble(said, ("  event ", DIM), answer.position))
+    text = f"{_target_name(tenant, agent)} is resumed, {goes_on} on"
+    console().print(Text.assemble(text, ("  event ", DIM), answer.position))
 
 
 def state(as_json: Json = False) -> None:

@@ -93,23 +93,23 @@ def export(
     _require_snapshot_id(snapshot_id)
     path = file or Path(f"{snapshot_id}{SUFFIX}")
     check_target(path, force=force)
-    found = run(_download_snapshot(snapshot_id, path))
+    state = run(_download_snapshot(snapshot_id, path))
     if as_json:
         print_json(
             {
                 "file": str(path),
                 "size_bytes": path.stat().st_size,
-                "sha256": found.sha256,
-                "runs": found.runs,
-                "live_runs": found.live_runs,
-                "events": found.events,
-                "pauses": found.pauses,
-                "limits": found.limits,
-                "blobs": found.blobs,
+                "sha256": state.sha256,
+                "runs": state.runs,
+                "live_runs": state.live_runs,
+                "events": state.events,
+                "pauses": state.pauses,
+                "limits": state.limits,
+                "blobs": state.blobs,
             }
         )
         return
-    what = f"{pluralize(found.runs, 'run')}, {pluralize(found.events, 'event')}, {size(path.stat().st_size)}"
+    what = f"{pluralize(state.runs, 'run')}, {pluralize(state.events, 'event')}, {size(path.stat().st_size)}"
     console().print(Text.assemble("Exported ", (snapshot_id, NAME), (f"  {what}", DIM), f"\n{path}"))
 
 

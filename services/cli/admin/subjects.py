@@ -87,10 +87,10 @@ def _print_erasure(subject: str, tenant: str, answer: ApiResponse, in_clear: int
     else:
         deleted = found["deleted"]
         did = f"{pluralize(deleted['keys'], 'key')}, {pluralize(deleted['frames'], 'text')} unreadable"
-        said = f"{subject} of {tenant} is erased: {did}"
+        text = f"{subject} of {tenant} is erased: {did}"
         if in_clear:
-            said = f"{subject} of {tenant} is not erased: {pluralize(in_clear, 'text')} can still be read. Done: {did}"
-        out.print(Text.assemble((said, ERROR if in_clear else SUCCESS), ("  event ", DIM), answer.position))
+            text = f"{subject} of {tenant} is not erased: {pluralize(in_clear, 'text')} can still be read. Done: {did}"
+        out.print(Text.assemble((text, ERROR if in_clear else SUCCESS), ("  event ", DIM), answer.position))
         for run_id in found["cancelled_runs"]:
             out.print(f"cancelled {run_id}")
     for why in found["retained"].values():
@@ -137,13 +137,13 @@ def _print_erasures(report: Mapping[str, Any]) -> None:
         ]
         why = f": {told['reason']}" if told["reason"] else ""
         for key_id in keys or ["no key"]:
-            said = f" erased {told['at']} by {told['by']}{why}"
-            console().print(Text.assemble((key_id, NAME), said, ("  event ", DIM), told["position"]))
+            text = f" erased {told['at']} by {told['by']}{why}"
+            console().print(Text.assemble((key_id, NAME), text, ("  event ", DIM), told["position"]))
 
 
 def _print_unknown(subject: str, tenant: str) -> None:
-    said = f"There is nothing of {subject} in {tenant}. `loomlog subjects ls` lists who has or had a key."
-    console().print(Text(said, style=WARNING))
+    text = f"There is nothing of {subject} in {tenant}. `loomlog subjects ls` lists who has or had a key."
+    console().print(Text(text, style=WARNING))
 
 
 @subjects_app.command("rewrap")

@@ -69,16 +69,16 @@ class Check:
 
 async def run_checks(cli: CliSettings, working_directory: Path) -> list[Check]:
     """All checks, in the order in which a start needs what they look at."""
-    found = [_check_python(), _check_disk(cli), *_check_configuration(cli, working_directory)]
+    checks = [_check_python(), _check_disk(cli), *_check_configuration(cli, working_directory)]
     if not cli.settings.kafka:
-        found += [await _check_java(cli), _check_jars(cli)]
+        checks += [await _check_java(cli), _check_jars(cli)]
     if not cli.settings.postgres:
-        found.append(_check_postgres_programs())
+        checks.append(_check_postgres_programs())
     if cli.stack.is_supervised:
-        found += await _check_running_stack(cli)
+        checks += await _check_running_stack(cli)
     else:
-        found += [*_check_ports(cli), _check_leftovers(cli)]
-    return found
+        checks += [*_check_ports(cli), _check_leftovers(cli)]
+    return checks
 
 
 # --- to start with ----------------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ def _check_volumes(loaded: ProcessConfiguration) -> Check:
     try:
         missing = "\n".join(str(warning) for warning in check_volumes(loaded.configuration))
     except ConfigurationError as problem:
-        found = f"{pluralize(len(problem.findings), 'folder')} cannot be made; no runtime would start"
-        return Check(name="volumes", state=FAIL, found=found, remedy=str(problem))
+        text = f"{pluralize(len(problem.findings), 'folder')} cannot be made; no runtime would start"
+        return Check(name="volumes", state=FAIL, found=text, remedy=str(problem))
     return Check(name="volumes", state=WARN if missing else OK, found=pluralize(len(volumes), "volume"), remedy=missing)
 
 
@@ -152,13 +152,13 @@ def _check_models(cli: CliSettings, loaded: ProcessConfiguration) -> Check:
     if isinstance(agent, UnresolvedAgent):
         why = "; ".join(f"{one.id}: {one.unusable_reason}" for one in providers.values() if not one.is_usable)
         return Check(name="models", state=FAIL, found=agent.message, remedy=f"Not usable: {why}")
-    found = f"{REVIEWER} runs on {agent.provider}/{agent.model}"
+    text = f"{REVIEWER} runs on {agent.provider}/{agent.model}"
     if providers[agent.provider].driver == "mock":
         remedy = (
             "That is a script, not a model. Set ANTHROPIC_API_KEY or OPENAI_API_KEY and start again for a real one."
         )
-        return Check(name="models", state=WARN, found=found, remedy=remedy)
-    return Check(name="models", state=OK, found=found)
+        return Check(name="models", state=WARN, found=text, remedy=remedy)
+    return Check(name="models", state=OK, found=text)
 
 
 def _check_provider_keys(cli: CliSettings, loaded: ProcessConfiguration) -> list[Check]:

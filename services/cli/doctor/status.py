@@ -229,15 +229,15 @@ def _print_insights(out: Console, insights: Mapping[str, Any]) -> None:
         return
     window = insights["windows"].get(WINDOW) or next(iter(insights["windows"].values()))
     p95 = window["duration_ms"]["p95"]
-    said = (
+    text = (
         f"last {WINDOW}: {pluralize(window['runs'], 'run')}, {window['runs_per_minute']:.1f} a minute, "
         f"{window['error_ratio']:.0%} failed, {number(round(window['input_tokens_per_minute']))} tokens in a minute"
     )
     if p95 is not None:
-        said += f", 95 % within {duration(p95 / 1000)}"
+        text += f", 95 % within {duration(p95 / 1000)}"
     if not insights["is_whole"]:
-        said += " (still reading its history)"
-    _print_line(out, "insights", Text.assemble((insights["url"], NAME), f"  {said}"))
+        text += " (still reading its history)"
+    _print_line(out, "insights", Text.assemble((insights["url"], NAME), f"  {text}"))
 
 
 def _print_line(out: Console, name: str, text: Text) -> None:

@@ -202,14 +202,14 @@ class ApiClient:
                 "LOOMLOG_BASE_URL names it."
             )
         status, code = response.status_code, str(details.get("code", ""))
-        said = str(details["error"]) or response.reason_phrase
+        text = str(details["error"]) or response.reason_phrase
         if status == 401:
             hint = "it does not know the token we show" if self._token else "it wants a token"
             return UsageError(
                 f"The API at {self.base_url} does not let us in: {hint}. Set LOOMLOG_TOKEN (or LOOMLOG_AUTH_TOKEN)."
             )
         kind = ApiUnavailable if status == 503 and code not in LASTING_CODES else ApiError
-        return kind(_as_sentence(said), code=code, status=status, details=details)
+        return kind(_as_sentence(text), code=code, status=status, details=details)
 
 
 def quote_segment(text: str) -> str:

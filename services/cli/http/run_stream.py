@@ -202,9 +202,9 @@ class RunFollower:
         )
 
     def _timeout_error(self, problem: CliError | None) -> Unreachable:
-        said = str(problem) if problem is not None else "The stream ends again and again before the run does."
+        text = str(problem) if problem is not None else "The stream ends again and again before the run does."
         rest = f" The run {self.ids.run_id} is not affected: `loomlog runs follow {self.ids.run_id}` goes on."
-        return Unreachable(f"{said}{rest if self.ids.run_id else ''} Tried for {self._timeout_s:g} s.")
+        return Unreachable(f"{text}{rest if self.ids.run_id else ''} Tried for {self._timeout_s:g} s.")
 
 
 def _parse_frame(name: str, data: bytes, seq: str) -> SseFrame:

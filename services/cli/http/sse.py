@@ -49,20 +49,20 @@ class EventParser:
         if self._after_cr and chunk[:1] == b"\n":
             chunk = chunk[1:]  # the second half of a CRLF that was cut between its bytes
         self._after_cr = False
-        found: list[ServerSentEvent] = []
+        events: list[ServerSentEvent] = []
         for piece in chunk.splitlines(keepends=True):
             self._count_bytes(len(piece))
             body = piece.rstrip(b"\r\n")
             self._line.append(body)
             if len(body) == len(piece):
-                return found
+                return events
             self._after_cr = piece.endswith(b"\r")
             line = b"".join(self._line)
             self._line.clear()
             event = self._process_line(line)
             if event is not None:
-                found.append(event)
-        return found
+                events.append(event)
+        return events
 
     def _count_bytes(self, count: int) -> None:
         self._size += count

@@ -115,7 +115,7 @@ def verify(
     if books and (run_id or partition is not None):
         raise UsageError("--books has one partition and no runs; leave --run and --partition out.")
     _check_topic(topic, budget_only=books)
-    wanted = VerificationRequest(
+    request = VerificationRequest(
         run_id=run_id,
         budget_only=books,
         partition=partition,
@@ -126,7 +126,7 @@ def verify(
     )
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     began = time.monotonic()
-    reports = run(_verify_request(cli, wanted, load_trusted_keys(cli, keys_file)))
+    reports = run(_verify_request(cli, request, load_trusted_keys(cli, keys_file)))
     seconds = time.monotonic() - began
     if json:
         print_json(audit_json(reports, seconds))
@@ -159,8 +159,8 @@ def _check_topic(topic: str, *, budget_only: bool) -> None:
 
 def parse_since(text: str, now_ms: int) -> int:
     """A time, or how long ago, in milliseconds. A time without a zone is UTC. Raises UsageError."""
-    if found := RELATIVE_TIME.match(text):
-        return now_ms - int(found[1]) * UNIT_S[found[2]] * 1_000
+    if match := RELATIVE_TIME.match(text):
+        return now_ms - int(match[1]) * UNIT_S[match[2]] * 1_000
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:

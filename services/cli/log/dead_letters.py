@@ -113,8 +113,8 @@ def list_dead_letters(
 def show(offset: Offset, as_json: Json = False) -> None:
     """Show a letter whole, with its original."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
-    found = run(_load_dead_letter(cli, offset))
-    shown = dead_letter_json(found) | {"original": original_json(found, run(load_codec(cli.settings)))}
+    entry = run(_load_dead_letter(cli, offset))
+    shown = dead_letter_json(entry) | {"original": original_json(entry, run(load_codec(cli.settings)))}
     if as_json:
         print_json(shown)
         return
@@ -150,11 +150,11 @@ async def _replay_dead_letter(cli: CliSettings, offset: int, *, allow_repeat: bo
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     codec = await load_codec(cli.settings)
     async with _open_log(options) as (ranges, appender):
-        found = await read_dead_letter(ranges, codec, offset)
-        original = original_record(found, allow_repeat=allow_repeat)
-        count = await count_partitions(options, found.letter.topic)
+        entry = await read_dead_letter(ranges, codec, offset)
+        original = original_record(entry, allow_repeat=allow_repeat)
+        count = await count_partitions(options, entry.letter.topic)
         partition = partition_of(original.key or b"", count) if count else 0
-        return await replay_record(appender, codec, found, original, partition, at_ms=time.time_ns() // 1_000_000)
+        return await replay_record(appender, codec, entry, original, partition, at_ms=time.time_ns() // 1_000_000)
 
 
 @asynccontextmanager
@@ -180,12 +180,12 @@ async def read_dead_letter(ranges: LogRanges, codec: Codec, offset: int) -> Dead
     end = await ranges.end_offset(TOPIC, PARTITION)
     if not await ranges.beginning_offset(TOPIC, PARTITION) <= offset < end:
         raise CliError(f"There is no dead letter {offset}. `loomlog dlq ls` shows what there is.")
-    found = parse_dead_letters(
+    entries = parse_dead_letters(
         await read_range(ranges, TOPIC, PARTITION, offset, min(end, offset + MAX_RECORDS)), codec
     )
-    if not found or found[0].offset != offset:
+    if not entries or entries[0].offset != offset:
         raise CliError(f"The record at {format_position(TOPIC, PARTITION, offset)} is no dead letter.")
-    return found[0]
+    return entries[0]
 
 
 def parse_dead_letters(records: list[LogRecord], codec: Codec) -> list[DeadLetterEntry]:

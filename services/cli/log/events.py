@@ -89,7 +89,7 @@ def tail(
 ) -> None:
     """Show records as they come: of a run from its beginning, otherwise from now on."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
-    wanted = TailRequest(
+    request = TailRequest(
         topic=_full_topic(topic),
         run_id=run_id,
         type=type_,
@@ -98,7 +98,7 @@ def tail(
         follow=follow,
         limit=limit,
     )
-    run(_print_tail(cli, wanted, as_json=as_json))
+    run(_print_tail(cli, request, as_json=as_json))
 
 
 @events_app.command("get")
@@ -110,13 +110,13 @@ def get(
     as_json: Json = False,
 ) -> None:
     """Show one record whole, stale ones too."""
-    found = POSITION_PATTERN.match(record_position)
-    if found is None:
+    match = POSITION_PATTERN.match(record_position)
+    if match is None:
         raise UsageError(
             f"{record_position!r} is no place in the log: expected TOPIC/PARTITION/OFFSET or a position like "
             "run.events/2:17."
         )
-    topic, partition, offset = _full_topic(found["topic"]), int(found["partition"]), int(found["offset"])
+    topic, partition, offset = _full_topic(match["topic"]), int(match["partition"]), int(match["offset"])
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     if topic in API_TOPICS and not direct:
         shown = run(_read_from_api(cli, topic, partition, offset))

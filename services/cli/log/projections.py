@@ -176,8 +176,8 @@ def projector_line(status: Mapping[str, Any]) -> Text:
 
 def problems_line(count: int) -> Text:
     """That records could not be projected, and which command lists them."""
-    said = f"{pluralize(count, 'record')} could not be projected: `loomlog projections problems` lists them"
-    return Text(said, style=ERROR)
+    text = f"{pluralize(count, 'record')} could not be projected: `loomlog projections problems` lists them"
+    return Text(text, style=ERROR)
 
 
 async def read_problems(cli: CliSettings, limit: int) -> dict[str, Any]:

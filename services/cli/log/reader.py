@@ -178,13 +178,13 @@ async def find_term_before(
 
 async def read_range(ranges: LogRanges, topic: str, partition: int, start: int, end: int) -> list[LogRecord]:
     """The records from `start` up to but not including `end`."""
-    found: list[LogRecord] = []
+    records: list[LogRecord] = []
     if start >= end:
-        return found
+        return records
     async with await ranges.read(topic, partition, start, end) as chunks:
         async for chunk in chunks:
-            found += chunk
-    return found
+            records += chunk
+    return records
 
 
 async def read_record(
@@ -196,11 +196,11 @@ async def read_record(
     if not beginning <= offset < end:
         has = f"it holds {beginning} to {end - 1}" if end > beginning else "it is empty"
         raise CliError(f"There is no record {topic}/{partition}:{offset}: {has}.")
-    found = await read_range(ranges, topic, partition, offset, offset + 1)
-    if not found:
+    records = await read_range(ranges, topic, partition, offset, offset + 1)
+    if not records:
         raise CliError(f"There is no record {topic}/{partition}:{offset}: compaction or the broker took its offset.")
     term = await find_term_before(ranges, topic, partition, offset, codec) if has_terms(topic) else -1
-    return RecordClassifier(topic, term=term, next_offset=offset, codec=codec).classify(found[0])
+    return RecordClassifier(topic, term=term, next_offset=offset, codec=codec).classify(records[0])
 
 
 @asynccontextmanager

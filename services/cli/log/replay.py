@@ -95,19 +95,19 @@ def _replay_file(path: Path, to_seq: int) -> ReplayReport:
     """A bundle needs no broker, no Postgres and no settings."""
     try:
         with path.open("rb") as file:
-            found = replay_bundle(file, to_seq=to_seq)
+            replay = replay_bundle(file, to_seq=to_seq)
     except BrokenBundle as error:
         raise CliError(f"{path} cannot be replayed: {error}.") from error
-    _require_seq(found.replayed, to_seq)
+    _require_seq(replay.replayed, to_seq)
     return ReplayReport(
-        replayed=found.replayed,
-        partition=found.header.partition,
+        replayed=replay.replayed,
+        partition=replay.header.partition,
         stale_records=0,
-        earlier_runs=found.earlier,
-        drift=found.drift,
+        earlier_runs=replay.earlier,
+        drift=replay.drift,
         source=str(path),
         compared_with="the bundle",
-        comparison_skipped=f"it ends at seq {to_seq}" if to_seq else found.not_compared,
+        comparison_skipped=f"it ends at seq {to_seq}" if to_seq else replay.not_compared,
     )
 
 
@@ -264,16 +264,16 @@ def _print_report(out: Console, report: ReplayReport, *, timeline: bool) -> None
     if report.earlier_runs:
         _print_line(out, "continues", pluralize(report.earlier_runs, "earlier run"), None)
     _print_line(out, "state", f"{replayed.status}, sha256 {replayed.state_sha256}", None)
-    said = f"folded twice, equal to {report.compared_with}"
+    text = f"folded twice, equal to {report.compared_with}"
     if report.comparison_skipped:
-        said = f"folded twice, equal; not compared with {report.compared_with}: {report.comparison_skipped}"
+        text = f"folded twice, equal; not compared with {report.compared_with}: {report.comparison_skipped}"
     if report.drift:
         at = f"  first at seq {replayed.first_drift_seq}" if replayed.first_drift_seq else ""
         out.print(Text(f"drift{at}", style=ERROR))
         for sentence in report.drift:
             out.print(Text(f"  {sentence}", style=ERROR))
     else:
-        _print_line(out, "replay", said, None, style=WARNING if report.comparison_skipped else SUCCESS)
+        _print_line(out, "replay", text, None, style=WARNING if report.comparison_skipped else SUCCESS)
 
 
 def _print_timeline(out: Console, replayed: ReplayResult) -> None:

@@ -197,29 +197,29 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a run, and all it goes on with, to one file that replays without a broker."""
-    path, found = run(_download_export(run_id, file, force=force))
+    path, replay = run(_download_export(run_id, file, force=force))
     size_bytes = path.stat().st_size
     if as_json:
         print_json(
             {
                 "file": str(path),
                 "size_bytes": size_bytes,
-                "run_id": found.header.run_id,
-                "runs": len(found.header.runs),
-                "seq": found.replayed.seq,
-                "state_sha256": found.replayed.state_sha256,
-                "drift": list(found.drift),
+                "run_id": replay.header.run_id,
+                "runs": len(replay.header.runs),
+                "seq": replay.replayed.seq,
+                "state_sha256": replay.replayed.state_sha256,
+                "drift": list(replay.drift),
             }
         )
     else:
         out = console()
         whole = (
-            f"{pluralize(found.replayed.seq, 'event')}, {pluralize(found.earlier, 'earlier run')}, {size_bytes} bytes"
+            f"{pluralize(replay.replayed.seq, 'event')}, {pluralize(replay.earlier, 'earlier run')}, {size_bytes} bytes"
         )
-        out.print(Text.assemble("Exported ", (found.header.run_id, NAME), (f"  {whole}", DIM), f"\n{path}"))
-        for sentence in found.drift:
+        out.print(Text.assemble("Exported ", (replay.header.run_id, NAME), (f"  {whole}", DIM), f"\n{path}"))
+        for sentence in replay.drift:
             out.print(Text(f"  {sentence}", style=ERROR))
-    if found.drift:
+    if replay.drift:
         raise typer.Exit(FAILED)
 
 
@@ -233,10 +233,10 @@ async def _download_export(run_id: str, file: Path | None, *, force: bool) -> tu
             with partial_export(path) as partial:
                 await api.download(f"/v1/runs/{row['run_id']}/export", partial)
                 with partial.open("rb") as written:
-                    found = replay_bundle(written, through_bytes=False)
+                    replay = replay_bundle(written, through_bytes=False)
         except BrokenBundle as error:
             raise CliError(f"The export of {row['run_id']} did not arrive whole: {error}. Try again.") from error
-        return path, found
+        return path, replay
 
 
 @runs_app.command("import")

@@ -120,5 +120,5 @@ async def _list_interrupts(params: Mapping[str, str | int]) -> Any:
 async def _post_resolution(run_id: str, interrupt_id: str, body: Mapping[str, str]) -> tuple[Mapping[str, Any], str]:
     async with open_api() as api:
         row = await get_run(api, run_id)
-        found = await api.post(f"/v1/runs/{row['run_id']}/interrupts/{quote_segment(interrupt_id)}/resolve", body)
-        return found.value, found.position
+        response = await api.post(f"/v1/runs/{row['run_id']}/interrupts/{quote_segment(interrupt_id)}/resolve", body)
+        return response.value, response.position

@@ -121,10 +121,10 @@ def _describe_model(plan: StackPlan) -> str:
     agent = resolve_agent(plan.configuration, AGENT, usable=usable_provider_ids(providers.values()))
     if isinstance(agent, UnresolvedAgent):
         raise UsageError(f"The review cannot begin: {agent.message}. `loomlog doctor` says more.")
-    said = f"model: {agent.provider}/{agent.model}"
+    text = f"model: {agent.provider}/{agent.model}"
     if providers[agent.provider].driver == "mock":
-        said += ", a script; with ANTHROPIC_API_KEY or OPENAI_API_KEY set, a real one"
-    return said
+        text += ", a script; with ANTHROPIC_API_KEY or OPENAI_API_KEY set, a real one"
+    return text
 
 
 async def _run_review(cli: CliSettings, api_url: str, folders: ReviewFolders, steps: StepLog, out: Console) -> int:
@@ -215,14 +215,14 @@ async def _join_running_stack(
 
 
 def _require_folder(folder: Path) -> Path:
-    found = folder.expanduser().absolute()
+    path = folder.expanduser().absolute()
     try:
-        found = found.resolve(strict=True)
+        path = path.resolve(strict=True)
     except OSError as error:
-        raise UsageError(f"There is no folder {found} to review: {error.strerror}.") from error
-    if not found.is_dir():
-        raise UsageError(f"{found} is not a folder; give the folder to review.")
-    return found
+        raise UsageError(f"There is no folder {path} to review: {error.strerror}.") from error
+    if not path.is_dir():
+        raise UsageError(f"{path} is not a folder; give the folder to review.")
+    return path
 
 
 def _file_version(path: Path) -> tuple[int, int] | None:

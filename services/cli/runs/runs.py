@@ -345,11 +345,11 @@ def _transcript_frame(frame: Mapping[str, Any]) -> SseFrame:
     """A frame of the transcript as a stream would show it."""
     name = frame["type"]
     if name == "user_input":
-        said = " ".join(
+        text = " ".join(
             str(block.get("text") or f"({block.get('media_type') or block['type']})")
             for segment in frame.get("payload") or ()
             if segment["role"] == "user"
             for block in segment["content"]
         )
-        return SseFrame(name="steer", data={"user_input": {"text": said}}, seq=frame["seq"])
+        return SseFrame(name="steer", data={"user_input": {"text": text}}, seq=frame["seq"])
     return SseFrame(name=name, data=frame["event"], seq=frame["seq"])

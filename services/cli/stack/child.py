@@ -191,8 +191,8 @@ class SupervisedChild:
             )
         finally:
             output.close()
-        found = identify(self.process.pid, command=self.argv)
-        self.started_s = found.started_s if found is not None else 0.0
+        identity = identify(self.process.pid, command=self.argv)
+        self.started_s = identity.started_s if identity is not None else 0.0
         return self.process
 
     async def _wait_until_ready(self, exit_task: "asyncio.Task[int]") -> str | None:

@@ -74,8 +74,8 @@ class StackPlan:
         return "" if self.insights_port is None else f"http://127.0.0.1:{self.insights_port}"
 
     def volume_path(self, volume: str) -> str:
-        found = self.configuration.volumes.get(volume)
-        return "" if found is None else str(found.path)
+        block = self.configuration.volumes.get(volume)
+        return "" if block is None else str(block.path)
 
 
 def create_plan(

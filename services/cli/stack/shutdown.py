@@ -110,7 +110,7 @@ async def stop_leftovers(home: Home, report: Callable[[str], None]) -> int:
 
 def find_leftovers(home: Home, report: Callable[[str], None]) -> list[Leftover]:
     """Running processes of an earlier stack in this folder. Reads every process: blocking."""
-    found: dict[int, Leftover] = {}
+    leftovers: dict[int, Leftover] = {}
     try:
         record = load_record(home.record)
     except InvalidStackRecord as damage:
@@ -119,7 +119,7 @@ def find_leftovers(home: Home, report: Callable[[str], None]) -> list[Leftover]:
     for child in record.children if record is not None else ():
         identity = child.identity
         if identity is not None and find_process(identity) is not None:
-            found[identity.pid] = Leftover(
+            leftovers[identity.pid] = Leftover(
                 name=child.name,
                 identity=identity,
                 group=child.group,
@@ -136,8 +136,8 @@ def find_leftovers(home: Home, report: Callable[[str], None]) -> list[Leftover]:
 
         for identity in find_processes_by_arguments(ours):
             leftover = Leftover(name=name, identity=identity, group=0, stop_signal=first, timeout_s=timeout_s)
-            found.setdefault(identity.pid, leftover)
-    return list(found.values())
+            leftovers.setdefault(identity.pid, leftover)
+    return list(leftovers.values())
 
 
 async def _stop_supervisor(home: Home, holder: ProcessIdentity | None, report: Callable[[str], None]) -> None:

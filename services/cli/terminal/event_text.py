@@ -40,8 +40,8 @@ def record_line(view: RecordView) -> Text:
         line.append(f"  {view.type}", style=ERROR if view.kind == STALE else "bold")
     if view.kind == STALE:
         line.append(f"  stale: term {view.term}, in force is {view.term_in_force}", style=ERROR)
-    said = format_fields(view.payload, skip=OMITTED_FIELDS)
-    line.append(f"  {said}" if said else "", style=DIM)
+    text = format_fields(view.payload, skip=OMITTED_FIELDS)
+    line.append(f"  {text}" if text else "", style=DIM)
     return line
 
 

@@ -128,8 +128,8 @@ class RunView:
             case "fallback_suppressed" | "cache_invalidated" | "reasoning_invalidated" | "model_downgraded":
                 return [Text(INDENT + one_line(str(data.get("text", "")), self.columns - len(INDENT)), style=WARNING)]
             case "steer":
-                said = str(_as_mapping(data.get("user_input")).get("text", ""))
-                return [*self._end_turn(), Text.assemble(("> ", NAME), one_line(said, self.columns - 4))]
+                text = str(_as_mapping(data.get("user_input")).get("text", ""))
+                return [*self._end_turn(), Text.assemble(("> ", NAME), one_line(text, self.columns - 4))]
             case "awaiting_input":
                 self.status = "waiting for input"
                 return [*self._end_turn(), Text("waits for input", style=WARNING)]
@@ -146,8 +146,8 @@ class RunView:
                 self.hints.pop(str(_as_mapping(data.get("interruption")).get("interrupt_id")), None)
                 return []  # the result of its call says the rest
             case "notice":
-                said = str(_as_mapping(data.get("notice")).get("message", ""))
-                return [*self._end_turn(), Text(one_line(said, self.columns), style=WARNING)]
+                text = str(_as_mapping(data.get("notice")).get("message", ""))
+                return [*self._end_turn(), Text(one_line(text, self.columns), style=WARNING)]
             case "turn_cancelled":
                 why = str(_as_mapping(data.get("turn_cancelled")).get("reason", ""))
                 line = f"turn cancelled{f': {why}' if why else ''}"

@@ -80,8 +80,8 @@ def _message_lines(message: Mapping[str, Any]) -> list[Text]:
                 lines.append(Text.assemble("  -> ", (block["name"], NAME), (f"  {called}", DIM)))
             case "tool_result":
                 style = ERROR if block["is_error"] else SUCCESS
-                said = one_line(_block_text(block), INPUT_COLUMNS)
-                lines.append(Text.assemble(("  <- ", style), block["name"], (f"  {said}", DIM)))
+                text = one_line(_block_text(block), INPUT_COLUMNS)
+                lines.append(Text.assemble(("  <- ", style), block["name"], (f"  {text}", DIM)))
             case other:
                 lines.append(Text(f"  ({other} {block.get('media_type', '')})", style=WARNING))
     return lines

@@ -25,14 +25,19 @@ def resolved(
 
 
 def agent(folder: Folder, text: str, name: str) -> ResolvedAgent:
-    found = resolved(folder, text, name)
-    assert isinstance(found, ResolvedAgent)
-    return found
+    actual = resolved(folder, text, name)
+    assert isinstance(actual, ResolvedAgent)
+    return actual
 
 
 def test_a_script_in_the_file_is_the_agents(folder: Folder):
-    found = agent(folder, f"agents: {{a: {{code_body: '{SCRIPT}', run_timeout_seconds: 9}}}}", "a")
-    assert (found.code_body, found.provider, found.model, found.run_timeout_s) == (SCRIPT, "code-js", "code-js", 9)
+    resolved_agent = agent(folder, f"agents: {{a: {{code_body: '{SCRIPT}', run_timeout_seconds: 9}}}}", "a")
+    assert (resolved_agent.code_body, resolved_agent.provider, resolved_agent.model, resolved_agent.run_timeout_s) == (
+        SCRIPT,
+        "code-js",
+        "code-js",
+        9,
+    )
 
 
 def test_a_script_lies_in_the_folder_with_the_agents_name(folder: Folder):
@@ -48,8 +53,8 @@ def test_an_agent_may_name_another_folder(folder: Folder):
 
 def test_the_operator_says_where_scripts_lie(folder: Folder):
     written(folder, "team/greeter", root="elsewhere")
-    found = resolved(folder, OF_A_FOLDER, "team/greeter", {**ON, "LOOMCYCLE_CODE_AGENTS_ROOT": "elsewhere"})
-    assert isinstance(found, ResolvedAgent)
+    actual = resolved(folder, OF_A_FOLDER, "team/greeter", {**ON, "LOOMCYCLE_CODE_AGENTS_ROOT": "elsewhere"})
+    assert isinstance(actual, ResolvedAgent)
 
 
 def test_a_provider_of_ones_own_can_run_code(folder: Folder):
@@ -92,9 +97,9 @@ def test_what_is_wrong_with_a_script_is_said_at_the_start(folder: Folder, text: 
 
 
 def test_scripts_are_not_read_and_cannot_run_where_they_are_not_allowed(folder: Folder):
-    found = resolved(folder, OF_A_FOLDER, "team/greeter", {})
-    assert isinstance(found, ResolvedAgent)
-    assert found.code_body == ""
+    actual = resolved(folder, OF_A_FOLDER, "team/greeter", {})
+    assert isinstance(actual, ResolvedAgent)
+    assert actual.code_body == ""
     (warning,) = folder.warnings(OF_A_FOLDER)
     assert "agents.team/greeter is a code agent; it cannot run without LOOMLOG_CODE_AGENTS_ENABLED=1" in warning
     loaded = folder.load(OF_A_FOLDER)

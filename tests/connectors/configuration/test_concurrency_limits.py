@@ -21,8 +21,8 @@ def test_the_defaults_are_those_of_the_reference(folder: Folder):
 def test_the_environment_wins_over_the_file_and_the_file_over_the_defaults(folder: Folder):
     text = "concurrency: {max_concurrent_runs_per_user: 6, provider_queue_depth: 1, provider_queue_timeout_ms: 400}"
     assert bounds(folder, text).provider_queue_depth == 1
-    found = bounds(folder, text, {"LOOMCYCLE_PROVIDER_QUEUE_DEPTH": "0", "LOOMLOG_MAX_CONCURRENT_RUNS_PER_USER": "9"})
-    assert (found.provider_queue_depth, found.max_concurrent_runs_per_user, found.provider_queue_timeout_ms) == (
+    limits = bounds(folder, text, {"LOOMCYCLE_PROVIDER_QUEUE_DEPTH": "0", "LOOMLOG_MAX_CONCURRENT_RUNS_PER_USER": "9"})
+    assert (limits.provider_queue_depth, limits.max_concurrent_runs_per_user, limits.provider_queue_timeout_ms) == (
         0,
         9,
         400,

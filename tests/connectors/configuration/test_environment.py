@@ -61,12 +61,12 @@ def test_an_empty_variable_counts_as_not_set():
 
 
 def test_all_wrong_values_are_reported_together_with_their_names():
-    found = problems(
+    actual = problems(
         {"LOOMLOG_PARTITIONS": "many", "LOOMCYCLE_MAX_REQUEST_BYTES": "-1", "LOOMLOG_BASH_ENABLED": "perhaps"}
     )
-    assert len(found) == 3
-    assert "LOOMLOG_PARTITIONS: 'many' is not usable: expected a whole number from 1 to 1024" in found
-    assert any(line.startswith("LOOMCYCLE_MAX_REQUEST_BYTES: '-1'") for line in found)
+    assert len(actual) == 3
+    assert "LOOMLOG_PARTITIONS: 'many' is not usable: expected a whole number from 1 to 1024" in actual
+    assert any(line.startswith("LOOMCYCLE_MAX_REQUEST_BYTES: '-1'") for line in actual)
 
 
 def test_a_retired_name_stops_the_start_with_a_hint():

@@ -66,10 +66,10 @@ def test_an_override_is_a_warning_and_an_error_under_strict(folder: Folder):
     folder.write("agents:\n  a: {provider: mock, model: one}\n", "1.yaml")
     folder.write("agents:\n  a: {provider: mock, model: two}\n", "2.yaml")
     environ = {"LOOMCYCLE_CONFIG_FILES": "1.yaml:2.yaml"}
-    said = "2.yaml:2: agents.a.model overrides the value in 1.yaml:2"
-    assert folder.warnings(None, environ) == [said]
+    output = "2.yaml:2: agents.a.model overrides the value in 1.yaml:2"
+    assert folder.warnings(None, environ) == [output]
     assert folder.load(None, environ).configuration.agents["a"].model == "two"
-    assert folder.problems(None, {**environ, "LOOMCYCLE_CONFIG_STRICT": "1"}) == [said]
+    assert folder.problems(None, {**environ, "LOOMCYCLE_CONFIG_STRICT": "1"}) == [output]
 
 
 def test_lists_are_edited_across_files(folder: Folder):

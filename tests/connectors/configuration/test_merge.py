@@ -82,23 +82,23 @@ def test_no_key_is_lost_and_none_appears(a: MappingNode, b: MappingNode):
 @given(layers, layers)
 def test_an_override_is_reported_exactly_when_a_plain_value_changes(a: MappingNode, b: MappingNode):
     _, overrides = merge(a, b)
-    said = {finding.message.split(" ")[0] for finding in overrides}
+    output = {finding.message.split(" ")[0] for finding in overrides}
     expected = set()
     for key in ("scalar",):
         if key in a.entries and key in b.entries:
             old, new = to_plain(a.entries[key].node), to_plain(b.entries[key].node)
             if old is not None and new is not None and old != new:
                 expected.add(key)
-    assert {name for name in said if name == "scalar"} == expected
+    assert {name for name in output if name == "scalar"} == expected
 
 
 def merged(*texts: str) -> tuple[object, list[str]]:
     root = EMPTY
-    said: list[str] = []
+    output: list[str] = []
     for number, text in enumerate(texts, 1):
         root, overrides = merge(root, read_tree(text, file=f"{number}.yaml", environ={}).root)
-        said += [str(finding) for finding in overrides]
-    return to_plain(root), said
+        output += [str(finding) for finding in overrides]
+    return to_plain(root), output
 
 
 def test_mappings_merge_and_scalars_and_lists_replace():
@@ -107,8 +107,8 @@ def test_mappings_merge_and_scalars_and_lists_replace():
 
 
 def test_an_override_names_both_places():
-    _, said = merged("a:\n  x: 1\n", "\n\na: {x: 2}\n")
-    assert said == ["2.yaml:3: a.x overrides the value in 1.yaml:2"]
+    _, output = merged("a:\n  x: 1\n", "\n\na: {x: 2}\n")
+    assert output == ["2.yaml:3: a.x overrides the value in 1.yaml:2"]
 
 
 def test_the_same_value_again_is_no_override():

@@ -38,16 +38,16 @@ def problems(folder: Folder, text: str, environ: Mapping[str, str]) -> list[str]
 
 
 def test_the_shared_token_is_an_administrator_of_the_default_tenant(folder: Folder):
-    found = authenticate(table(folder, "agents: {}", {"LOOMCYCLE_AUTH_TOKEN": "shared"}), "Bearer shared")
-    assert found is not None
-    assert (found.tenant, found.subject, found.legacy, found.is_admin) == ("default", "default", True, True)
-    assert found.scopes == {"substrate:admin"}
+    actual = authenticate(table(folder, "agents: {}", {"LOOMCYCLE_AUTH_TOKEN": "shared"}), "Bearer shared")
+    assert actual is not None
+    assert (actual.tenant, actual.subject, actual.legacy, actual.is_admin) == ("default", "default", True, True)
+    assert actual.scopes == {"substrate:admin"}
 
 
 def test_a_declared_principal_is_found_by_its_token(folder: Folder):
     tokens = table(folder, TEXT, {**ENVIRON, "LOOMLOG_AUTH_TOKEN": "shared"})
-    found = authenticate(tokens, "Bearer ann-token")
-    assert found == Principal(
+    actual = authenticate(tokens, "Bearer ann-token")
+    assert actual == Principal(
         name="member", tenant="acme", subject="ann", scopes=frozenset({"runs:create", "runs:read"}), token_suffix=""
     )
     assert find_principal(tokens, "op-token") is not None

@@ -41,24 +41,26 @@ def test_the_mock_options_come_from_the_settings_and_the_stable_one_never_fails(
         "LOOMCYCLE_MOCK_429_RATE": "0.5",
         "LOOMCYCLE_MOCK_500_RATE": "0.25",
     }
-    found = providers(folder, "providers: {mock: {options: {rate_500: 0.1, latency_jitter_ms: 0}}}", environ)
-    assert found["mock"].options == {
+    actual = providers(folder, "providers: {mock: {options: {rate_500: 0.1, latency_jitter_ms: 0}}}", environ)
+    assert actual["mock"].options == {
         "stable": False, "latency_ms": 5, "latency_jitter_ms": 0, "rate_429": 0.5, "rate_500": 0.1
     }  # fmt: skip
-    assert isinstance(found["mock"].options["rate_500"], float)
-    assert found["mock-stable"].options == {
+    assert isinstance(actual["mock"].options["rate_500"], float)
+    assert actual["mock-stable"].options == {
         "stable": True, "latency_ms": 5, "latency_jitter_ms": 25, "rate_429": 0.0, "rate_500": 0.0
     }  # fmt: skip
 
 
 def test_addresses_have_defaults_and_lose_their_last_slash(folder: Folder):
-    found = providers(folder, "providers: {mine: {driver: openai, base_url: 'http://127.0.0.1:1/v1/'}}")
-    assert found["mine"].base_url == "http://127.0.0.1:1/v1"
-    assert found["mine"].is_usable
-    assert found["openai"].base_url == "https://api.openai.com/v1"
-    assert found["ollama"].base_url == "https://ollama.com"
-    assert found["ollama-local"].base_url == "http://127.0.0.1:11434"
-    assert all(found[name].base_url for name in ("anthropic", "openai", "deepseek", "gemini", "ollama", "ollama-local"))
+    actual = providers(folder, "providers: {mine: {driver: openai, base_url: 'http://127.0.0.1:1/v1/'}}")
+    assert actual["mine"].base_url == "http://127.0.0.1:1/v1"
+    assert actual["mine"].is_usable
+    assert actual["openai"].base_url == "https://api.openai.com/v1"
+    assert actual["ollama"].base_url == "https://ollama.com"
+    assert actual["ollama-local"].base_url == "http://127.0.0.1:11434"
+    assert all(
+        actual[name].base_url for name in ("anthropic", "openai", "deepseek", "gemini", "ollama", "ollama-local")
+    )
 
 
 def test_the_local_ollama_follows_its_variable_and_can_be_switched_off(folder: Folder):
@@ -70,11 +72,11 @@ def test_the_local_ollama_follows_its_variable_and_can_be_switched_off(folder: F
 
 def test_time_limits_are_those_of_the_settings_unless_a_file_says_others(folder: Folder):
     text = "providers: {openai: {options: {header_timeout_ms: 1500}}}"
-    found = providers(folder, text, {"LOOMLOG_PROVIDER_IDLE_TIMEOUT_MS": "2000"})
-    assert (found["openai"].header_timeout_s, found["openai"].idle_timeout_s) == (1.5, 2.0)
-    assert (found["anthropic"].header_timeout_s, found["anthropic"].idle_timeout_s) == (60.0, 2.0)
-    assert (found["ollama-local"].header_timeout_s, found["ollama-local"].idle_timeout_s) == (600.0, 600.0)
-    assert "header_timeout_ms" not in found["openai"].options
+    actual = providers(folder, text, {"LOOMLOG_PROVIDER_IDLE_TIMEOUT_MS": "2000"})
+    assert (actual["openai"].header_timeout_s, actual["openai"].idle_timeout_s) == (1.5, 2.0)
+    assert (actual["anthropic"].header_timeout_s, actual["anthropic"].idle_timeout_s) == (60.0, 2.0)
+    assert (actual["ollama-local"].header_timeout_s, actual["ollama-local"].idle_timeout_s) == (600.0, 600.0)
+    assert "header_timeout_ms" not in actual["openai"].options
 
 
 def test_nobody_named_a_bound_of_open_calls(folder: Folder):
@@ -83,27 +85,27 @@ def test_nobody_named_a_bound_of_open_calls(folder: Folder):
 
 
 def test_a_bound_of_open_calls_is_that_of_the_file_or_of_the_process(folder: Folder):
-    found = providers(folder, "providers: {openai: {max_concurrent: 2}}", {"LOOMLOG_MODEL_CALLS_PER_PROVIDER": "7"})
-    assert (found["openai"].max_concurrent, found["anthropic"].max_concurrent) == (2, 7)
+    actual = providers(folder, "providers: {openai: {max_concurrent: 2}}", {"LOOMLOG_MODEL_CALLS_PER_PROVIDER": "7"})
+    assert (actual["openai"].max_concurrent, actual["anthropic"].max_concurrent) == (2, 7)
 
 
 def test_the_window_of_ollama_is_an_option_of_its_driver(folder: Folder):
     environ = {"LOOMCYCLE_OLLAMA_LOCAL_NUM_CTX": "8192", "LOOMCYCLE_OLLAMA_LOCAL_NUM_GPU": "0"}
-    found = providers(folder, environ=environ)
-    assert found["ollama-local"].options == {"num_ctx": 8192, "num_gpu": 0}
-    assert found["ollama"].options == {}
+    actual = providers(folder, environ=environ)
+    assert actual["ollama-local"].options == {"num_ctx": 8192, "num_gpu": 0}
+    assert actual["ollama"].options == {}
 
 
 def test_only_said_capabilities_are_changes(folder: Folder):
-    found = providers(folder, "providers: {openai: {capabilities: {supports_vision: no, max_context_tokens: 4096}}}")
-    assert found["openai"].capabilities == {"supports_vision": False, "max_context_tokens": 4096}
-    assert found["anthropic"].capabilities == {}
+    actual = providers(folder, "providers: {openai: {capabilities: {supports_vision: no, max_context_tokens: 4096}}}")
+    assert actual["openai"].capabilities == {"supports_vision": False, "max_context_tokens": 4096}
+    assert actual["anthropic"].capabilities == {}
 
 
 @pytest.mark.parametrize("driver", UNSUPPORTED_DRIVERS)
 def test_drivers_of_later_versions_are_never_usable(folder: Folder, driver: str):
-    found = providers(folder, f"providers: {{x: {{driver: {driver}}}}}")
-    assert "is not in this version" in found["x"].unusable_reason
+    actual = providers(folder, f"providers: {{x: {{driver: {driver}}}}}")
+    assert "is not in this version" in actual["x"].unusable_reason
 
 
 def test_a_keyless_ollama_is_usable_as_it_is_and_the_hosted_one_with_its_key(folder: Folder):
@@ -114,10 +116,10 @@ def test_a_keyless_ollama_is_usable_as_it_is_and_the_hosted_one_with_its_key(fol
 
 def test_any_ollama_without_a_key_is_a_local_one(folder: Folder):
     text = "providers: {gpu-box: {driver: ollama, base_url: 'http://gpu:11434'}}"
-    found = providers(folder, text, {"LOOMLOG_OLLAMA_LOCAL_NUM_CTX": "16384", "LOOMLOG_OLLAMA_NUM_CTX": "99"})[
+    provider = providers(folder, text, {"LOOMLOG_OLLAMA_LOCAL_NUM_CTX": "16384", "LOOMLOG_OLLAMA_NUM_CTX": "99"})[
         "gpu-box"
     ]
-    assert (found.header_timeout_s, found.idle_timeout_s, found.options["num_ctx"]) == (600.0, 600.0, 16384)
+    assert (provider.header_timeout_s, provider.idle_timeout_s, provider.options["num_ctx"]) == (600.0, 600.0, 16384)
 
 
 def test_a_dialect_that_is_not_said_is_that_of_the_driver(folder: Folder):
@@ -127,8 +129,8 @@ def test_a_dialect_that_is_not_said_is_that_of_the_driver(folder: Folder):
 def test_a_driver_can_be_built_from_every_usable_provider(folder: Folder):
     named = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OLLAMA_API_KEY")
     text = "providers: {openai: {options: {reasoning_models: [x-]}, capabilities: {max_context_tokens: 99}}}"
-    found = providers(folder, text, dict.fromkeys(named, "k") | {"LOOMLOG_MOCK_ENABLED": "1"})
-    models = build_models({name: found[name] for name in found(found.values())})
+    actual = providers(folder, text, dict.fromkeys(named, "k") | {"LOOMLOG_MOCK_ENABLED": "1"})
+    models = build_models({name: actual[name] for name in actual(actual.values())})
     keyed = {"anthropic", "openai", "deepseek", "gemini", "ollama"}
     assert set(models) == keyed | {"ollama-local", "mock", "mock-stable"}
     assert models["openai"].capabilities.max_context_tokens == 99

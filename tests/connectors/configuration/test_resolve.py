@@ -87,9 +87,9 @@ def resolved(
     usable: Collection[str] = ALL,
     listings: Mapping[str, Sequence[str]] | None = None,
 ) -> ResolvedAgent:
-    found = resolve_agent(configuration, name, user_tier=user_tier, usable=usable, listings=listings)
-    assert isinstance(found, ResolvedAgent), found
-    return found
+    agent = resolve_agent(configuration, name, user_tier=user_tier, usable=usable, listings=listings)
+    assert isinstance(agent, ResolvedAgent), agent
+    return agent
 
 
 def unresolved(
@@ -99,9 +99,9 @@ def unresolved(
     usable: Collection[str] = ALL,
     listings: Mapping[str, Sequence[str]] | None = None,
 ) -> UnresolvedAgent:
-    found = resolve_agent(configuration, name, user_tier=user_tier, usable=usable, listings=listings)
-    assert isinstance(found, UnresolvedAgent), found
-    return found
+    agent = resolve_agent(configuration, name, user_tier=user_tier, usable=usable, listings=listings)
+    assert isinstance(agent, UnresolvedAgent), agent
+    return agent
 
 
 def model(agent: ResolvedAgent) -> str:
@@ -151,11 +151,11 @@ def test_a_provider_that_is_not_usable_is_passed_over(configuration: Configurati
 
 
 def test_a_pin_on_an_unusable_provider_says_what_it_needs(configuration: Configuration):
-    found = unresolved(configuration, "pinned", usable={"mock"})
-    assert found.reason_code == "pin_unavailable"
-    assert "needs OPENAI_API_KEY" in found.message
-    found = unresolved(configuration, "without-driver")
-    assert "later/g is not usable (its driver anthropic_oauth_dev is not in this version)" in found.message
+    agent = unresolved(configuration, "pinned", usable={"mock"})
+    assert agent.reason_code == "pin_unavailable"
+    assert "needs OPENAI_API_KEY" in agent.message
+    agent = unresolved(configuration, "without-driver")
+    assert "later/g is not usable (its driver anthropic_oauth_dev is not in this version)" in agent.message
 
 
 def test_a_user_tier_brings_its_models_its_order_and_its_patience(configuration: Configuration):
@@ -184,8 +184,8 @@ def test_the_models_of_an_agent_come_before_those_of_the_plan(configuration: Con
 
 
 def test_an_unknown_agent_is_named_with_the_nearest(configuration: Configuration):
-    found = unresolved(configuration, "pined")
-    assert found == UnresolvedAgent(
+    agent = unresolved(configuration, "pined")
+    assert agent == UnresolvedAgent(
         reason_code="unknown_agent", message="there is no agent pined; did you mean pinned?"
     )
 
@@ -277,19 +277,19 @@ def test_a_model_that_is_pinned_by_name_is_not_asked_about(configuration: Config
 
 
 def test_a_pattern_that_is_pinned_is_unavailable_while_its_pick_is(configuration: Configuration):
-    found = resolve_agent(
+    agent = resolve_agent(
         configuration,
         "pattern",
         usable=ALL,
         listings={"anthropic": ["claude-1"]},
         unavailable_reason=down("anthropic/claude-1"),
     )
-    assert isinstance(found, UnresolvedAgent)
-    assert (found.reason_code, "it is stalled" in found.message) == ("pin_unavailable", True)
+    assert isinstance(agent, UnresolvedAgent)
+    assert (agent.reason_code, "it is stalled" in agent.message) == ("pin_unavailable", True)
 
 
 def test_a_tier_of_which_nothing_can_be_called_says_what_is_wrong_with_each(configuration: Configuration):
-    found = resolve_agent(configuration, "low", usable=ALL, unavailable_reason=down("mock/library"))
-    assert isinstance(found, UnresolvedAgent)
-    assert found.reason_code == "tier_unavailable"
-    assert "mock/library: it is stalled" in found.message
+    agent = resolve_agent(configuration, "low", usable=ALL, unavailable_reason=down("mock/library"))
+    assert isinstance(agent, UnresolvedAgent)
+    assert agent.reason_code == "tier_unavailable"
+    assert "mock/library: it is stalled" in agent.message

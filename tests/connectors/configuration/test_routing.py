@@ -10,10 +10,10 @@ from loomlog.connectors.configuration.routing import (
 
 
 def test_without_any_model_there_is_a_dead_end_that_says_what_to_give():
-    found = resolve_choices(Configuration(), AgentBlock())
-    assert isinstance(found, RoutingFailure)
-    assert found.reason_code == "invalid_argument"
-    assert "a tier" in found.message
+    actual = resolve_choices(Configuration(), AgentBlock())
+    assert isinstance(actual, RoutingFailure)
+    assert actual.reason_code == "invalid_argument"
+    assert "a tier" in actual.message
 
 
 def test_the_defaults_stand_in_for_an_agent_that_names_nothing():
@@ -54,9 +54,9 @@ def test_an_empty_order_of_a_plan_is_that_of_the_file():
 
 def test_an_agent_with_an_empty_list_for_its_tier_has_nothing():
     configuration = Configuration(tiers={"low": (Candidate(provider="mock", model="m"),)}, provider_priority=("mock",))
-    found = resolve_choices(configuration, AgentBlock(tier="low", models={"low": ()}))
-    assert isinstance(found, RoutingFailure)
-    assert found.reason_code == "tier_unavailable"
+    actual = resolve_choices(configuration, AgentBlock(tier="low", models={"low": ()}))
+    assert isinstance(actual, RoutingFailure)
+    assert actual.reason_code == "tier_unavailable"
 
 
 def test_the_plan_in_force_is_the_wanted_one_or_default_or_none():

@@ -39,15 +39,15 @@ principals: {ann: {tenant: a, subject: b, scopes: ["runs:read"], token_env: LOOM
 def blocks_of(value: object, hint: Any, path: KeyPath = ()) -> list[KeyPath]:
     """Every place of the file that has a fixed set of keys."""
     shape = infer_shape(hint)
-    found: list[KeyPath] = []
+    paths: list[KeyPath] = []
     if isinstance(value, dict):
-        found += [path] if shape.keys is not None else []
+        paths += [path] if shape.keys is not None else []
         for key, below in value.items():
-            found += blocks_of(below, shape.keys[key] if shape.keys is not None else shape.values, (*path, key))
+            paths += blocks_of(below, shape.keys[key] if shape.keys is not None else shape.values, (*path, key))
     elif isinstance(value, list) and shape.items is not None:
         for position, below in enumerate(value):
-            found += blocks_of(below, shape.items, (*path, position))
-    return found
+            paths += blocks_of(below, shape.items, (*path, position))
+    return paths
 
 
 PLACES = blocks_of(yaml.safe_load(VALID), Configuration)

@@ -29,15 +29,15 @@ def wrong(folder: Folder, *usable: str, text: str = TEXT) -> list[str]:
 
 
 def test_a_tier_of_an_agent_that_resolves_to_nothing_ends_the_start(folder: Folder) -> None:
-    found = wrong(folder, "openai")
-    assert [message.partition(":")[0] for message in found] == ["agents.cheap.tier"]
-    assert "tier low resolves to nothing" in found[0]
-    assert "ANTHROPIC_API_KEY" in found[0]
+    actual = wrong(folder, "openai")
+    assert [message.partition(":")[0] for message in actual] == ["agents.cheap.tier"]
+    assert "tier low resolves to nothing" in actual[0]
+    assert "ANTHROPIC_API_KEY" in actual[0]
 
 
 def test_every_tier_a_plan_spells_out_has_to_lead_somewhere(folder: Folder) -> None:
-    found = wrong(folder, "mock")
-    assert [message.partition(":")[0] for message in found] == ["user_tiers.gold.tiers.middle"]
+    actual = wrong(folder, "mock")
+    assert [message.partition(":")[0] for message in actual] == ["user_tiers.gold.tiers.middle"]
 
 
 def test_one_usable_candidate_is_enough_and_a_pattern_is_taken_to_match(folder: Folder) -> None:

@@ -26,13 +26,13 @@ def errors(text: str) -> list[str]:
 
 def test_an_empty_file_says_nothing():
     for text in ("", "# only words\n", "---\n", "null"):
-        found = read(text)
-        assert to_plain(found.root) == {}
-        assert found.errors == []
+        file = read(text)
+        assert to_plain(file.root) == {}
+        assert file.errors == []
 
 
 def test_every_value_knows_its_line():
-    found = read(
+    file = read(
         """
         a:
           b: 1
@@ -41,16 +41,16 @@ def test_every_value_knows_its_line():
             - y
         """
     )
-    lines = {path: leaf.mark.line for path, leaf in iter_scalars(found.root)}
+    lines = {path: leaf.mark.line for path, leaf in iter_scalars(file.root)}
     assert lines == {("a", "b"): 2, ("a", "c", 0): 4, ("a", "c", 1): 5}
-    assert find_mark(found.root, ("a",)).line == 1
-    assert find_mark(found.root, ("a", "c"), of_key=True).line == 3
-    assert find_mark(found.root, ("a", "nothing", "here")).line == 1
+    assert find_mark(file.root, ("a",)).line == 1
+    assert find_mark(file.root, ("a", "c"), of_key=True).line == 3
+    assert find_mark(file.root, ("a", "nothing", "here")).line == 1
 
 
 def test_plain_scalars_follow_the_core_schema():
-    found = read("[1, -2, 0x1f, 0o17, 1.50, 1e3, true, False, null, ~, on, no, 12:30, 2024-01-01, .nan, 010]")
-    assert found.errors[0].message.startswith("expected a mapping")
+    file = read("[1, -2, 0x1f, 0o17, 1.50, 1e3, true, False, null, ~, on, no, 12:30, 2024-01-01, .nan, 010]")
+    assert file.errors[0].message.startswith("expected a mapping")
     values = [
         parse_scalar(word)
         for word in [
@@ -80,9 +80,9 @@ def test_plain_scalars_follow_the_core_schema():
 def test_any_text_is_some_scalar_and_quoting_keeps_it_text(text: str):
     assert isinstance(parse_scalar(text), str | int | Decimal | bool | None)
     quoted = "a: '" + text.replace("'", "''") + "'"
-    found = read_tree(quoted, file="f", environ={})
-    if not found.errors:
-        assert isinstance(to_plain(found.root)["a"], str)  # type: ignore[index]  # a mapping, as read
+    file = read_tree(quoted, file="f", environ={})
+    if not file.errors:
+        assert isinstance(to_plain(file.root)["a"], str)  # type: ignore[index]  # a mapping, as read
 
 
 def test_long_runs_of_digits_are_names_and_not_numbers():
@@ -132,7 +132,7 @@ def test_list_edits_are_kept_apart_from_lists():
 
 
 def test_anchors_and_merge_keys_work_and_what_is_written_wins():
-    found = read(
+    file = read(
         """
         base: &base {x: 1, y: 2}
         other: &other {y: 3, z: 4}
@@ -141,8 +141,8 @@ def test_anchors_and_merge_keys_work_and_what_is_written_wins():
         three: {x: 0, <<: *base}
         """
     )
-    assert found.errors == []
-    values = to_plain(found.root)
+    assert file.errors == []
+    values = to_plain(file.root)
     assert isinstance(values, dict)
     assert values["one"] == {"x": 9, "y": 2}
     assert values["two"] == {"x": 1, "y": 2, "z": 4}
@@ -187,17 +187,17 @@ def test_what_is_no_configuration_is_said_with_the_line(text: str, words: str):
 
 
 def test_expanded_values_are_resolved_when_plain_and_text_when_quoted():
-    found = read('a: ${LOOMLOG_N}\nb: "${LOOMLOG_N}"\nc: x${LOOMLOG_N}\n', LOOMLOG_N="5")
-    assert to_plain(found.root) == {"a": 5, "b": "5", "c": "x5"}
-    assert found.names == {"LOOMLOG_N"}
+    file = read('a: ${LOOMLOG_N}\nb: "${LOOMLOG_N}"\nc: x${LOOMLOG_N}\n', LOOMLOG_N="5")
+    assert to_plain(file.root) == {"a": 5, "b": "5", "c": "x5"}
+    assert file.names == {"LOOMLOG_N"}
 
 
 def test_a_value_from_the_environment_cannot_add_keys():
-    found = read("a: ${LOOMLOG_N}\n", LOOMLOG_N="x\nb: 2")
-    assert to_plain(found.root) == {"a": "x\nb: 2"}
+    file = read("a: ${LOOMLOG_N}\n", LOOMLOG_N="x\nb: 2")
+    assert to_plain(file.root) == {"a": "x\nb: 2"}
 
 
 def test_what_is_wrong_with_an_expansion_has_its_line():
-    found = read("a: 1\nb: ${LOOMLOG_AUTH_TOKEN}\nc: ${LOOMLOG_MISSING}\n")
-    assert str(found.errors[0]).startswith("f.yaml:2: ${LOOMLOG_AUTH_TOKEN} is a secret")
-    assert str(found.warnings[0]).startswith("f.yaml:3: ${LOOMLOG_MISSING} is not set")
+    file = read("a: 1\nb: ${LOOMLOG_AUTH_TOKEN}\nc: ${LOOMLOG_MISSING}\n")
+    assert str(file.errors[0]).startswith("f.yaml:2: ${LOOMLOG_AUTH_TOKEN} is a secret")
+    assert str(file.warnings[0]).startswith("f.yaml:3: ${LOOMLOG_MISSING} is not set")

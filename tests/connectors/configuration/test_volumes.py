@@ -37,14 +37,14 @@ def test_a_look_says_what_making_would_say_and_makes_nothing(folder: Folder):
       source: {path: missing}
     """
     configuration = folder.load(text).configuration
-    told: list[list[str]] = []
+    options: list[list[str]] = []
     for looked in (check_volumes, prepare_volumes):
         with pytest.raises(ConfigurationError) as caught:
             looked(configuration)
-        told.append([str(problem) for problem in caught.value.findings])
+        options.append([str(problem) for problem in caught.value.findings])
         assert (folder.path / "a").exists() == (looked is prepare_volumes)
-    assert told[0] == told[1]
-    assert len(told[0]) == 3
+    assert options[0] == options[1]
+    assert len(options[0]) == 3
 
 
 def test_a_folder_that_may_not_be_written_cannot_have_one_made_in_it(folder: Folder, monkeypatch: pytest.MonkeyPatch):

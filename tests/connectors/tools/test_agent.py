@@ -69,10 +69,10 @@ def test_what_a_call_wants(arguments: dict[str, Any], wanted: ChildrenPlan) -> N
     ],
 )
 def test_a_call_that_makes_no_sense_is_told_what_was_expected(arguments: dict[str, Any], named: str) -> None:
-    found = AgentTool().plan(arguments)
-    assert isinstance(found, ToolResult)
-    assert found.is_error
-    assert named in found.text
+    actual = AgentTool().plan(arguments)
+    assert isinstance(actual, ToolResult)
+    assert actual.is_error
+    assert named in actual.text
 
 
 def test_reading_a_call_has_no_effect_and_the_bounds_are_those_of_the_core() -> None:
@@ -81,9 +81,9 @@ def test_reading_a_call_has_no_effect_and_the_bounds_are_those_of_the_core() -> 
 
 
 def test_the_operator_says_how_many_residents_there_are_and_how_long_they_idle() -> None:
-    found = AgentTool(residents_max=2, idle_ttl_s=7).plan({"op": "open", **ONE})
-    assert isinstance(found, ChildrenPlan)
-    assert (found.residents_max, found.idle_ttl_s) == (2, 7)
-    found = AgentTool(idle_ttl_s=7).plan({"op": "open", **ONE, "idle_ttl_seconds": 9})
-    assert isinstance(found, ChildrenPlan)
-    assert found.idle_ttl_s == 9
+    actual = AgentTool(residents_max=2, idle_ttl_s=7).plan({"op": "open", **ONE})
+    assert isinstance(actual, ChildrenPlan)
+    assert (actual.residents_max, actual.idle_ttl_s) == (2, 7)
+    actual = AgentTool(idle_ttl_s=7).plan({"op": "open", **ONE, "idle_ttl_seconds": 9})
+    assert isinstance(actual, ChildrenPlan)
+    assert actual.idle_ttl_s == 9

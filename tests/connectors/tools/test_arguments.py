@@ -27,8 +27,8 @@ def refusal(arguments: Any) -> str:
 
 
 def test_good_arguments_pass_unchanged() -> None:
-    given = {"path": "a", "mode": "on", "count": 3, "all": True, "headers": {"A": "b"}}
-    assert check_arguments("Tool", given, SCHEMA) == given
+    inputs = {"path": "a", "mode": "on", "count": 3, "all": True, "headers": {"A": "b"}}
+    assert check_arguments("Tool", inputs, SCHEMA) == inputs
 
 
 def test_null_for_an_optional_argument_means_absent() -> None:

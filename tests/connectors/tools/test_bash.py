@@ -31,14 +31,14 @@ def mark() -> Iterator[str]:
 
 
 def marked(word: str) -> list[psutil.Process]:
-    found = []
+    actual = []
     for process in psutil.process_iter():
         try:
             if process.status() != psutil.STATUS_ZOMBIE and any(word in part for part in process.cmdline()):
-                found.append(process)
+                actual.append(process)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return actual
 
 
 def tool(grace_s: float = 0.2, **options: Any) -> BashTool:

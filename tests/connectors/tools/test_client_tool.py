@@ -119,30 +119,30 @@ async def test_an_error_of_the_client_is_an_error_result() -> None:
 async def test_who_went_away_leaves_an_unknown_outcome() -> None:
     here = Scene()
     async with here.process() as tool:
-        found = await answered(here, tool, text="the client went away", is_error=True, outcome="unknown")
-    assert (found.is_error, found.is_unknown) == (True, True)
-    assert "outcome unknown: the client went away" in found.text
+        result = await answered(here, tool, text="the client went away", is_error=True, outcome="unknown")
+    assert (result.is_error, result.is_unknown) == (True, True)
+    assert "outcome unknown: the client went away" in result.text
 
 
 async def test_a_call_that_was_not_handed_out_is_an_error_and_not_unknown() -> None:
     here = Scene()
     async with here.process() as tool:
-        found = await answered(here, tool, text="it left", is_error=True, outcome="not_begun")
-    assert found == ToolResult(text="client__click was not called: it left", is_error=True)
+        result = await answered(here, tool, text="it left", is_error=True, outcome="not_begun")
+    assert result == ToolResult(text="client__click was not called: it left", is_error=True)
 
 
 async def test_nobody_is_asked_when_nobody_offers_it() -> None:
     here = Scene()
     async with here.process(connection_id="") as tool:
-        found = await tool.call({}, context())
-    assert (found.is_error, found.is_unknown, here.requests()) == (True, False, [])
+        actual = await tool.call({}, context())
+    assert (actual.is_error, actual.is_unknown, here.requests()) == (True, False, [])
 
 
 async def test_arguments_over_the_bound_are_not_sent() -> None:
     here = Scene()
     async with here.process() as tool:
-        found = await tool.call({"x": "y" * INPUT_BYTES_MAX}, context())
-    assert (found.is_error, here.requests()) == (True, [])
+        actual = await tool.call({"x": "y" * INPUT_BYTES_MAX}, context())
+    assert (actual.is_error, here.requests()) == (True, [])
 
 
 async def test_the_death_of_the_process_with_the_connection_is_noticed_before_the_time_is_over() -> None:
@@ -152,9 +152,9 @@ async def test_the_death_of_the_process_with_the_connection_is_noticed_before_th
         await here.until_sent()
         here.is_there = False
         async with asyncio.timeout(WAIT_S):
-            found = await calling
-    assert found.is_unknown
-    assert "the process that held the client's connection is gone" in found.text
+            actual = await calling
+    assert actual.is_unknown
+    assert "the process that held the client's connection is gone" in actual.text
 
 
 async def test_a_call_without_any_answer_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +162,9 @@ async def test_a_call_without_any_answer_ends_by_itself(monkeypatch: pytest.Monk
     here = Scene()
     async with here.process(timeout_s=0.01) as tool:
         async with asyncio.timeout(WAIT_S):
-            found = await tool.call({}, context())
-    assert found.is_unknown
-    assert "no answer came in time" in found.text
+            actual = await tool.call({}, context())
+    assert actual.is_unknown
+    assert "no answer came in time" in actual.text
 
 
 async def test_each_attempt_is_a_call_of_its_own() -> None:
@@ -239,8 +239,8 @@ async def test_the_next_owner_notices_too_that_the_connection_of_the_call_is_gon
     await lost(here)
     here.is_there = False
     async with here.process(connection_id=connection_id) as tool, asyncio.timeout(WAIT_S):
-        found = await tool.reconcile({}, context())
-    assert found == UnknownEffect(reason="the process that held the client's connection is gone")
+        actual = await tool.reconcile({}, context())
+    assert actual == UnknownEffect(reason="the process that held the client's connection is gone")
 
 
 async def test_the_next_owner_waits_for_the_rest_of_the_calls_time_only() -> None:

@@ -28,8 +28,8 @@ def test_kinds_are_told_and_links_not_entered(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("folder")
     (tmp_path / "circle").symlink_to(".")
     os.mkfifo(tmp_path / "pipe")
-    found = FileWalk(volume(tmp_path), STOP).iterate((), lambda folder: True)
-    assert [("/".join(entry.parts), entry.kind) for entry in found] == [
+    entries = FileWalk(volume(tmp_path), STOP).iterate((), lambda folder: True)
+    assert [("/".join(entry.parts), entry.kind) for entry in entries] == [
         ("circle", "link"),
         ("folder", "folder"),
         ("folder/f", "file"),
@@ -42,16 +42,16 @@ def test_a_walk_over_too_many_entries_is_cut_and_says_so(tmp_path: Path) -> None
     for number in range(10):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "f").touch()
-    found = FileWalk(volume(tmp_path), STOP, max_entries=12)
-    assert paths(found) == ["0", "0/f", "1", "1/f", "2", "3", "4", "5", "6", "7", "8", "9"]
-    assert found.footers == ["[cut: the search looked at 12 entries and then stopped; narrow the path or pattern]"]
+    walk = FileWalk(volume(tmp_path), STOP, max_entries=12)
+    assert paths(walk) == ["0", "0/f", "1", "1/f", "2", "3", "4", "5", "6", "7", "8", "9"]
+    assert walk.footers == ["[cut: the search looked at 12 entries and then stopped; narrow the path or pattern]"]
 
 
 def test_a_walk_that_takes_too_long_is_stopped_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
-    found = FileWalk(volume(tmp_path), STOP, deadline=Deadline(0))
-    assert paths(found) == []
-    assert found.footers == ["[stopped after 20 s: later files were not seen; narrow the path or pattern]"]
+    walk = FileWalk(volume(tmp_path), STOP, deadline=Deadline(0))
+    assert paths(walk) == []
+    assert walk.footers == ["[stopped after 20 s: later files were not seen; narrow the path or pattern]"]
 
 
 def test_a_cancelled_walk_stops_at_once(tmp_path: Path) -> None:
@@ -67,15 +67,15 @@ def test_a_folder_that_becomes_a_link_while_it_is_walked_is_left_out_and_counted
     (tmp_path / "root" / "b").mkdir()
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").touch()
-    found = FileWalk(volume(tmp_path / "root"), STOP)
+    walk = FileWalk(volume(tmp_path / "root"), STOP)
     seen = []
-    for entry in found.iterate((), lambda folder: True):
+    for entry in walk.iterate((), lambda folder: True):
         seen.append(entry.parts)
         if entry.parts == ("a",):
             (tmp_path / "root" / "b").rmdir()
             (tmp_path / "root" / "b").symlink_to("../outside")
     assert seen == [("a",), ("b",)]
-    assert found.footers == ["[1 folders could not be opened and were left out]"]
+    assert walk.footers == ["[1 folders could not be opened and were left out]"]
 
 
 def test_a_start_that_is_not_there_is_refused(tmp_path: Path) -> None:

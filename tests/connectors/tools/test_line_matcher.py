@@ -71,9 +71,9 @@ def test_one_search_over_all_finds_what_a_search_of_each_line_finds(pattern: str
     if lines[-1] == "":
         lines.pop()
     expected = [number for number, line in enumerate(lines, 1) if re.search(pattern, line)]
-    found = list(matcher(pattern).lines(text.encode()))
-    assert [line.number for line in found] == expected
-    assert [text[line.start : line.end] for line in found] == [lines[number - 1] for number in expected]
+    actual = list(matcher(pattern).lines(text.encode()))
+    assert [line.number for line in actual] == expected
+    assert [text[line.start : line.end] for line in actual] == [lines[number - 1] for number in expected]
     assert matcher(pattern).has_match(text.encode()) == bool(expected)
 
 
@@ -92,6 +92,6 @@ def test_context_lines_come_once_in_order_with_gaps_marked(text: str, before: in
             expected.append(None)
         expected.append((number, number in matching))
     data = text.encode()
-    found = list(add_context(data, matcher("a").lines(data), before=before, after=after))
-    assert [line and (line.number, line.matches) for line in found] == expected
-    assert all(text[line.start : line.end] == lines[line.number - 1] for line in found if isinstance(line, Line))
+    actual = list(add_context(data, matcher("a").lines(data), before=before, after=after))
+    assert [line and (line.number, line.matches) for line in actual] == expected
+    assert all(text[line.start : line.end] == lines[line.number - 1] for line in actual if isinstance(line, Line))

@@ -85,11 +85,11 @@ paths = st.lists(st.sampled_from(["a", "b", "ab", "c"]), min_size=1, max_size=6)
 
 @given(pieces, paths)
 def test_the_automaton_agrees_with_plain_recursion(pattern: list[str], path: list[str]) -> None:
-    found = PathPattern("/".join(pattern))
-    assert found.matches(tuple(path)) == naive(tuple(pattern), tuple(path))
-    if found.matches(tuple(path)):
+    path_pattern = PathPattern("/".join(pattern))
+    assert path_pattern.matches(tuple(path)) == naive(tuple(pattern), tuple(path))
+    if path_pattern.matches(tuple(path)):
         # So a walk enters every folder on the way to a match.
-        assert all(found.may_match_below(tuple(path[:depth])) for depth in range(len(path)))
+        assert all(path_pattern.may_match_below(tuple(path[:depth])) for depth in range(len(path)))
 
 
 def test_a_folder_below_which_nothing_can_match_is_not_entered() -> None:

@@ -62,8 +62,8 @@ class Scene:
                 await following
 
     def requests(self) -> list[RemoteToolRequest]:
-        found = [record for number in range(PARTITIONS) for record in self.log.records[REQUESTS_TOPIC, number]]
-        return [CODEC.decode(record.value or b"").record for record in found]  # type: ignore[misc]  # there are no others
+        records = [record for number in range(PARTITIONS) for record in self.log.records[REQUESTS_TOPIC, number]]
+        return [CODEC.decode(record.value or b"").record for record in records]  # type: ignore[misc]  # there are no others
 
     def answers(self, text: str = "found", *, raw: bytes | None = None, key: str = KEY, **changes: Any) -> None:
         result = RemoteToolResult(idempotency_key=KEY, request_id=f"{KEY}:1", run_id="r_one", tenant="acme", text=text)
@@ -196,8 +196,8 @@ async def test_nobody_can_tell_of_a_request_that_was_not_answered_in_its_time() 
         await dies_after(tool, scene.until_sent())
     scene.pass_ms(int((TIMEOUT_S + RESULT_GRACE_S) * 1000))
     async with scene.process() as tool, asyncio.timeout(5):
-        found = await tool.reconcile({"q": "x"}, context())
-        assert found == UnknownEffect(reason="the time of the call is over, and no result has come")
+        actual = await tool.reconcile({"q": "x"}, context())
+        assert actual == UnknownEffect(reason="the time of the call is over, and no result has come")
         scene.answers("late")
         await until(lambda: bool(tool._calls._kept))
         assert await tool.reconcile({"q": "x"}, context()) == ToolResult(text="late")

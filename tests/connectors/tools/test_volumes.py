@@ -127,8 +127,8 @@ def test_a_root_given_through_a_link_works_by_both_names(root: Path) -> None:
     (root / "f").write_bytes(b"x")
     alias = root.parent / "alias"
     alias.symlink_to(root)
-    found = volume(alias)
-    assert found.locate(str(alias / "f")) == found.locate(str(root / "f")) == ("f",)
+    actual = volume(alias)
+    assert actual.locate(str(alias / "f")) == actual.locate(str(root / "f")) == ("f",)
 
 
 # --- opening ---------------------------------------------------------------------------------------------------------
@@ -170,18 +170,18 @@ def deep_file(root: Path) -> Volume:
 
 @pytest.mark.parametrize("what", SWAPS)
 def test_a_link_swapped_in_between_check_and_open_is_not_followed_by_a_read(root: Path, what: str) -> None:
-    found = deep_file(root)
-    parts = found.locate("a/b/f")
+    actual = deep_file(root)
+    parts = actual.locate("a/b/f")
     swap(root, what)
-    assert "swapped" in refusal(found.read, parts, 10) or what == "file"
+    assert "swapped" in refusal(actual.read, parts, 10) or what == "file"
 
 
 @pytest.mark.parametrize("what", SWAPS)
 def test_a_link_swapped_in_between_check_and_open_is_not_followed_by_a_write(root: Path, what: str) -> None:
-    found = deep_file(root)
-    parts = found.locate("a/b/f")
+    actual = deep_file(root)
+    parts = actual.locate("a/b/f")
     swap(root, what)
-    with pytest.raises(ToolCallRefused), found.lock_file(parts) as change:
+    with pytest.raises(ToolCallRefused), actual.lock_file(parts) as change:
         change.replace(b"changed", STOP)
     outside = root.parent / "outside"
     assert {path.read_bytes() for path in (outside / "f", outside / "b" / "f", outside / "secret")} == {SECRET}
@@ -191,7 +191,7 @@ def test_a_link_swapped_in_between_check_and_open_is_not_followed_by_a_write(roo
 def test_a_link_swapped_in_at_the_last_moment_is_refused_by_the_kernel(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = deep_file(root)
+    actual = deep_file(root)
     real_stat = os.stat
 
     def stat_then_swap(path: Any, **options: Any) -> os.stat_result:
@@ -201,13 +201,13 @@ def test_a_link_swapped_in_at_the_last_moment_is_refused_by_the_kernel(
         return result
 
     monkeypatch.setattr(os, "stat", stat_then_swap)
-    assert "swapped for a symlink" in refusal(found.read, ("a", "b", "f"), 10)
+    assert "swapped for a symlink" in refusal(actual.read, ("a", "b", "f"), 10)
 
 
 def test_a_pipe_swapped_in_at_the_last_moment_does_not_hang_the_thread(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = deep_file(root)
+    actual = deep_file(root)
     real_stat = os.stat
 
     def stat_then_swap(path: Any, **options: Any) -> os.stat_result:
@@ -218,11 +218,11 @@ def test_a_pipe_swapped_in_at_the_last_moment_does_not_hang_the_thread(
         return result
 
     monkeypatch.setattr(os, "stat", stat_then_swap)
-    assert "changed while it was being opened" in refusal(found.read, ("a", "b", "f"), 10)
+    assert "changed while it was being opened" in refusal(actual.read, ("a", "b", "f"), 10)
 
 
 def test_a_folder_that_flickers_between_real_and_link_never_gives_the_outside(root: Path) -> None:
-    found = deep_file(root)
+    actual = deep_file(root)
     stop = threading.Event()
 
     def flicker() -> None:
@@ -238,7 +238,7 @@ def test_a_folder_that_flickers_between_real_and_link_never_gives_the_outside(ro
     try:
         for _ in range(400):
             with contextlib.suppress(ToolCallRefused):
-                seen.add(found.read(found.locate("a/b/f"), 10)[0])
+                seen.add(actual.read(actual.locate("a/b/f"), 10)[0])
     finally:
         stop.set()
         thread.join()
@@ -300,10 +300,10 @@ def test_a_cancelled_write_changes_nothing(root: Path) -> None:
 
 def test_a_folder_that_stays_locked_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(volumes, "LOCK_WAIT_S", 0.01)
-    found = volume(root)
-    with found.lock_file(("f",)):
-        assert "was locked" in refusal(write, found, "g", b"")
-    write(found, "g", b"")
+    actual = volume(root)
+    with actual.lock_file(("f",)):
+        assert "was locked" in refusal(write, actual, "g", b"")
+    write(actual, "g", b"")
 
 
 # --- the property ----------------------------------------------------------------------------------------------------
@@ -354,12 +354,12 @@ def make(tree: list[tuple[str, str, str]], top: Path) -> None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Everything in a folder, links as such."""
-    found = {}
+    actual = {}
     for path, folders, files in os.walk(folder):
         for name in (*folders, *files):
             place = Path(path, name)
-            found[str(place)] = b"" if place.is_symlink() or place.is_dir() else place.read_bytes()
-    return found
+            actual[str(place)] = b"" if place.is_symlink() or place.is_dir() else place.read_bytes()
+    return actual
 
 
 @settings(max_examples=60, deadline=None)
@@ -376,19 +376,19 @@ def test_no_path_in_any_tree_reads_or_writes_outside(
             (outside / name).write_bytes(SECRET)
         make(tree, top)
         text = placed(start + "/".join(path), top)
-        found = volume(root)
+        actual = volume(root)
         before = {path: data for path, data in contents(Path(base)).items() if not path.startswith(f"{root}/")}
         truth = Path(os.path.realpath(root / text))
         is_inside_file = truth.is_relative_to(root) and truth.is_file() and not truth.is_symlink()
 
         try:
-            data: bytes | None = found.read(found.locate(text), 100)[0]
+            data: bytes | None = actual.read(actual.locate(text), 100)[0]
         except ToolCallRefused:
             data = None
         assert data == (b"inside" if is_inside_file else None)
 
         try:
-            write(found, text, b"written")
+            write(actual, text, b"written")
             assert truth.is_relative_to(root)
             assert truth.read_bytes() == b"written"
         except ToolCallRefused:

@@ -85,10 +85,10 @@ class Names(httpcore.AsyncNetworkBackend):
         turn = self._lookups.get(host, 0)
         self._lookups[host] = turn + 1
         turns = self._addresses.get(host, [[PUBLIC]])
-        found = turns[min(turn, len(turns) - 1)]
-        if not found:
+        result = turns[min(turn, len(turns) - 1)]
+        if not result:
             raise OSError(-2, "Name or service not known")
-        return found
+        return result
 
     async def connect_tcp(self, host: str, port: int, *_: Any, **options: Any) -> httpcore.AsyncNetworkStream:
         self.dialled.append(host)

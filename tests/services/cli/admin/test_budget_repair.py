@@ -42,8 +42,8 @@ def test_a_limit_is_told_as_the_command_that_sets_it(limit: Limit, command: str)
 
 def test_what_was_used_and_set_aside_is_told_with_each_limit() -> None:
     account = Account(used_tokens=2_000, reserved_tokens=30, used_micros=1_250_000, reserved_micros=5)
-    found = Books(limits={"a": ADA}, accounts={"a": account})
-    assert [line.plain.partition("#")[2] for line in limit_lines(found)] == [
+    books = Books(limits={"a": ADA}, accounts={"a": account})
+    assert [line.plain.partition("#")[2] for line in limit_lines(books)] == [
         " 2,000 and 30 tokens, 1.25 and 0.000005 USD"
     ]
     assert [line.plain.strip() for line in limit_lines(Books())] == ["none"]

@@ -139,8 +139,8 @@ def test_one_is_removed(fake: FakeApi) -> None:
 async def test_an_export_is_checked_and_restores(here: Served, tmp_path: Path) -> None:
     snapshot_id = await made_of(here)
     path = tmp_path / "state.gz"
-    found = await snapshots._download_snapshot(snapshot_id, path)
-    assert (found.runs, found.events, sorted(p.name for p in tmp_path.glob("state*"))) == (1, 4, ["state.gz"])
+    state = await snapshots._download_snapshot(snapshot_id, path)
+    assert (state.runs, state.events, sorted(p.name for p in tmp_path.glob("state*"))) == (1, 4, ["state.gz"])
     answer = await snapshots._restore_file(path, {"dry_run": True})
     assert answer.value["runs_skipped"] == 1
 

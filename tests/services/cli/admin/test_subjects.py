@@ -126,8 +126,8 @@ def test_a_proof_holds_only_when_nothing_can_be_read(fake, found, code):
         assert "There is nothing of ivy in acme." in result.stdout
     if ERASED in found["keys"]:
         assert result.stdout.startswith("ab12 erased 2026-01-01 by op: asked  event subject.keys/0:7")
-    told = json.loads(invoke("proof", "ivy", "--tenant", "acme", "--json").stdout)
-    assert (told["erased"], told["readable"]) == (code == 0 and bool(found["erasures"]), code == 1)
+    options = json.loads(invoke("proof", "ivy", "--tenant", "acme", "--json").stdout)
+    assert (options["erased"], options["readable"]) == (code == 0 and bool(found["erasures"]), code == 1)
 
 
 def test_an_erasure_needs_a_reason(fake):

@@ -27,18 +27,18 @@ async def found_in(tmp_path, **environ: str) -> dict[str, Check]:
 
 async def test_folders_of_volumes_are_looked_at(tmp_path):
     configured(tmp_path)
-    found = (await found_in(tmp_path))["volumes"]
-    assert (found.state, "volumes.source" in found.remedy) == (WARN, True)
+    check = (await found_in(tmp_path))["volumes"]
+    assert (check.state, "volumes.source" in check.remedy) == (WARN, True)
     (tmp_path / "results").write_text("in the way")
-    found = (await found_in(tmp_path))["volumes"]
-    assert (found.state, "volumes.out: cannot make the folder" in found.remedy) == (FAIL, True)
+    check = (await found_in(tmp_path))["volumes"]
+    assert (check.state, "volumes.out: cannot make the folder" in check.remedy) == (FAIL, True)
 
 
 async def test_a_machine_that_has_everything_is_well(tmp_path):
     configured(tmp_path)
     (tmp_path / "src").mkdir()
-    found = await found_in(tmp_path)
-    assert {name: check.state for name, check in found.items()} == {
+    actual = await found_in(tmp_path)
+    assert {name: check.state for name, check in actual.items()} == {
         "python": OK,
         "state folder": OK,
         "configuration": OK,
@@ -48,7 +48,7 @@ async def test_a_machine_that_has_everything_is_well(tmp_path):
         "ports": OK,
         "earlier stack": OK,
     }
-    assert "script, not a model" in found["models"].remedy
+    assert "script, not a model" in actual["models"].remedy
 
 
 async def test_what_is_brought_along_is_looked_for_only_when_it_is_needed(tmp_path):
@@ -61,11 +61,11 @@ async def test_what_is_brought_along_is_looked_for_only_when_it_is_needed(tmp_pa
 
 async def test_no_java_is_said_with_how_to_get_one(tmp_path):
     configured(tmp_path)
-    found = await found_in(tmp_path, LOOMLOG_KAFKA="", PATH=str(tmp_path))
-    assert found["java"].state == FAIL
-    assert "apt-get install openjdk-17" in found["java"].remedy
-    assert found["broker's jars"].state == FAIL
-    assert "maven" in found["broker's jars"].remedy
+    actual = await found_in(tmp_path, LOOMLOG_KAFKA="", PATH=str(tmp_path))
+    assert actual["java"].state == FAIL
+    assert "apt-get install openjdk-17" in actual["java"].remedy
+    assert actual["broker's jars"].state == FAIL
+    assert "maven" in actual["broker's jars"].remedy
 
 
 async def test_jars_that_are_there_need_no_maven(tmp_path):
@@ -96,10 +96,10 @@ async def test_a_key_makes_the_model_real(tmp_path):
 async def test_providers_that_are_there_only_for_runs_with_a_key_are_named(tmp_path):
     configured(tmp_path)
     secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
-    found = (await found_in(tmp_path, LOOMLOG_SECRET_KEY=secret, OPENAI_API_KEY="a-key"))["provider keys"]
-    assert found.state == OK
-    assert "anthropic (ANTHROPIC_API_KEY)" in found.found
-    assert "openai" not in found.found
+    check = (await found_in(tmp_path, LOOMLOG_SECRET_KEY=secret, OPENAI_API_KEY="a-key"))["provider keys"]
+    assert check.state == OK
+    assert "anthropic (ANTHROPIC_API_KEY)" in check.found
+    assert "openai" not in check.found
     assert "provider keys" not in await found_in(tmp_path)
 
 
@@ -137,9 +137,9 @@ async def test_what_an_earlier_stack_left_is_told(tmp_path):
     cli = with_stack(
         settings_in(tmp_path, LOOMLOG_LISTEN_ADDR="127.0.0.1:0", **OUTSIDE), child("kafka"), supervised=False
     )
-    found = {check.name: check for check in await run_checks(cli, tmp_path)}
-    assert found["earlier stack"].state == WARN
-    assert "kafka" in found["earlier stack"].found
+    actual = {check.name: check for check in await run_checks(cli, tmp_path)}
+    assert actual["earlier stack"].state == WARN
+    assert "kafka" in actual["earlier stack"].found
 
 
 # --- what runs --------------------------------------------------------------------------------------------------------
@@ -150,14 +150,14 @@ def child_json(**changes):
 
 
 def status(**changes):
-    found = {
+    actual = {
         "children": [child_json()],
         "logs": "/logs",
         "api": {"url": "http://x", "ready": True, "error": None},
         "projection": lag(lag=0),
         "insights": {"url": "http://i", "lag_records": 0},
     }
-    return found | changes
+    return actual | changes
 
 
 WELL = SimpleNamespace(broken="", books=Books())
@@ -188,10 +188,10 @@ async def checked_while_running(tmp_path, monkeypatch, found, topics=(), books=W
 
 
 async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch):
-    found = await checked_while_running(tmp_path, monkeypatch, status())
+    actual = await checked_while_running(tmp_path, monkeypatch, status())
     parts = ("processes", "topics", "books", "api", "read models", "insights")
-    assert {name: found[name].state for name in parts} == dict.fromkeys(parts, OK)
-    assert "ports" not in found, "they are in use by us"
+    assert {name: actual[name].state for name in parts} == dict.fromkeys(parts, OK)
+    assert "ports" not in actual, "they are in use by us"
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ async def test_books_that_stopped_are_noticed(tmp_path, monkeypatch, books, said
 
 
 async def test_topics_that_cannot_be_compared_fail(tmp_path, monkeypatch):
-    found = await checked_while_running(tmp_path, monkeypatch, status(), topics=CliError("the broker is away."))
-    assert (found["topics"].state, found["topics"].remedy) == (FAIL, "the broker is away.")
+    actual = await checked_while_running(tmp_path, monkeypatch, status(), topics=CliError("the broker is away."))
+    assert (actual["topics"].state, actual["topics"].remedy) == (FAIL, "the broker is away.")
 
 
 def diagnosed(monkeypatch, tmp_path, *found: Check, as_json: bool = False):
@@ -272,5 +272,5 @@ def test_the_doctor_ends_with_1_when_something_is_wrong_and_says_what_to_do(monk
     )
     assert "1 wrong, 1 odd, 1 well." in result.stdout
     assert diagnosed(monkeypatch, tmp_path, well, odd).exit_code == 0
-    found = json.loads(diagnosed(monkeypatch, tmp_path, well, wrong, as_json=True).stdout)
-    assert (found["ok"], [check["state"] for check in found["checks"]]) == (False, [OK, FAIL])
+    actual = json.loads(diagnosed(monkeypatch, tmp_path, well, wrong, as_json=True).stdout)
+    assert (actual["ok"], [check["state"] for check in actual["checks"]]) == (False, [OK, FAIL])

@@ -49,11 +49,11 @@ def running(tmp_path, *children):
 
 
 async def test_a_stack_that_runs_is_told_with_all_its_parts(fake, tmp_path, capsys):
-    found = await collect_status(running(tmp_path))
-    assert (found["supervised"], found["complete"], found["api"]["ready"]) == (True, True, True)
-    assert found["volumes"] == {"source": str(tmp_path / "src"), "out": str(tmp_path / "results")}
-    assert json.loads(json.dumps(found)) == found
-    status._print_status(console(), found)
+    actual = await collect_status(running(tmp_path))
+    assert (actual["supervised"], actual["complete"], actual["api"]["ready"]) == (True, True, True)
+    assert actual["volumes"] == {"source": str(tmp_path / "src"), "out": str(tmp_path / "results")}
+    assert json.loads(json.dumps(actual)) == actual
+    status._print_status(console(), actual)
     shown = capsys.readouterr().out
     assert "The stack runs in" in shown
     assert "open: no token is set" in shown
@@ -77,8 +77,8 @@ async def test_a_part_that_does_not_answer_is_a_line_and_the_rest_is_shown(fake,
     monkeypatch.setattr(status, "read_lag", away)
     fake.answers["GET", "/readyz"] = refused(503, "", "", missing=["broker"])
     del fake.answers["GET", "/insights"]
-    found = await collect_status(running(tmp_path))
-    status._print_status(console(), found)
+    actual = await collect_status(running(tmp_path))
+    status._print_status(console(), actual)
     shown = capsys.readouterr().out
     assert "it waits for broker" in shown
     assert "Postgres is away." in shown
@@ -88,10 +88,10 @@ async def test_a_part_that_does_not_answer_is_a_line_and_the_rest_is_shown(fake,
 async def test_a_child_that_died_with_its_supervisor_is_dead_and_has_no_numbers(fake, tmp_path, capsys):
     cli = running(tmp_path, child("kafka"), child("api"))
     half = replace(cli.stack, is_supervised=False, running_children=cli.stack.running_children[:1])
-    found = await collect_status(replace(cli, stack=half, services_record=None))
-    assert [one["state"] for one in found["children"]] == ["ready", "dead"]
-    assert found["children"][1]["pid"] is None
-    status._print_status(console(), found)
+    actual = await collect_status(replace(cli, stack=half, services_record=None))
+    assert [one["state"] for one in actual["children"]] == ["ready", "dead"]
+    assert actual["children"][1]["pid"] is None
+    status._print_status(console(), actual)
     shown = capsys.readouterr().out
     assert "What an earlier stack left behind still runs" in shown
     assert "loomlog down" in shown
@@ -106,8 +106,13 @@ def test_nothing_running_is_3_and_one_document(tmp_path, monkeypatch):
     assert result.exit_code == 3
     assert "Nothing runs in" in result.stdout
     result = CliRunner().invoke(app, ["status", "--json"], env=environ)
-    found = json.loads(result.stdout)
-    assert (found["supervised"], found["children"], found["projection"], found["insights"]) == (False, [], None, None)
+    actual = json.loads(result.stdout)
+    assert (actual["supervised"], actual["children"], actual["projection"], actual["insights"]) == (
+        False,
+        [],
+        None,
+        None,
+    )
 
 
 def test_an_api_elsewhere_is_0_although_nothing_runs_here(fake, tmp_path):

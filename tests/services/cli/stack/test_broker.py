@@ -31,9 +31,9 @@ def settings(data: Path = Path("/state/kafka/data")) -> dict[str, str]:
 
 
 def test_the_broker_listens_on_loopback_only() -> None:
-    found = settings()
-    assert found["listeners"] == "CLIENTS://127.0.0.1:19092,CONTROLLER://127.0.0.1:19093"
-    assert found["controller.quorum.voters"] == "1@127.0.0.1:19093"
+    actual = settings()
+    assert actual["listeners"] == "CLIENTS://127.0.0.1:19092,CONTROLLER://127.0.0.1:19093"
+    assert actual["controller.quorum.voters"] == "1@127.0.0.1:19093"
     assert "0.0.0.0" not in server_properties(Path("/x"), PORTS)
 
 
@@ -42,11 +42,11 @@ def test_nothing_of_the_template_is_left() -> None:
 
 
 def test_owners_may_have_sessions_of_half_a_second_and_restarts_are_quick() -> None:
-    found = settings()
-    assert int(found["group.min.session.timeout.ms"]) <= 500
-    assert (found["broker.session.timeout.ms"], found["broker.heartbeat.interval.ms"]) == ("1000", "200")
-    assert found["group.initial.rebalance.delay.ms"] == "0"
-    assert found["auto.create.topics.enable"] == "false"
+    actual = settings()
+    assert int(actual["group.min.session.timeout.ms"]) <= 500
+    assert (actual["broker.session.timeout.ms"], actual["broker.heartbeat.interval.ms"]) == ("1000", "200")
+    assert actual["group.initial.rebalance.delay.ms"] == "0"
+    assert actual["auto.create.topics.enable"] == "false"
 
 
 def test_a_batch_of_one_mebibyte_fits() -> None:
@@ -140,8 +140,8 @@ async def ends(broker: Broker, *, code: int, was_ready: bool, asked: bool) -> bo
 async def test_the_first_clean_stop_keeps_the_archive_and_later_starts_use_it(
     tmp_path: Path, fake_world: dict[str, str]
 ) -> None:
-    said: list[str] = []
-    broker = broker_in(tmp_path / "state", fake_world, said)
+    output: list[str] = []
+    broker = broker_in(tmp_path / "state", fake_world, output)
     argv = await argv_of(broker)
     assert argv[-2:] == (MAIN_CLASS, str(tmp_path / "state" / "kafka" / "server.properties"))
     assert set(JVM_FLAGS) <= set(argv)
@@ -152,7 +152,7 @@ async def test_the_first_clean_stop_keeps_the_archive_and_later_starts_use_it(
     (archive,) = (tmp_path / "state" / "cache").glob("*.jsa")
     assert f"-XX:SharedArchiveFile={archive}" in later
     assert "-Xshare:auto" in later
-    assert said == ["Broker: getting its jars with Maven (43 MB, once)", "Broker: formatting its storage (once)"]
+    assert output == ["Broker: getting its jars with Maven (43 MB, once)", "Broker: formatting its storage (once)"]
 
 
 async def test_archives_of_other_javas_do_not_pile_up(tmp_path: Path, fake_world: dict[str, str]) -> None:
@@ -182,8 +182,8 @@ async def test_an_archive_of_a_broker_that_died_is_not_kept(tmp_path: Path, fake
 async def test_an_archive_with_which_the_broker_dies_is_thrown_away_and_the_broker_started_again(
     tmp_path: Path, fake_world: dict[str, str]
 ) -> None:
-    said: list[str] = []
-    broker = broker_in(tmp_path / "state", fake_world, said)
+    output: list[str] = []
+    broker = broker_in(tmp_path / "state", fake_world, output)
     argv = await argv_of(broker)
     written = next(part.partition("=")[2] for part in argv if part.startswith("-XX:ArchiveClassesAtExit="))
     Path(written).write_text("archive")
@@ -193,7 +193,7 @@ async def test_an_archive_with_which_the_broker_dies_is_thrown_away_and_the_brok
     assert list((tmp_path / "state" / "cache").glob("*.jsa")) != []
     assert await ends(broker, code=134, was_ready=False, asked=False)
     assert list((tmp_path / "state" / "cache").glob("*.jsa")) == []
-    assert said[-1].endswith("starting it again without its class archive")
+    assert output[-1].endswith("starting it again without its class archive")
     await argv_of(broker)
     assert not await ends(broker, code=134, was_ready=False, asked=False)
 

@@ -39,16 +39,16 @@ def test_the_major_version_is_read_from_every_form(text: str, major: int | None)
 
 async def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
     fake_java(tmp_path / "path", "21.0.1")
-    wanted = fake_java(tmp_path / "home" / "bin", "17.0.1")
-    found = await find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path")})
-    assert (found.program, found.major) == (wanted, 17)
+    path = fake_java(tmp_path / "home" / "bin", "17.0.1")
+    actual = await find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path")})
+    assert (actual.program, actual.major) == (path, 17)
 
 
 async def test_an_old_java_home_is_passed_over_for_a_new_one_on_the_path(tmp_path: Path) -> None:
-    wanted = fake_java(tmp_path / "path", "17.0.1")
+    path = fake_java(tmp_path / "path", "17.0.1")
     fake_java(tmp_path / "home" / "bin", "11.0.2")
-    found = await find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path")})
-    assert found.program == wanted
+    actual = await find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path")})
+    assert actual.program == path
 
 
 async def test_too_old_a_java_is_named_with_its_version_and_how_to_get_a_new_one(tmp_path: Path) -> None:
@@ -87,13 +87,13 @@ def fake_maven(folder: Path) -> Path:
 
 async def test_jars_are_resolved_once_and_come_in_a_fixed_order(tmp_path: Path) -> None:
     fake_maven(tmp_path)
-    said: list[str] = []
+    output: list[str] = []
     environ = {"PATH": f"{tmp_path}:{SYSTEM_PATH}"}
-    first = await resolve_jars(tmp_path, environ, said.append)
+    first = await resolve_jars(tmp_path, environ, output.append)
     assert [jar.name for jar in first] == ["a.jar", "b.jar"]
-    assert await resolve_jars(tmp_path, {"PATH": ""}, said.append) == first
+    assert await resolve_jars(tmp_path, {"PATH": ""}, output.append) == first
     assert (tmp_path / "calls").read_text() == "call\n"
-    assert len(said) == 1
+    assert len(output) == 1
     assert len(list(tmp_path.glob("jars-*"))) == 1
 
 

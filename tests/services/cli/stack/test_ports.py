@@ -106,9 +106,9 @@ def test_picking_gives_up_after_a_bounded_number_of_attempts() -> None:
 
 
 def test_a_picked_port_is_free_and_none_that_connections_get() -> None:
-    found = {pick_port() for _ in range(50)}
-    assert found <= set(PICK_RANGE)
-    assert len(found) > 25, "two who pick at the same time should seldom pick the same"
+    actual = {pick_port() for _ in range(50)}
+    assert actual <= set(PICK_RANGE)
+    assert len(actual) > 25, "two who pick at the same time should seldom pick the same"
 
 
 def test_a_listener_holds_its_port_and_is_named() -> None:

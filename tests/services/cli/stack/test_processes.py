@@ -36,9 +36,9 @@ def identity_of(process: "subprocess.Popen[str]") -> ProcessIdentity:
 
 
 def test_a_process_is_found_by_its_identity(runner: "subprocess.Popen[str]") -> None:
-    found = find_process(identity_of(runner))
-    assert found is not None
-    assert found.pid == runner.pid
+    process = find_process(identity_of(runner))
+    assert process is not None
+    assert process.pid == runner.pid
 
 
 def test_a_reused_pid_is_a_stranger(runner: "subprocess.Popen[str]") -> None:
@@ -68,8 +68,8 @@ def test_a_zombie_is_not_found(runner: "subprocess.Popen[str]") -> None:
 
 
 def test_a_process_is_found_by_its_arguments(runner: "subprocess.Popen[str]") -> None:
-    (found,) = find_processes_by_arguments(lambda arguments: "a marked argument" in arguments)
-    assert found.pid == runner.pid
+    (identity,) = find_processes_by_arguments(lambda arguments: "a marked argument" in arguments)
+    assert identity.pid == runner.pid
     assert find_processes_by_arguments(lambda arguments: list(arguments) == [sys.executable, "no such argument"]) == []
 
 

@@ -51,33 +51,33 @@ class Ranges:
 async def claimed(monkeypatch):
     monkeypatch.setattr(readiness, "KafkaRanges", Ranges)
     monkeypatch.setattr(readiness, "PROBE_INTERVAL_S", 0.0)
-    found = ClaimProbe(KafkaOptions(bootstrap="k.test:1"), 2)
-    await found.start()
-    return found, found._ranges
+    probe = ClaimProbe(KafkaOptions(bootstrap="k.test:1"), 2)
+    await probe.start()
+    return probe, probe._ranges
 
 
 async def test_a_runtime_is_ready_when_every_partition_has_grown(claimed):
-    found, ranges = claimed
-    assert await found.check() == "nobody has claimed partition 0, 1 of loom.run.events"
+    actual, ranges = claimed
+    assert await actual.check() == "nobody has claimed partition 0, 1 of loom.run.events"
     ranges.ends[1] += 1
-    assert await found.check() == "nobody has claimed partition 0 of loom.run.events"
+    assert await actual.check() == "nobody has claimed partition 0 of loom.run.events"
     ranges.ends[0] += 1
-    assert await found.check() is None
+    assert await actual.check() is None
     assert ranges.closed == 1
 
 
 async def test_once_ready_nobody_is_asked_again(claimed):
-    found, ranges = claimed
+    actual, ranges = claimed
     ranges.ends = {0: 6, 1: 1}
-    assert await found.check() is None
+    assert await actual.check() is None
     ranges.error = AssertionError("asked again")
-    assert await found.check() is None
+    assert await actual.check() is None
 
 
 async def test_a_broker_that_is_away_is_the_reason(claimed):
-    found, ranges = claimed
+    actual, ranges = claimed
     ranges.error = Transient("the broker is away", kind="unavailable")
-    assert await found.check() == "the broker is away"
+    assert await actual.check() == "the broker is away"
 
 
 class Row:
@@ -103,10 +103,10 @@ def status(monkeypatch) -> list[Any]:
 
     async def read(reader: Reader) -> list[Row]:
         assert not reader.closed
-        found = answers[0]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        actual = answers[0]
+        if isinstance(actual, Exception):
+            raise actual
+        return actual
 
     async def has(reader: Reader) -> bool:
         return answers[0] is not None
@@ -118,26 +118,26 @@ def status(monkeypatch) -> list[Any]:
 
 
 async def projecting(*, same_clock: bool) -> ProjectionProbe:
-    found = ProjectionProbe(PostgresOptions(dsn="postgresql://p"), same_clock=same_clock)
-    await found.start()
-    return found
+    probe = ProjectionProbe(PostgresOptions(dsn="postgresql://p"), same_clock=same_clock)
+    await probe.start()
+    return probe
 
 
 async def test_a_projector_is_ready_when_it_has_said_so_since_the_start(status):
-    found = await projecting(same_clock=True)
+    probe = await projecting(same_clock=True)
     long_ago = datetime.now(UTC) - timedelta(minutes=5)
     status.append(Permanent("no table", kind="not_found"))
-    assert await found.check() == "its tables cannot be read: no table"
+    assert await probe.check() == "its tables cannot be read: no table"
     for rows in (None, [], [Row("projecting", long_ago)], [Row("standing by", datetime.now(UTC))]):
         status[0] = rows
-        assert await found.check() == "it has not said yet that it projects"
+        assert await probe.check() == "it has not said yet that it projects"
     status[0] = [Row("projecting", datetime.now(UTC))]
-    assert await found.check() is None
+    assert await probe.check() is None
     status[0] = AssertionError("asked again")
-    assert await found.check() is None
+    assert await probe.check() is None
 
 
 async def test_the_clock_of_another_machine_is_not_compared(status):
-    found = await projecting(same_clock=False)
+    probe = await projecting(same_clock=False)
     status.append([Row("projecting", datetime.now(UTC) - timedelta(hours=3))])
-    assert await found.check() is None
+    assert await probe.check() is None

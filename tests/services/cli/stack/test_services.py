@@ -32,33 +32,33 @@ async def services(made: StackPlan):
 
 
 async def test_what_a_run_needs_starts_together_and_insights_beside_it(tmp_path):
-    found = await services(planned(tmp_path))
-    assert [child.name for child in found.required] == ["runtime", "projector", "api"]
-    assert [child.name for child in found.secondary] == ["insights"]
+    specs = await services(planned(tmp_path))
+    assert [child.name for child in specs.required] == ["runtime", "projector", "api"]
+    assert [child.name for child in specs.secondary] == ["insights"]
 
 
 async def test_the_auditor_runs_when_there_is_a_key_which_no_other_service_gets(tmp_path):
-    found = await services(planned(tmp_path, LOOMLOG_AUDIT_KEY="secret"))
-    assert [child.name for child in found.secondary] == ["insights", "auditor"]
-    auditor = found.secondary[-1]
+    specs = await services(planned(tmp_path, LOOMLOG_AUDIT_KEY="secret"))
+    assert [child.name for child in specs.secondary] == ["insights", "auditor"]
+    auditor = specs.secondary[-1]
     assert auditor.environment["LOOMLOG_AUDIT_KEY"] == "secret"
-    for child in (*found.required, found.secondary[0]):
+    for child in (*specs.required, specs.secondary[0]):
         assert "LOOMLOG_AUDIT_KEY" not in child.environment
     by_file = await services(planned(tmp_path, LOOMLOG_AUDIT_KEY_FILE="k", LOOMLOG_INSIGHTS_ENABLED="0"))
     assert [child.name for child in by_file.secondary] == ["auditor"]
 
 
 async def test_a_service_is_our_own_code_whatever_lies_in_the_folder(tmp_path):
-    found = await services(planned(tmp_path, PYTHONPATH="/theirs"))
-    api = found.required[-1]
+    specs = await services(planned(tmp_path, PYTHONPATH="/theirs"))
+    api = specs.required[-1]
     assert api.argv == (sys.executable, "-P", "-m", "loomlog.services.api.main")
     assert api.environment["PYTHONPATH"] == f"{PROGRAM_ROOT}:/theirs"
     assert (PROGRAM_ROOT / "loomlog" / "services" / "cli").is_dir()
 
 
 async def test_every_service_is_told_where_broker_and_postgres_are(tmp_path):
-    found = await services(planned(tmp_path))
-    for child in (*found.required, *found.secondary):
+    specs = await services(planned(tmp_path))
+    for child in (*specs.required, *specs.secondary):
         assert child.environment["LOOMLOG_KAFKA"] == "k.test:1"
         assert child.environment["LOOMLOG_POSTGRES"] == "postgresql://p@127.0.0.1:1/p"
         assert child.environment["LOOMLOG_OPEN_MODE"] == "1"
@@ -66,8 +66,8 @@ async def test_every_service_is_told_where_broker_and_postgres_are(tmp_path):
 
 
 async def test_several_runtimes_have_names_of_their_own(tmp_path):
-    found = await services(planned(tmp_path, runtimes=2, LOOMLOG_REPLICA_ID="box"))
-    runtimes = [child for child in found.required if child.name.startswith("runtime")]
+    specs = await services(planned(tmp_path, runtimes=2, LOOMLOG_REPLICA_ID="box"))
+    runtimes = [child for child in specs.required if child.name.startswith("runtime")]
     assert [child.name for child in runtimes] == ["runtime-1", "runtime-2"]
     assert [child.environment["LOOMLOG_REPLICA_ID"] for child in runtimes] == ["box-1", "box-2"]
 
@@ -75,8 +75,8 @@ async def test_several_runtimes_have_names_of_their_own(tmp_path):
 async def test_a_child_without_an_address_yet_says_why_it_is_not_ready(tmp_path):
     made = planned(tmp_path)
     async with AsyncExitStack() as probes:
-        found = await build_services(made, kafka="k.test:1", postgres="postgresql://p@127.0.0.1:1/p", exit_stack=probes)
-        api, projector = found.required[-1], found.required[-2]
+        specs = await build_services(made, kafka="k.test:1", postgres="postgresql://p@127.0.0.1:1/p", exit_stack=probes)
+        api, projector = specs.required[-1], specs.required[-2]
         assert api.ready is not None
         assert await api.ready() == f"{made.api_url}/readyz does not answer: ConnectError"
         assert projector.ready is not None
@@ -102,13 +102,13 @@ def test_another_process_of_ours_runs_this_code():
 
 
 async def test_only_those_who_see_content_get_the_key_that_opens_it(tmp_path):
-    found = await services(
+    specs = await services(
         planned(tmp_path, LOOMLOG_ENCRYPTION_KEY="secret", LOOMLOG_AUDIT_KEY="other", LOOMLOG_SECRET_KEY="c")
     )
-    told = {
-        child.name: child.environment.get("LOOMLOG_ENCRYPTION_KEY") for child in (*found.required, *found.secondary)
+    options = {
+        child.name: child.environment.get("LOOMLOG_ENCRYPTION_KEY") for child in (*specs.required, *specs.secondary)
     }
-    assert {name for name, key in told.items() if key == "secret"} == {"runtime", "api"}
-    assert {name for name, key in told.items() if key is None} == {"projector", "insights", "auditor"}
-    sealing = {child.name for child in (*found.required, *found.secondary) if "LOOMLOG_SECRET_KEY" in child.environment}
+    assert {name for name, key in options.items() if key == "secret"} == {"runtime", "api"}
+    assert {name for name, key in options.items() if key is None} == {"projector", "insights", "auditor"}
+    sealing = {child.name for child in (*specs.required, *specs.secondary) if "LOOMLOG_SECRET_KEY" in child.environment}
     assert sealing == {"runtime", "api"}

@@ -51,10 +51,10 @@ async def test_stopping_nothing_is_fine_and_says_so(home: Home) -> None:
 async def test_orphans_in_the_record_are_stopped_and_forgotten(home: Home, orphan: "subprocess.Popen[str]") -> None:
     save_record(home.record, build_stack_record("", "", [recorded(orphan)]))
     assert read_stack_status(home).has_orphans
-    said: list[str] = []
-    assert await stop_stack(home, said.append)
+    output: list[str] = []
+    assert await stop_stack(home, output.append)
     assert orphan.wait(timeout=5) == -signal.SIGTERM
-    assert said == [f"Stopped api (process {orphan.pid}), left over from an earlier stack: SIGTERM"]
+    assert output == [f"Stopped api (process {orphan.pid}), left over from an earlier stack: SIGTERM"]
     assert not home.record.exists()
     assert not await stop_stack(home, pytest.fail)
 
@@ -74,11 +74,11 @@ async def test_broker_and_postgres_are_found_without_any_record(home: Home) -> N
     postgres = subprocess.Popen(argv, executable=sys.executable, start_new_session=True)
     with kafka, postgres:
         try:
-            said: list[str] = []
-            names = {leftover.name: leftover.stop_signal for leftover in find_leftovers(home, said.append)}
+            output: list[str] = []
+            names = {leftover.name: leftover.stop_signal for leftover in find_leftovers(home, output.append)}
             assert names == {"kafka": signal.SIGTERM, "postgres": signal.SIGINT}
-            assert "is damaged" in said[0]
-            assert await stop_leftovers(home, said.append) == 2
+            assert "is damaged" in output[0]
+            assert await stop_leftovers(home, output.append) == 2
             assert kafka.wait(timeout=5) == -signal.SIGTERM
             postgres.wait(timeout=5)
         finally:

@@ -101,7 +101,7 @@ async def test_pauses_grow_and_restarts_end_with_the_last_lines_of_the_log(
                 StackError, match=r"(?s)api ended with exit code 1, 4 times in a row.*the port is taken"
             ):
                 await supervisor.wait()
-    assert [said.split(" in ")[1].split(" s ")[0] for said in watcher.said] == ["0.01", "0.02", "0.04"]
+    assert [text.split(" in ")[1].split(" s ")[0] for text in watcher.said] == ["0.01", "0.02", "0.04"]
     assert ("api", "failed") in watcher.history
 
 
