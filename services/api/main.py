@@ -49,7 +49,7 @@ from loomlog.services.api.settings import ApiSettings, MissingSetting, api_setti
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import Gate
 from loomlog.services.application.bootstrap import opened, waited_for
-from loomlog.services.stream.encryption.subject_keys import WrongKey
+from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
 log = logging.getLogger("loomlog.api")
 
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         for warning in loaded.warnings:
             log.warning("%s", warning)
         uvloop.run(run(loaded))
-    except (ConfigurationError, MissingSetting, WrongKey) as error:
+    except (ConfigurationError, MissingSetting, WrongInstallationKey) as error:
         print(f"api cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except ConnectorError as error:

@@ -25,8 +25,8 @@ from loomlog.services.application.errors import Declined, bad_request
 from loomlog.services.application.transfer.restore import Restored
 from loomlog.services.application.transfer.state_files import Wanted
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.stream.archive.state_file import SUFFIX, BrokenState, StateWriter
-from loomlog.services.stream.archive.state_reader import plain
+from loomlog.services.stream.archive.state_file import SUFFIX, BrokenStateFile, StateWriter
+from loomlog.services.stream.archive.state_reader import decompressed
 
 BODY_MAX = 64 * 1024
 SPOOL_BYTES = 8 * 1024 * 1024
@@ -56,7 +56,7 @@ async def list_snapshots(service: Service, caller: Caller, request: Request) -> 
 async def get_snapshot(service: Service, caller: Caller, request: Request) -> Response:
     manifest, file = await service.layer.snapshots.open(caller, request.path_params["snapshot_id"])
     before = orjson.dumps(manifest).removesuffix(b"}") + b',"json_content":'
-    return StreamingResponse(_pieces(file, plain(file), before=before, after=b"}"), media_type=JSON)
+    return StreamingResponse(_pieces(file, decompressed(file), before=before, after=b"}"), media_type=JSON)
 
 
 async def export_snapshot(service: Service, caller: Caller, request: Request) -> Response:
@@ -71,7 +71,7 @@ async def export_snapshot(service: Service, caller: Caller, request: Request) ->
     if _takes_gzip(request):
         headers["content-encoding"] = GZIP
         return StreamingResponse(_pieces(file, file), media_type=JSON, headers=headers)
-    return StreamingResponse(_pieces(file, plain(file)), media_type=JSON, headers=headers)
+    return StreamingResponse(_pieces(file, decompressed(file)), media_type=JSON, headers=headers)
 
 
 async def remove_snapshot(service: Service, caller: Caller, request: Request) -> Response:
@@ -92,7 +92,7 @@ async def restore_snapshot(service: Service, caller: Caller, request: Request) -
         try:
             for piece in StateWriter().rewrite(body.document):
                 sent.write(piece)
-        except BrokenState as error:
+        except BrokenStateFile as error:
             raise Declined("restore_failed", f"the document cannot be restored: {error}; nothing was told") from error
         found = await restoring.restore(caller, cast("IO[bytes]", sent), **how)
         return _answer(found, body)

@@ -69,15 +69,15 @@ from loomlog.services.application.streaming.run_stream import Sources
 from loomlog.services.application.transfer.imports import Imports
 from loomlog.services.application.transfer.restore import Restoring
 from loomlog.services.application.transfer.state_files import Snapshots
-from loomlog.services.families.budget.client import BudgetClerk
+from loomlog.services.families.budget.client import BudgetClient
 from loomlog.services.families.budget.family import BudgetFamily
 from loomlog.services.families.budget.family import topics_of as budget_topics
-from loomlog.services.families.budget.replica import BudgetBoard
+from loomlog.services.families.budget.replica import BudgetReplica
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.family import Topics
-from loomlog.services.stream.global_tables.hooks import HookBoard
-from loomlog.services.stream.global_tables.pauses import PauseBoard
-from loomlog.services.stream.global_tables.providers import ProviderBoard
+from loomlog.services.stream.global_tables.hooks import HookGlobalTable
+from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
+from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
 from loomlog.services.stream.snapshots.snapshots import Snapshots as BooksSnapshots
 
 log = logging.getLogger(__name__)
@@ -177,11 +177,11 @@ class CommandLayer:
             content=Content(keys),
         )
         self.reads = Reads(sources)
-        self.pauses = PauseBoard(codec, topics.control)
+        self.pauses = PauseGlobalTable(codec, topics.control)
         self.pausing = Pausing(sources, self.pauses, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
-        self.hook_board = HookBoard(codec, topics.hooks)
+        self.hook_board = HookGlobalTable(codec, topics.hooks)
         self.hooks = Hooks(self.hook_board, appender, codec, clock_ms=clock_ms, fresh_token=new_token, secret=secret)
-        self.providers = ProviderBoard(codec, topics.providers)
+        self.providers = ProviderGlobalTable(codec, topics.providers)
         self.probing = Probing(self.providers, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.clients = Clients(
             appender,
@@ -206,8 +206,8 @@ class CommandLayer:
         self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
         family = BudgetFamily()
         saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
-        self.books = BudgetBoard(codec, topics.budgets, saved, ranges)
-        self.clerk = BudgetClerk(
+        self.books = BudgetReplica(codec, topics.budgets, saved, ranges)
+        self.clerk = BudgetClient(
             self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
         )
         self.budgets = Budgets(

@@ -36,8 +36,8 @@ from loomlog.services.application.errors import Declined
 from loomlog.services.application.queries.read_models import SqlProjection, has_no_tables
 from loomlog.services.application.streaming.event_hub import Hub, Start
 from loomlog.services.families.budget.family import PARTITION as BUDGETS
-from loomlog.services.stream.encryption.subject_keys import SubjectKeys, opened_keys
-from loomlog.services.stream.global_tables.global_table import PARTITION, Board
+from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ async def opened(
         )
         await layer.publisher.open()
 
-        async def following(board: Board) -> Callable[[], Awaitable[None]]:
+        async def following(board: GlobalTable) -> Callable[[], Awaitable[None]]:
             """What keeps the board up to date, once it has read what there is."""
             await waited_for("broker", readiness, partial(board.catch_up, ranges))
             return partial(board.follow, await tail(board.topic, {PARTITION: board.next_offset}))
@@ -171,7 +171,9 @@ async def opened(
 
 
 async def _keys(places: Places, codec: Codec, appender: KafkaAppender, ranges: KafkaRanges) -> SubjectKeys | None:
-    return await opened_keys(places.wrapping, codec, appender, ranges, topic=places.topics.subjects, clock_ms=clock_ms)
+    return await open_subject_keys(
+        places.wrapping, codec, appender, ranges, topic=places.topics.subjects, clock_ms=clock_ms
+    )
 
 
 async def waited_for(name: str, readiness: Readiness, open_it: Callable[[], Awaitable[Opened]]) -> Opened:

@@ -23,14 +23,14 @@ from loomlog.projections.interrupts import InterruptRow
 from loomlog.projections.runs import RunRow
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.services.application.errors import RETRY_SOON_S, Declined, away
-from loomlog.services.stream.encryption.subject_keys import NewerKey, Seal, SubjectKeys
+from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, NewerInstallationKey, SubjectKeys
 
 Shown = TypeVar("Shown")
 
 
 def keys_away(error: ConnectorError) -> Declined:
     """Why a key of a subject cannot be had: the log does not answer, or this process has an old key-encryption key."""
-    if isinstance(error, NewerKey):
+    if isinstance(error, NewerInstallationKey):
         return Declined("keys_unavailable", str(error), retry_after_s=RETRY_SOON_S)
     return away("log", error)
 
@@ -41,22 +41,22 @@ class Content:
     def __init__(self, keys: SubjectKeys | None = None) -> None:
         self.keys = keys
 
-    async def seal(self, tenant: str, subject: str) -> Seal | None:
+    async def seal(self, tenant: str, subject: str) -> ContentEncryptor | None:
         """Seals for that user of the tenant; None when content is not encrypted. Raises Declined."""
         if self.keys is None:
             return None
         try:
-            sealer = await self.keys.sealer(tenant, subject)
+            sealer = await self.keys.cipher_for(tenant, subject)
         except ConnectorError as error:
             raise keys_away(error) from error
-        return lambda text, untrusted: sealer.untrusted(text) if untrusted else sealer.text(text)
+        return lambda text, untrusted: sealer.untrusted_text(text) if untrusted else sealer.text(text)
 
     async def digest(self, tenant: str, subject: str, digest: str) -> str:
         """A digest of content that nobody can compare with a guess. Raises Declined."""
         if self.keys is None or not digest:
             return digest
         try:
-            return (await self.keys.sealer(tenant, subject)).key.digest(digest)
+            return (await self.keys.cipher_for(tenant, subject)).key.digest(digest)
         except ConnectorError as error:
             raise keys_away(error) from error
 
@@ -65,7 +65,7 @@ class Content:
         if self.keys is None:
             return
         try:
-            await self.keys.know(*_strings(value))
+            await self.keys.wait_for_keys(*_strings(value))
         except ConnectorError as error:
             raise keys_away(error) from error
 
@@ -109,7 +109,7 @@ class Content:
 
     def text(self, text: str, tenant: str) -> str:
         """A text in clear; `know` first."""
-        return text if self.keys is None else self.keys.opened(text, tenant)
+        return text if self.keys is None else self.keys.decrypt(text, tenant)
 
     def frame(self, frame: Frame, tenant: str) -> Frame:
         """A live frame in clear; `know` first."""

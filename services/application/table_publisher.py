@@ -15,13 +15,13 @@ from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec, Record
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RETRY_SOON_S, Declined
-from loomlog.services.stream.global_tables.global_table import PARTITION, Board
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
 
 
 class Posting:
     """Posts to the topic of one board."""
 
-    def __init__(self, board: Board, appender: LogAppender, codec: Codec) -> None:
+    def __init__(self, board: GlobalTable, appender: LogAppender, codec: Codec) -> None:
         self._board = board
         self._appender = appender
         self._codec = codec
@@ -44,5 +44,5 @@ class Posting:
         """The place of the record, once it is in the log and on our own board, which the route `shown_at` tells."""
         unknown = f"the log did not acknowledge; {shown_at} tells what is so, and asking again does no harm"
         offset = await self.post(record, unknown=unknown)
-        await self._board.passed(offset, timeout_s=limits.CONTROL_WAIT_S)
+        await self._board.has_read(offset, timeout_s=limits.CONTROL_WAIT_S)
         return f"{self._board.topic.partition('.')[2]}/{PARTITION}:{offset}"

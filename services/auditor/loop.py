@@ -26,8 +26,8 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.services.auditor.settings import AuditorSettings
-from loomlog.services.core.audit.checkpoints import Signed, sign
-from loomlog.services.core.audit.ledger import Contradiction, Ledger
+from loomlog.services.core.audit.checkpoints import SignedCheckpoint, sign
+from loomlog.services.core.audit.ledger import SigningContradiction, SigningCursor
 from loomlog.services.core.audit.tail import CheckpointTail
 
 log = logging.getLogger("loomlog.auditor")
@@ -65,9 +65,9 @@ class LogConnection(Protocol):
 class PartitionWatch:
     """One partition under the auditor's eyes."""
 
-    ledger: Ledger
+    ledger: SigningCursor
     checkpoints: CheckpointTail
-    pending: deque[Signed] = field(default_factory=deque)
+    pending: deque[SignedCheckpoint] = field(default_factory=deque)
     waiting_since: float | None = None
     """When the first record behind the last checkpoint was read."""
 
@@ -141,7 +141,7 @@ class Auditor:
         topic, codec = settings.events_topic, self._codec
         keys = {key_id: key.verify for key_id, key in settings.trusted.items()}
         line = CheckpointTail(topic=topic, partition=partition, keys=keys, codec=codec)
-        ledger = Ledger(topic=topic, partition=partition, codec=codec)
+        ledger = SigningCursor(topic=topic, partition=partition, codec=codec)
         try:
             async for _ in self._read_checkpoints(connection, line, partition):
                 pass  # reading is checking
@@ -150,7 +150,7 @@ class Auditor:
                 ledger.begin(begins)
             else:
                 ledger.resume(line.newest, begins, await ranges.end_offset(topic, partition))
-        except Contradiction as contradiction:
+        except SigningContradiction as contradiction:
             self._refuse_partition(partition, contradiction)
             return None
         return PartitionWatch(ledger=ledger, checkpoints=line)
@@ -175,7 +175,7 @@ class Auditor:
                     await self._process_records(
                         connection, partition, watch, polled.get(partition, ()), ends.get(partition)
                     )
-                except Contradiction as contradiction:
+                except SigningContradiction as contradiction:
                     self._refuse_partition(partition, contradiction)
                     del watches[partition]
                     tail.pause([partition])
@@ -195,7 +195,9 @@ class Auditor:
             if ledger.waiting >= settings.every_records or ledger.is_full:
                 await self._sign(connection, partition, watch)
         if end is not None and end < ledger.next_offset:
-            raise Contradiction(f"the log ended at offset {ledger.next_offset} and ends at {end} now: it was cut off")
+            raise SigningContradiction(
+                f"the log ended at offset {ledger.next_offset} and ends at {end} now: it was cut off"
+            )
         if not ledger.waiting:
             watch.waiting_since = None
         elif watch.waiting_since is None:
@@ -241,7 +243,7 @@ class Auditor:
 
     async def _read_checkpoints(
         self, connection: LogConnection, checkpoint_tail: CheckpointTail, partition: int
-    ) -> AsyncIterator[Signed]:
+    ) -> AsyncIterator[SignedCheckpoint]:
         """The checkpoints that are new, checked."""
         topic = self._settings.checkpoints_topic
         end = await connection.ranges.end_offset(topic, partition)
@@ -253,7 +255,7 @@ class Auditor:
                 for record in chunk:
                     yield checkpoint_tail.read(record)
 
-    def _refuse_partition(self, partition: int, contradiction: Contradiction) -> None:
+    def _refuse_partition(self, partition: int, contradiction: SigningContradiction) -> None:
         self.refused[partition] = str(contradiction)
         self._refusals_logged_at = 0.0
         self._log_refusals()

@@ -19,7 +19,7 @@ BYTES = "_b"
 MAP = "_m"
 
 
-class Unreadable(Exception):
+class UnreadableState(Exception):
     """The bytes are not a state these classes can make."""
 
 
@@ -41,7 +41,7 @@ class StateCodec:
         try:
             return self._value(json.loads(data))
         except (ValueError, KeyError, TypeError) as error:
-            raise Unreadable(f"{type(error).__name__}: {error}") from error
+            raise UnreadableState(f"{type(error).__name__}: {error}") from error
 
     def digest(self, state: Any) -> str:
         """Hex SHA-256 of the canonical bytes: two states are equal when their digests are."""

@@ -17,19 +17,19 @@ from loomlog.connectors.kafka import KafkaGroup, KafkaTail, open_tail
 from loomlog.connectors.protocols import LogAppender, LogRanges
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token
-from loomlog.services.families.budget.client import BudgetClerk
-from loomlog.services.families.budget.family import PARTITION, BudgetDesk, BudgetFamily
-from loomlog.services.families.budget.replica import BudgetBoard
+from loomlog.services.families.budget.client import BudgetClient
+from loomlog.services.families.budget.family import PARTITION, BudgetCommandHandler, BudgetFamily
+from loomlog.services.families.budget.replica import BudgetReplica
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.settings import RuntimeSettings
-from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import Membership
 from loomlog.services.stream.ownership.standby import PausableTail
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.snapshots.snapshots import Snapshots
 
 TOKEN_BYTES = 10
@@ -55,17 +55,17 @@ def build_budget_host(
         raise AssertionError("the books ask for no calls")
 
     return Host(
-        Workplace(
+        HostContext(
             family=family,
             codec=codec,
             topics=topics,
             appender=appender,
             ranges=ranges,
             snapshots=Snapshots(family, codec, appender=appender, ranges=ranges, topic=topics.snapshots),
-            past=Past(family, codec, ranges, topics.events),
+            ended_aggregates=EndedAggregates(family, codec, ranges, topics.events),
             dead_letters=dead_letters,
-            calls=Calls(family, run=no_call, done=lambda *result: False, clock_ms=clock_ms),
-            desk=lambda number, term, known_since_ms, forgotten_until: BudgetDesk(clock_ms),
+            effect_runner=EffectRunner(family, run=no_call, done=lambda *result: False, clock_ms=clock_ms),
+            make_handler=lambda number, term, known_since_ms, forgotten_until: BudgetCommandHandler(clock_ms),
             clock_ms=clock_ms,
             name=name,
         ),
@@ -74,18 +74,18 @@ def build_budget_host(
     )
 
 
-def build_budget_replica(codec: Codec, topics: Topics, *, appender: LogAppender, ranges: LogRanges) -> BudgetBoard:
+def build_budget_replica(codec: Codec, topics: Topics, *, appender: LogAppender, ranges: LogRanges) -> BudgetReplica:
     """A board that is not read yet."""
     snapshots = Snapshots(BudgetFamily(), codec, appender=appender, ranges=ranges, topic=topics.snapshots)
-    return BudgetBoard(codec, topics, snapshots, ranges)
+    return BudgetReplica(codec, topics, snapshots, ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedBudgets:
     """Everything about budgets in this process; `tail` is what the board follows."""
 
-    replica: BudgetBoard
-    client: BudgetClerk
+    replica: BudgetReplica
+    client: BudgetClient
     reservations: BudgetReservations
     host: Host
     tail: KafkaTail
@@ -123,7 +123,7 @@ async def open_hosted_budgets(
     )
     await group.start()
     stack.push_async_callback(group.close)
-    clerk = BudgetClerk(
+    clerk = BudgetClient(
         board,
         appender,
         codec,

@@ -45,14 +45,14 @@ from loomlog.services.runtime.telemetry.exposition import build_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import Calls
-from loomlog.services.stream.encryption.content_fields import letters_value
-from loomlog.services.stream.encryption.subject_keys import WrongKey
+from loomlog.services.stream.effect_calls import EffectRunner
+from loomlog.services.stream.encryption.content_fields import dead_letter_value
+from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.standby import Standby
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.snapshots.snapshots import Snapshots
 
 log = logging.getLogger("loomlog.runtime")
@@ -81,7 +81,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     metrics = RunMetrics()
     watched = metrics.instrument(resources.tracing)
     tallies = RunSummaries(codec, appender, topic=topics.TALLY_TOPIC, clock_ms=clock_ms)
-    past = Past(family, codec, ranges, topics.TOPICS.events)
+    past = EndedAggregates(family, codec, ranges, topics.TOPICS.events)
 
     def term_of(partition: int) -> int:
         owner = host.owners.get(partition)
@@ -132,7 +132,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
 
     letters: dict[str, Any] = {}
     if keys is not None:
-        letters = {"kept": letters_value(keys, codec, topics.TOPICS.commands, never=RESULTS_TOPIC)}
+        letters = {"kept": dead_letter_value(keys, codec, topics.TOPICS.commands, never=RESULTS_TOPIC)}
     dead_letters = DeadLetters(
         codec, appender, topic=topics.TOPICS.dead_letters, service="runtime", clock_ms=clock_ms, **letters
     )
@@ -147,7 +147,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
         name=settings.name,
     )
-    calls = Calls(
+    calls = EffectRunner(
         family,
         run=work.run,
         done=lambda partition, aggregate, tenant, order: host.result(partition, aggregate, tenant, order),
@@ -155,20 +155,20 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         hand_over=hand_over.forward,
         told=secrecy.describe_error,
     )
-    workplace = Workplace(
+    workplace = HostContext(
         family=family,
         codec=codec,
         topics=topics.TOPICS,
         appender=appender,
         ranges=ranges,
         snapshots=Snapshots(family, codec, appender=appender, ranges=ranges, topic=topics.TOPICS.snapshots),
-        past=past,
+        ended_aggregates=past,
         dead_letters=dead_letters,
-        calls=calls,
-        desk=desk,
+        effect_runner=calls,
+        make_handler=desk,
         clock_ms=clock_ms,
         name=settings.name,
-        lifeline=beside.liveness_server.endpoint if beside is not None else "",
+        liveness_address=beside.liveness_server.endpoint if beside is not None else "",
     )
     standby = None
     if beside is not None:
@@ -188,9 +188,9 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         drain_s=settings.drain_timeout_s,
     )
     if beside is not None:
-        beside.liveness_server.on_handover_request = host.ownership.asked
+        beside.liveness_server.on_handover_request = host.ownership.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
-    board.changed = host.obey
+    board.changed = host.apply_wide_pauses
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -250,7 +250,7 @@ def main() -> int:
             log.warning("%s", warning)
         tune_gc()
         uvloop.run(run(loaded))
-    except (ConfigurationError, MissingRuntimeSetting, WrongKey) as error:
+    except (ConfigurationError, MissingRuntimeSetting, WrongInstallationKey) as error:
         print(f"runtime cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except Exception as error:

@@ -44,8 +44,8 @@ from loomlog.services.runtime.telemetry.tracing import Tracing, open_tracing
 from loomlog.services.runtime.tools.client_tools import ClientToolResources, open_client_tools
 from loomlog.services.runtime.tools.hook_setup import HookSetup, open_credentials
 from loomlog.services.runtime.tools.remote_tools import RemoteToolResources, open_remote_tools
-from loomlog.services.stream.encryption.subject_keys import SubjectKeys, opened_keys
-from loomlog.services.stream.global_tables.pauses import PARTITION, PauseBoard
+from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
+from loomlog.services.stream.global_tables.pauses import PARTITION, PauseGlobalTable
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -64,7 +64,7 @@ class RuntimeResources:
     ranges: KafkaRanges
     commands_tail: KafkaTail
     control_tail: KafkaTail
-    pauses: PauseBoard
+    pauses: PauseGlobalTable
     group: KafkaGroup
     index: RunIndex
     partitions: int
@@ -125,7 +125,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         )
         stack.push_async_callback(commands.close)
         commands.pause(range(partitions))
-        board = PauseBoard(codec, topics.CONTROL_TOPIC)
+        board = PauseGlobalTable(codec, topics.CONTROL_TOPIC)
         await board.catch_up(ranges)
         if settings.start_paused:
             switch = settings.start_paused
@@ -136,7 +136,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         hooks = HookSetup(loaded, settings, codec=codec, clock_ms=clock_ms, topic=topics.HOOKS_TOPIC)
         registrations = await hooks.open(stack, ranges, settings.kafka)
         credentials = open_credentials(stack, settings)
-        keys = await opened_keys(
+        keys = await open_subject_keys(
             settings.key_encryption_keys, codec, appender, ranges, topic=topics.SUBJECTS_TOPIC, clock_ms=clock_ms
         )
         erasures: KafkaTail | None = None

@@ -12,29 +12,29 @@ from typing import Any, Protocol
 from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord
 from loomlog.schemas.codec import Codec
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.family import Family, Topics
-from loomlog.services.stream.histogram import SECONDS, Distribution
-from loomlog.services.stream.partition.ended_aggregates import Past
-from loomlog.services.stream.partition.partition import Aggregate, Partition, Watcher
+from loomlog.services.stream.histogram import SECONDS, Histogram
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+from loomlog.services.stream.partition.partition import Aggregate, Partition, PartitionObserver
 from loomlog.services.stream.snapshots.snapshots import Snapshots
 
 
 @dataclass(slots=True)
-class Prepared:
+class PendingDecision:
     """A command made ready. `order` is called at the moment of deciding, so that it sees what is live then.
 
     `aggregate` None: the command has no place any more (its run is over or never was) and is done with.
     """
 
     aggregate: Aggregate | None
-    order: Callable[[], Any] | None = None
+    command: Callable[[], Any] | None = None
     cause_id: str = ""
-    despite_quarantine: bool = False
+    allowed_in_quarantine: bool = False
     """The order is one for aggregates that stand still."""
 
 
-class Desk(Watcher, Protocol):
+class CommandHandler(PartitionObserver, Protocol):
     """What a family keeps for each partition it owns: it watches decisions and turns commands into orders."""
 
     @property
@@ -42,29 +42,31 @@ class Desk(Watcher, Protocol):
         """No aggregate that is over is known to have been ordered after this, by the clock of who ordered it."""
         ...
 
-    def prepare(self, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
+    def prepare(
+        self, record: LogRecord, command: Any, partition: Partition
+    ) -> PendingDecision | Awaitable[PendingDecision]:
         """The decision to make, or an awaitable of it when a lookup is needed. Raises ConnectorError."""
         ...
 
-    def carry_out(
+    def prepare_local_effect(
         self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition
-    ) -> Sequence[Prepared] | Awaitable[Sequence[Prepared]]:
+    ) -> Sequence[PendingDecision] | Awaitable[Sequence[PendingDecision]]:
         """A local effect of the aggregate, in that state, as orders to aggregates of the partition.
 
         To be awaited when something has to be looked up; raises ConnectorError then, and is asked again.
         """
         ...
 
-    def closed(self) -> None:
+    def aggregate_closed(self) -> None:
         """The partition is not held any more; nothing of this desk is asked again."""
 
-    def standing(self, aggregate: Aggregate) -> Any:
+    def wide_pauses_command(self, aggregate: Aggregate) -> Any:
         """The order that something wider than the aggregate gives it now, obeyed already or not; None without one."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workplace:
+class HostContext:
     """What every owner of a process shares."""
 
     family: Family
@@ -73,21 +75,21 @@ class Workplace:
     appender: LogAppender
     ranges: LogRanges
     snapshots: Snapshots
-    past: Past
+    ended_aggregates: EndedAggregates
     dead_letters: DeadLetters
-    calls: Calls
-    desk: Callable[[int, int, int, int], Desk]
+    effect_runner: EffectRunner
+    make_handler: Callable[[int, int, int, int], CommandHandler]
     """Makes the family's desk for (partition, term, known_since_ms, forgotten_until): aggregates that ended before that
     time and below that offset are in the index only."""
     clock_ms: Callable[[], int]
     name: str
     """Name of this process in Claims and logs."""
-    lifeline: str = ""
+    liveness_address: str = ""
     """By which others learn of its death; empty: they do not."""
 
 
 @dataclass(slots=True)
-class Figures:
+class HostMetrics:
     """Counts since the start of the process."""
 
     claims_for: Counter[str] = field(default_factory=Counter)
@@ -98,7 +100,7 @@ class Figures:
     refused_records: int = 0
     quarantined: int = 0
     stale_records: int = 0
-    take_over_s: Distribution = field(default_factory=lambda: Distribution(SECONDS))
+    takeover_s: Histogram = field(default_factory=lambda: Histogram(SECONDS))
 
     @property
     def claims(self) -> int:

@@ -13,11 +13,11 @@ from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.protocols import LogAppender, LogRecord, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import DeadLetter, Header
-from loomlog.services.stream.snapshots.snapshots import batches
+from loomlog.services.stream.snapshots.snapshots import batch_records
 
 log = logging.getLogger(__name__)
 
-MAX_ORIGINAL_BYTES = 600_000
+ORIGINAL_BYTES_MAX = 600_000
 """Bytes of the original (value, then headers, then key) that are kept, so that a letter fits one append; what is larger
 stays in its topic, where the letter says it lies."""
 MAX_ERROR_CHARACTERS = 4_000
@@ -51,7 +51,7 @@ class DeadLetters:
 
     def park(self, record: LogRecord, *, kind: str, error: str, parked: Callable[[], None] = lambda: None) -> None:
         """Queue a letter; `parked` is called when it is in the log."""
-        value, headers, key = _bounded(record, self._kept(record))
+        value, headers, key = _truncate(record, self._kept(record))
         letter = DeadLetter(
             topic=record.topic,
             partition=record.partition,
@@ -75,7 +75,7 @@ class DeadLetters:
             while not self._queue.empty():
                 waiting.append(self._queue.get_nowait())
             done = 0
-            for batch in batches([letter for letter, _ in waiting]):
+            for batch in batch_records([letter for letter, _ in waiting]):
                 await self._append(batch)
                 for _, parked in waiting[done : done + len(batch)]:
                     parked()
@@ -92,9 +92,9 @@ class DeadLetters:
                 await asyncio.sleep(RETRY_S)
 
 
-def _bounded(record: LogRecord, kept: bytes | None) -> tuple[bytes | None, tuple[Header, ...], bytes | None]:
+def _truncate(record: LogRecord, kept: bytes | None) -> tuple[bytes | None, tuple[Header, ...], bytes | None]:
     """Value, headers and key of the original as far as they fit. A header without a value is kept as an empty one."""
-    room = MAX_ORIGINAL_BYTES
+    room = ORIGINAL_BYTES_MAX
     value = kept if len(kept or b"") <= room else None
     room -= len(value or b"")
     headers = tuple(Header(key=name, value=data or b"") for name, data in record.headers)

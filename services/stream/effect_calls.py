@@ -18,21 +18,21 @@ from loomlog.services.stream.family import Family
 
 log = logging.getLogger(__name__)
 
-LEFT_S = 10.0
+RELEASED_GRACE_S = 10.0
 """How long a call may go on after its partition was given up. More than the grace of the next owner
 (services/stream/ownership/leadership.py), because a call that waits for its reconciler or for a person is open longer;
 less than the wait for anybody who drains."""
-HAND_OVER_S = 5.0
+FORWARD_TIMEOUT_S = 5.0
 """How long a result may take to reach the commands topic; then it is of no use any more."""
 
 
-def _nobody_waits() -> None: ...
+def _ignore_outcome() -> None: ...
 
 
-async def _keep_to_oneself(aggregate: str, tenant: str, order: Any) -> None: ...
+async def _drop_result(aggregate: str, tenant: str, order: Any) -> None: ...
 
 
-class Calls:
+class EffectRunner:
     """`run` carries an effect out (given the state and the tenant) and gives an order; `done` hands it to the owner."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Calls:
         run: Callable[[Any, Any, str], Awaitable[Any]],
         done: Callable[[int, str, str, Any], bool],
         clock_ms: Callable[[], int],
-        hand_over: Callable[[str, str, Any], Awaitable[None]] = _keep_to_oneself,
+        hand_over: Callable[[str, str, Any], Awaitable[None]] = _drop_result,
         told: Callable[[Exception], str] = lambda error: f"{type(error).__name__}: {error}",
     ) -> None:
         """`done` takes (partition, aggregate, tenant, order) and is false when this process has no such partition;
@@ -67,7 +67,7 @@ class Calls:
         tenant: str,
         effect: Any,
         state: Any,
-        returned: Callable[[], None] = _nobody_waits,
+        returned: Callable[[], None] = _ignore_outcome,
     ) -> bool:
         """Begin a call; the same key again while it is under way is ignored (False).
 
@@ -78,11 +78,11 @@ class Calls:
         if effect.key in running:
             return False
         self._partitions[aggregate] = partition
-        task = self.group.create_task(self._carry_out(partition, aggregate, tenant, effect, state, returned))
+        task = self.group.create_task(self._run_effect(partition, aggregate, tenant, effect, state, returned))
         running[effect.key] = task
         return True
 
-    async def _carry_out(
+    async def _run_effect(
         self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any, returned: Callable[[], None]
     ) -> None:
         key = effect.key
@@ -105,19 +105,22 @@ class Calls:
             if not running:
                 del self._tasks[aggregate], self._partitions[aggregate]
             if not self._done(partition, aggregate, tenant, order):
-                await self.hand_over(aggregate, tenant, order)
+                await self.forward_result(aggregate, tenant, order)
         finally:
             returned()
 
-    async def hand_over(self, aggregate: str, tenant: str, order: Any) -> None:
+    async def forward_result(self, aggregate: str, tenant: str, order: Any) -> None:
         """Give a result to whoever owns its aggregate now; gives up after HAND_OVER_S."""
         self._handing_over += 1
         try:
-            async with asyncio.timeout(HAND_OVER_S):
+            async with asyncio.timeout(FORWARD_TIMEOUT_S):
                 await self._hand_over(aggregate, tenant, order)
         except TimeoutError:
             log.warning(
-                "%s %s: a late result could not be handed over in %.0f s", self._family.name, aggregate, HAND_OVER_S
+                "%s %s: a late result could not be handed over in %.0f s",
+                self._family.name,
+                aggregate,
+                FORWARD_TIMEOUT_S,
             )
         finally:
             self._handing_over -= 1
@@ -128,14 +131,14 @@ class Calls:
         for task in self._tasks.pop(aggregate, {}).values():
             task.cancel()
 
-    def leave(self, partition: int) -> None:
+    def partition_released(self, partition: int) -> None:
         """The partition was given up: its calls have LEFT_S to return."""
-        self.keep(partition)
+        self.partition_reacquired(partition)
         if partition in self._partitions.values():
             loop = asyncio.get_running_loop()
-            self._left[partition] = loop.call_later(LEFT_S, self.stop_partition, partition)
+            self._left[partition] = loop.call_later(RELEASED_GRACE_S, self.stop_partition, partition)
 
-    def keep(self, partition: int) -> None:
+    def partition_reacquired(self, partition: int) -> None:
         """The partition is here (again): its calls may take as long as they do."""
         timer = self._left.pop(partition, None)
         if timer is not None:
@@ -151,10 +154,10 @@ class Calls:
         return frozenset(self._tasks.get(aggregate, ()))
 
     @property
-    def under_way(self) -> int:
+    def running_count(self) -> int:
         return sum(len(running) for running in self._tasks.values()) + self._handing_over
 
-    def under_way_of(self, partition: int) -> int:
+    def running_calls_of(self, partition: int) -> int:
         """Calls of one partition."""
         return sum(len(self._tasks[name]) for name, number in self._partitions.items() if number == partition)
 

@@ -36,7 +36,7 @@ class Family(Protocol):
 
     def evolve(self, state: Any, event: Any, at_ms: int) -> Any: ...
     def decide(self, state: Any, order: Any) -> list[Any]: ...
-    def times(self, order: Any) -> Sequence[int]:
+    def event_times(self, order: Any) -> Sequence[int]:
         """When the events of the order were decided, if elsewhere and before; empty for what is decided now."""
         ...
 
@@ -46,15 +46,15 @@ class Family(Protocol):
         """The order a new owner gives to every live aggregate after folding it. `standing` is the desk's."""
         ...
 
-    def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> Any:
+    def record_unstarted_calls(self, at_ms: int, keys: frozenset[Hashable]) -> Any:
         """The order of an owner that stops as planned and has not begun these calls."""
         ...
 
-    def wakes_at(self, state: Any) -> int:
+    def next_timer_at(self, state: Any) -> int:
         """When something is to be decided in this state although nothing happens, UTC milliseconds; 0 = never."""
         ...
 
-    def woken(self, at_ms: int) -> Any:
+    def timer_fired(self, at_ms: int) -> Any:
         """The order that is given then."""
         ...
 
@@ -62,11 +62,11 @@ class Family(Protocol):
         """Keys of the calls that are due or under way."""
         ...
 
-    def worth_waiting_for(self, state: Any) -> frozenset[Hashable]:
+    def costly_call_keys(self, state: Any) -> frozenset[Hashable]:
         """Those of them whose loss costs more than a short wait for a former owner that may still have their result."""
         ...
 
-    def is_over(self, state: Any) -> bool: ...
+    def is_ended(self, state: Any) -> bool: ...
 
     def quarantined(self, state: Any) -> str:
         """Why the aggregate is parked; empty when it is not."""
@@ -76,7 +76,7 @@ class Family(Protocol):
         """The order that records that an effect ended with a bug of ours."""
         ...
 
-    def stops(self, effect: Any) -> bool:
+    def stops_calls(self, effect: Any) -> bool:
         """The effect only asks that the calls of its aggregate end."""
         ...
 
@@ -84,7 +84,7 @@ class Family(Protocol):
         """The effect is an order to aggregates of the same partition: their owner carries it out, and it has no key."""
         ...
 
-    def unsettled(self, state: Any) -> Sequence[Any]:
+    def pending_local_effects(self, state: Any) -> Sequence[Any]:
         """The local effects this state asks for when nobody knows what was carried out; each may be so again."""
         ...
 

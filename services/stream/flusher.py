@@ -17,17 +17,17 @@ from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.protocols import LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.reader import TermReader
-from loomlog.services.stream.context import Workplace
-from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.context import HostContext
+from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.family import Family
-from loomlog.services.stream.histogram import RECORDS, SECONDS, Distribution
-from loomlog.services.stream.ownership.owner import Owner
-from loomlog.services.stream.partition.partition import Due, Gap, Partition
+from loomlog.services.stream.histogram import RECORDS, SECONDS, Histogram
+from loomlog.services.stream.ownership.owner import PartitionOwner
+from loomlog.services.stream.partition.partition import OffsetGap, Partition, ReadyEffect
 
 log = logging.getLogger(__name__)
 
 
-LINGER = 0.5
+LINGER_STEPS = 0.5
 LINGER_MAX_S = 0.005
 """After a flush the next one waits for the quick ones among the calls it began, so that they travel together and runs
 do not fall into two halves that fly in turn; at most this share of what the flush took, and at most so long. It waits
@@ -38,12 +38,16 @@ class Flusher:
     """Appends what the owners have pending. `lost(owner, reason)` is called when an owner must read the log again."""
 
     def __init__(
-        self, work: Workplace, owners: Callable[[], Iterable[Owner]], *, lost: Callable[[Owner, str], None]
+        self,
+        work: HostContext,
+        owners: Callable[[], Iterable[PartitionOwner]],
+        *,
+        lost: Callable[[PartitionOwner, str], None],
     ) -> None:
         self.flushes = 0
         self.records = 0
-        self.sizes = Distribution(RECORDS)
-        self.seconds = Distribution(SECONDS)
+        self.sizes = Histogram(RECORDS)
+        self.seconds = Histogram(SECONDS)
         self.in_flight_since: float | None = None
         """Monotonic time at which the batch on the wire left; None when the wire is free."""
         self._work = work
@@ -81,7 +85,7 @@ class Flusher:
         await self._back.wait()
         timer.cancel()
 
-    def _returned(self, generation: int) -> None:
+    def _batch_returned(self, generation: int) -> None:
         if generation == self._generation:
             self._out -= 1
             if self._out == 0:
@@ -100,7 +104,7 @@ class Flusher:
                 for owner in self._owners()
                 if owner.partition is not None
                 and owner.partition.has_pending
-                and (records := owner.partition.take(MAX_BATCH_BYTES))
+                and (records := owner.partition.next_batch(MAX_BATCH_BYTES))
             ]
             if not flights:
                 continue
@@ -114,25 +118,25 @@ class Flusher:
             self.sizes.observe(sum(len(records) for _, _, records in flights))
             took_s = time.monotonic() - left
             self.seconds.observe(took_s)
-            self._linger_until = left + took_s + min(LINGER_MAX_S, LINGER * took_s)
+            self._linger_until = left + took_s + min(LINGER_MAX_S, LINGER_STEPS * took_s)
             self._generation += 1
             self._out = 0
             for (owner, partition, records), outcome in zip(flights, outcomes, strict=True):
                 self.records += len(records)
-                await self._settle(owner, partition, outcome)
+                await self._acknowledge(owner, partition, outcome)
                 if partition.has_pending:
                     self._ready.set()
             self.drained.set()
 
     async def _append(
-        self, owner: Owner, partition: Partition, records: tuple[ProducerRecord, ...]
+        self, owner: PartitionOwner, partition: Partition, records: tuple[ProducerRecord, ...]
     ) -> int | UnknownOutcome:
         try:
             return await self._work.appender.append(self._work.topics.events, partition.number, records)
         except UnknownOutcome as error:
             return error
 
-    async def _settle(self, owner: Owner, partition: Partition, outcome: int | UnknownOutcome) -> None:
+    async def _acknowledge(self, owner: PartitionOwner, partition: Partition, outcome: int | UnknownOutcome) -> None:
         if owner.partition is not partition:
             return  # dropped meanwhile; the next claim reads what became of the batch
         if isinstance(outcome, UnknownOutcome) or outcome < partition.next_offset:
@@ -140,23 +144,25 @@ class Flusher:
             self._lost(owner, "unknown_outcome")
             return
         try:
-            dues = partition.acked(outcome)
-        except Gap as gap:
-            reason = await self._fenced(partition.number, gap)
+            dues = partition.acknowledged(outcome)
+        except OffsetGap as gap:
+            reason = await self._lost_to_claim(partition.number, gap)
             if owner.partition is not partition:
                 return
             if reason:
                 self._lost(owner, reason)
                 return
             partition.skip_to(outcome)
-            dues = partition.acked(outcome)
-        self._begin(owner, partition.number, dues)
+            dues = partition.acknowledged(outcome)
+        self._start_effects(owner, partition.number, dues)
 
-    async def _fenced(self, partition: int, gap: Gap) -> str:
+    async def _lost_to_claim(self, partition: int, gap: OffsetGap) -> str:
         """Why the owner must read the log again after a gap; empty when it may go on."""
         work = self._work
         try:
-            claimed = await claimed_in(work.ranges, work.codec, work.topics.events, partition, gap.start, gap.end)
+            claimed = await has_claim_between(
+                work.ranges, work.codec, work.topics.events, partition, gap.start, gap.end
+            )
         except Transient as error:
             log.warning(
                 "%s partition %d: what came between cannot be read: %s", self._work.family.name, partition, error
@@ -164,16 +170,16 @@ class Flusher:
             return "unknown_outcome"
         return "fenced" if claimed else ""
 
-    def _begin(self, owner: Owner, partition: int, dues: list[Due]) -> None:
-        calls: Calls = self._work.calls
+    def _start_effects(self, owner: PartitionOwner, partition: int, dues: list[ReadyEffect]) -> None:
+        calls: EffectRunner = self._work.effect_runner
         family: Family = self._work.family
-        returned = partial(self._returned, self._generation)
+        returned = partial(self._batch_returned, self._generation)
         for due in dues:
-            if family.stops(due.effect):
+            if family.stops_calls(due.effect):
                 calls.stop(due.aggregate.id)
             elif family.is_local(due.effect):
                 # Also before a planned stop: it only appends, and no call begins by it.
-                owner.carry_out(due.aggregate, due.effect, due.state)
+                owner.start_local_effect(due.aggregate, due.effect, due.state)
             elif self.draining or partition in self.leaving:
                 self.not_begun.append((partition, due.aggregate.id, due.effect.key))
             else:
@@ -181,7 +187,7 @@ class Flusher:
                 self._out += calls.start(partition, aggregate.id, aggregate.tenant, due.effect, due.state, returned)
 
 
-async def claimed_in(ranges: LogRanges, codec: Codec, topic: str, partition: int, start: int, end: int) -> bool:
+async def has_claim_between(ranges: LogRanges, codec: Codec, topic: str, partition: int, start: int, end: int) -> bool:
     """A Claim lies in [start, end)."""
     reader = TermReader(codec=codec, next_offset=start)
     async with await ranges.read(topic, partition, start, end) as chunks:

@@ -12,7 +12,7 @@ CALL_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 1
 RECORDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0)
 
 
-class Distribution:
+class Histogram:
     """Counts of values by upper bound, and their sum. `counts` has one more than `bounds`, for what is above all."""
 
     __slots__ = ("bounds", "counts", "sum")

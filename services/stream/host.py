@@ -11,21 +11,21 @@ Before: services/runtime/main.py builds it. After: services/stream/ownership/own
 
 import asyncio
 
-from loomlog.services.stream.context import Figures, Workplace
+from loomlog.services.stream.context import HostContext, HostMetrics
 from loomlog.services.stream.flusher import Flusher
-from loomlog.services.stream.ownership.assignment import AskFor, Ownership
+from loomlog.services.stream.ownership.assignment import PartitionAssignment, RequestHandover
 from loomlog.services.stream.ownership.drain import DRAIN_S, Drain
 from loomlog.services.stream.ownership.membership import Membership
-from loomlog.services.stream.ownership.owner import Owner
+from loomlog.services.stream.ownership.owner import PartitionOwner
 from loomlog.services.stream.ownership.standby import PausableTail, Standby
-from loomlog.services.stream.ownership.watchdog import watch_quiet_partitions, watch_the_wire
-from loomlog.services.stream.partition.timers import Alarms
-from loomlog.services.stream.snapshots.schedule import Checkpoints
+from loomlog.services.stream.ownership.watchdog import watch_in_flight_batch, watch_quiet_partitions
+from loomlog.services.stream.partition.timers import Timers
+from loomlog.services.stream.snapshots.schedule import SnapshotSchedule
 
-MAX_PENDING = 20_000
+PENDING_COMMANDS_MAX = 20_000
 """Decisions waiting for the log, and commands waiting for a look-up, before further ones are left in their topic;
 bounds memory when the broker or the index is slow."""
-PENDING_LOOK_S = 0.2
+PENDING_CHECK_S = 0.2
 """How often to look again whether there is room: what waits may also vanish without a flush, with its partition."""
 
 
@@ -34,27 +34,27 @@ class Host:
 
     def __init__(
         self,
-        work: Workplace,
+        work: HostContext,
         *,
         membership: Membership,
         commands: PausableTail,
         standby: Standby | None = None,
-        ask_for: AskFor | None = None,
+        ask_for: RequestHandover | None = None,
         drain_s: float = DRAIN_S,
     ) -> None:
         """`ask_for` is loomlog.connectors.process.liveness_sockets.request_handover, for a process that has a lifeline
         of its own; `drain_s` is how long calls under way may take before their partition is given up."""
-        self.figures = Figures()
-        self.owners: dict[int, Owner] = {}
+        self.figures = HostMetrics()
+        self.owners: dict[int, PartitionOwner] = {}
         self.flusher = Flusher(work, lambda: list(self.owners.values()), lost=lambda *what: self.ownership.lost(*what))
-        self.checkpoints = Checkpoints(work, self.owners, self.flusher.wake)
+        self.checkpoints = SnapshotSchedule(work, self.owners, self.flusher.wake)
         self._work = work
         self._membership = membership
         self._commands = commands
         self._standby = standby
-        self._alarms = Alarms(work.clock_ms, self._ring)
+        self._alarms = Timers(work.clock_ms, self._fire_timer)
         self._drain = Drain(self.owners, self.flusher)
-        self.ownership = Ownership(
+        self.ownership = PartitionAssignment(
             self.owners,
             work,
             membership=membership,
@@ -69,21 +69,21 @@ class Host:
         )
 
     @property
-    def warm(self) -> int:
+    def warm_partitions(self) -> int:
         """Partitions of others that are folded along."""
-        return self._standby.warm if self._standby is not None else 0
+        return self._standby.warm_partitions if self._standby is not None else 0
 
     async def run(self) -> None:
         """Until cancelled; an unexpected exception of any task comes out."""
         async with asyncio.TaskGroup() as group:
-            self._work.calls.group = group
+            self._work.effect_runner.group = group
             group.create_task(self._membership.stay(), name="membership")
             group.create_task(self.ownership.follow(), name="assignment")
-            group.create_task(self._intake(), name="intake")
+            group.create_task(self._read_commands(), name="intake")
             group.create_task(self.flusher.run(), name="flusher")
             group.create_task(self._work.dead_letters.run(), name="dead letters")
             group.create_task(self.checkpoints.run(), name="checkpoints")
-            group.create_task(watch_the_wire(self.flusher, self._commands), name="watch")
+            group.create_task(watch_in_flight_batch(self.flusher, self._commands), name="watch")
             group.create_task(watch_quiet_partitions(self._work, self.owners, self.ownership.lost), name="look around")
             group.create_task(self._alarms.run(), name="alarms")
             if self._standby is not None:
@@ -95,22 +95,22 @@ class Host:
         """A call has returned; False when its partition is somebody else's now."""
         owner = self.owners.get(partition)
         if owner is not None:
-            owner.result(aggregate, tenant, order)
+            owner.receive_result(aggregate, tenant, order)
         return owner is not None
 
-    def look_at_the_time(self) -> None:
+    def fire_due_timers(self) -> None:
         """The clock was moved: give what is due now."""
-        self._alarms.look()
+        self._alarms.fire_due()
 
-    def _ring(self, partition: int, aggregate: str) -> None:
+    def _fire_timer(self, partition: int, aggregate: str) -> None:
         owner = self.owners.get(partition)
         if owner is not None:
-            owner.ring(aggregate)
+            owner.fire_timer(aggregate)
 
-    def obey(self) -> None:
+    def apply_wide_pauses(self) -> None:
         """What stands over the aggregates from outside has changed."""
         for owner in list(self.owners.values()):
-            owner.obey()
+            owner.apply_wide_pauses()
 
     async def drain(self, timeout_s: float) -> bool:
         """A planned stop: take no more commands, begin no more calls, let those under way finish and reach the log.
@@ -120,16 +120,16 @@ class Host:
         self.ownership.stop()
         self.flusher.draining = True
         self._commands.pause(list(self.owners))
-        return await self._drain.finished(timeout_s, lambda: self._work.calls.under_way == 0)
+        return await self._drain.run(timeout_s, lambda: self._work.effect_runner.running_count == 0)
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
-    async def _intake(self) -> None:
+    async def _read_commands(self) -> None:
         while True:
-            while self._pending() > MAX_PENDING:
+            while self._pending_commands() > PENDING_COMMANDS_MAX:
                 self.flusher.drained.clear()
                 try:
-                    async with asyncio.timeout(PENDING_LOOK_S):
+                    async with asyncio.timeout(PENDING_CHECK_S):
                         await self.flusher.drained.wait()
                 except TimeoutError:
                     continue  # look again
@@ -138,9 +138,9 @@ class Host:
                 owner = self.owners.get(number)
                 if owner is not None:
                     for record in records:
-                        owner.take(record)
+                        owner.receive_command(record)
 
-    def _pending(self) -> int:
+    def _pending_commands(self) -> int:
         return sum(
             owner.partition.pending_decisions + owner.waiting_commands
             for owner in self.owners.values()

@@ -48,13 +48,13 @@ from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.hooks import HookRunner
-from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import FixedMembership
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.partition import Aggregate
 from loomlog.services.stream.snapshots.snapshots import Snapshots
 from tests.benchmarks.workload import AGENT, CONFIGURATION, ENVIRONMENT, PROMPT
@@ -192,7 +192,7 @@ class Engine:
         self.clients = Clients(partitions, in_flight)
         self.tallies = ToldTallies(CODEC, wire, topic="tallies", clock_ms=clock_ms)
         self.tallies.clients = self.clients
-        past = Past(family, CODEC, wire, TOPICS.events)
+        past = EndedAggregates(family, CODEC, wire, TOPICS.events)
         routing = Routing(
             loaded, {**ENVIRONMENT}, codec=CODEC, appender=wire, clock_ms=clock_ms, name="bench", topic="providers"
         )
@@ -231,17 +231,19 @@ class Engine:
                 admission_queue=door,
             )
 
-        workplace = Workplace(
+        workplace = HostContext(
             family=family,
             codec=CODEC,
             topics=TOPICS,
             appender=wire,
             ranges=wire,
             snapshots=Snapshots(family, CODEC, appender=wire, ranges=wire, topic=TOPICS.snapshots),
-            past=past,
+            ended_aggregates=past,
             dead_letters=DeadLetters(CODEC, wire, topic=TOPICS.dead_letters, service="bench", clock_ms=clock_ms),
-            calls=Calls(family, run=work.run, done=lambda *result: self.host.result(*result), clock_ms=clock_ms),
-            desk=desk,
+            effect_runner=EffectRunner(
+                family, run=work.run, done=lambda *result: self.host.result(*result), clock_ms=clock_ms
+            ),
+            make_handler=desk,
             clock_ms=clock_ms,
             name="bench",
         )

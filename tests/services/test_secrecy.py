@@ -53,10 +53,10 @@ from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
-from loomlog.services.stream.encryption.content_fields import is_in_clear, texts_in
+from loomlog.services.stream.encryption.content_fields import is_in_clear, texts_of_command
 from loomlog.services.stream.encryption.subject_keys import ERASED, SubjectKeys
 from loomlog.services.stream.family import Topics
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from tests.services.application.world import (
     ACME,
     ADMIN_CALLER,
@@ -417,7 +417,7 @@ async def test_a_token_of_somebody_else_is_opened_nowhere_by_handing_it_in() -> 
         theirs = await on.layer.runs.start(ACME, REQUEST)
         await pieces_of(theirs.stream)
         started = on.world.commands()[0]
-        token = next(text for text in texts_in(started) if text)
+        token = next(text for text in texts_of_command(started) if text)
         assert RESULT not in token
         request = replace(REQUEST, prompt=token, metadata={"note": token}, segments=(), interactive=True)
         accepted = await on.layer.runs.start(IVY, request)
@@ -544,7 +544,7 @@ async def test_a_state_that_goes_into_a_snapshot_holds_tokens_only() -> None:
     async with stage() as on:
         run_id, _ = await ran(on)
         row = await on.layer.reads.run(IVY, run_id)
-        past = Past(RunFamily(), on.world.codec, on.world.log, TOPICS.events)
+        past = EndedAggregates(RunFamily(), on.world.codec, on.world.log, TOPICS.events)
         place = RunPosition(run_id=run_id, first_offset=row.first_offset, last_offset=row.last_offset)
         state = RunFamily.states.encode((await past.load(row.partition, place)).state)
         assert b"lenc1" in state

@@ -19,7 +19,7 @@ from loomlog.services.application.bootstrap import Places
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.cli.stack.home import Home
 from loomlog.services.runtime import main, topics
-from loomlog.services.stream.encryption.subject_keys import WrongKey
+from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 from tests.services.application.test_bootstrap import layer_of, places, projecting
 from tests.services.application.world import ADMIN_CALLER, IVY, pieces_of, types_of
 from tests.services.runtime.names import names_under
@@ -136,11 +136,11 @@ async def test_an_encrypted_log_is_not_opened_without_its_key(places: Places) ->
     async with asyncio.timeout(WAIT_S):
         async with layer_of(replace(places, wrapping=given)) as layer:
             assert layer.keys is not None
-            await layer.keys.sealer("acme", "ivy")
-        with pytest.raises(WrongKey, match="LOOMLOG_ENCRYPTION_KEY is not set"):
+            await layer.keys.cipher_for("acme", "ivy")
+        with pytest.raises(WrongInstallationKey, match="LOOMLOG_ENCRYPTION_KEY is not set"):
             async with layer_of(places):
                 pass
         other = load_key_encryption_keys(text=base64.b64encode(b"o" * 32).decode(), file=None, previous="")
-        with pytest.raises(WrongKey, match="set the right one"):
+        with pytest.raises(WrongInstallationKey, match="set the right one"):
             async with layer_of(replace(places, wrapping=other)):
                 pass

@@ -24,7 +24,7 @@ from loomlog.services.core.run.commands import (
     SummaryFailed,
 )
 from loomlog.services.core.run.react import Summarise
-from loomlog.services.families.budget.client import BudgetClerk
+from loomlog.services.families.budget.client import BudgetClient
 from loomlog.services.families.budget.family import PARTITION
 from loomlog.services.runtime.budget_hosting import build_budget_host, build_budget_replica
 from loomlog.services.runtime.models.budget_reservation import (
@@ -81,7 +81,7 @@ class Books:
         self._wire = wire
         self._clock_ms = clock_ms
         self._board = build_budget_replica(codec, BUDGETS, appender=wire, ranges=wire)
-        self._clerk = BudgetClerk(
+        self._clerk = BudgetClient(
             self._board,
             wire,
             codec,

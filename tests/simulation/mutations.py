@@ -44,13 +44,13 @@ def term_rule() -> AbstractContextManager[Any]:
 
 def offset_comparison() -> AbstractContextManager[Any]:
     """An acknowledged batch counts as legal wherever it landed."""
-    acked = Partition.acked
+    acked = Partition.acknowledged
 
     def lenient(self: Partition, base: int) -> Any:
         self.next_offset = base
         return acked(self, base)
 
-    return patch.object(Partition, "acked", lenient)
+    return patch.object(Partition, "acknowledged", lenient)
 
 
 def dense_seq_at_a_take_over() -> AbstractContextManager[Any]:
@@ -86,7 +86,7 @@ def cursor_compare_and_set() -> AbstractContextManager[Any]:
 
 def silent_flusher() -> AbstractContextManager[Any]:
     """The flusher's task ends after a while and nobody notices."""
-    run, settle = Flusher.run, Flusher._settle
+    run, settle = Flusher.run, Flusher._acknowledge
 
     class Died(Exception):
         pass
@@ -102,17 +102,17 @@ def silent_flusher() -> AbstractContextManager[Any]:
         except Died:
             pass
 
-    return _both(patch.object(Flusher, "run", quietly), patch.object(Flusher, "_settle", settled))
+    return _both(patch.object(Flusher, "run", quietly), patch.object(Flusher, "_acknowledge", settled))
 
 
 def unknown_outcome() -> AbstractContextManager[Any]:
     """An append whose outcome is unknown counts as done."""
-    settle = Flusher._settle
+    settle = Flusher._acknowledge
 
     async def hopeful(self: Flusher, owner: Any, partition: Partition, outcome: Any) -> None:
         await settle(self, owner, partition, outcome if isinstance(outcome, int) else partition.next_offset)
 
-    return patch.object(Flusher, "_settle", hopeful)
+    return patch.object(Flusher, "_acknowledge", hopeful)
 
 
 def unsafe_calls_repeated() -> AbstractContextManager[Any]:
@@ -127,7 +127,7 @@ def lost_summaries_forgotten() -> AbstractContextManager[Any]:
 
 def limit_ignored() -> AbstractContextManager[Any]:
     """The books set aside what no limit leaves room for."""
-    return patch.object(deciding, "refusal", lambda *amounts: None)
+    return patch.object(deciding, "find_exceeded_limit", lambda *amounts: None)
 
 
 def handled_commands_forgotten() -> AbstractContextManager[Any]:
@@ -144,18 +144,20 @@ def handled_commands_forgotten() -> AbstractContextManager[Any]:
 
 def intent_after_effect() -> AbstractContextManager[Any]:
     """Calls begin when their batch leaves, not when it is acknowledged."""
-    append, acked = Flusher._append, Partition.acked
+    append, acked = Flusher._append, Partition.acknowledged
 
     async def eager(self: Flusher, owner: Any, partition: Partition, records: Any) -> Any:
         assert partition._flight is not None
-        self._begin(owner, partition.number, [due for decision in partition._flight.decisions for due in decision.dues])
+        self._start_effects(
+            owner, partition.number, [due for decision in partition._flight.decisions for due in decision.ready_effects]
+        )
         return await append(self, owner, partition, records)
 
     def quiet(self: Partition, base: int) -> Any:
         acked(self, base)
         return []
 
-    return _both(patch.object(Flusher, "_append", eager), patch.object(Partition, "acked", quiet))
+    return _both(patch.object(Flusher, "_append", eager), patch.object(Partition, "acknowledged", quiet))
 
 
 MUTATIONS: dict[str, Mutation] = {

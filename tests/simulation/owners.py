@@ -15,12 +15,12 @@ from loomlog.services.core.run.react import CallModel, Summarise
 from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.standby import Standby
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.snapshots.snapshots import Snapshots
 from tests.services.stream.families import add_families
 from tests.services.stream.outside import Definitions
@@ -69,7 +69,7 @@ def owner_process(
 ) -> OwnerProcess:
     """Starts a host in the wire's process; one of the books beside it when there are limits."""
     loop, process, family, codec = wire.loop, wire.process, RunFamily(), local_codec()
-    past = Past(family, codec, wire, TOPICS.events)
+    past = EndedAggregates(family, codec, wire, TOPICS.events)
     tallies = RunSummaries(codec, wire, topic="tallies", clock_ms=clock_ms)
     index = StoredIndex(store, wire.round_trip)
     books = Books(wire, clock_ms=clock_ms) if limited else None
@@ -104,20 +104,20 @@ def owner_process(
         return answered(effect, state, clock_ms())
 
     host: Host
-    workplace = Workplace(
+    workplace = HostContext(
         family=family,
         codec=codec,
         topics=TOPICS,
         appender=wire,
         ranges=wire,
         snapshots=Snapshots(family, codec, appender=wire, ranges=wire, topic=TOPICS.snapshots),
-        past=past,
+        ended_aggregates=past,
         dead_letters=DeadLetters(codec, wire, topic=TOPICS.dead_letters, service=process.name, clock_ms=clock_ms),
-        calls=Calls(family, run=call, done=lambda *result: host.result(*result), clock_ms=clock_ms),
-        desk=desk,
+        effect_runner=EffectRunner(family, run=call, done=lambda *result: host.result(*result), clock_ms=clock_ms),
+        make_handler=desk,
         clock_ms=clock_ms,
         name=process.name,
-        lifeline=f"simulated:1/{process.name}",
+        liveness_address=f"simulated:1/{process.name}",
     )
     events = Tail(wire, TOPICS.events, dict.fromkeys(range(partitions), 0))
     events.pause(range(partitions))

@@ -36,11 +36,11 @@ from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT
 from loomlog.services.families.budget import state
 from loomlog.services.families.budget.amounts import account_at
 from loomlog.services.families.budget.calendar_month import day_of, first_day, month_of
-from loomlog.services.families.budget.client import BudgetClerk, ClerkBusy
-from loomlog.services.families.budget.decide import wrong_account
+from loomlog.services.families.budget.client import BudgetClient, BudgetClientBusy
+from loomlog.services.families.budget.decide import account_error
 from loomlog.services.families.budget.family import PARTITION
 from loomlog.services.families.budget.limits import AMOUNT_MAX
-from loomlog.services.families.budget.state import Account, Limit, account_key
+from loomlog.services.families.budget.state import AccountUsage, Limit, account_key
 from loomlog.services.stream.archive.state_file import StatedLimit
 
 DIMENSIONS = {
@@ -72,7 +72,7 @@ class LimitView:
     """A limit and what is used and set aside of it this month."""
 
     limit: Limit
-    account: Account
+    account: AccountUsage
 
 
 class Budgets:
@@ -81,7 +81,7 @@ class Budgets:
     def __init__(
         self,
         sources: Sources,
-        clerk: BudgetClerk,
+        clerk: BudgetClient,
         *,
         ends: Callable[[int], Awaitable[int]],
         clock_ms: Callable[[], int],
@@ -171,7 +171,7 @@ class Budgets:
             raise Declined("insufficient_scope", not_yours, details={"scope": ADMIN})
         if scope == state.TENANT and not scope_id:
             scope_id = of
-        wrong = wrong_account(scope, of, scope_id)
+        wrong = account_error(scope, of, scope_id)
         if wrong:
             raise bad_request(wrong)
         return of, scope_id
@@ -207,8 +207,8 @@ class Budgets:
 
     async def _ask(self, command: SetLimit | RemoveLimit) -> str:
         try:
-            answer = await self._clerk.ask(command, wait_s=self._wait_s)
-        except ClerkBusy as error:
+            answer = await self._clerk.request(command, wait_s=self._wait_s)
+        except BudgetClientBusy as error:
             raise Declined("log_unavailable", str(error), retry_after_s=RETRY_LATER_S) from error
         if answer is None:
             raise Declined(

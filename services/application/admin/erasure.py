@@ -222,7 +222,7 @@ class Erasing:
         if keys is None:
             raise Declined("encryption_off", "content is not encrypted here: there are no keys to wrap")
         try:
-            return await keys.wrap_anew()
+            return await keys.rewrap()
         except ConnectorError as error:
             raise keys_away(error) from error
 

@@ -35,7 +35,7 @@ from loomlog.services.core.hooks import (
     PHASES,
     TIMEOUT_MS_MAX,
 )
-from loomlog.services.stream.global_tables.hooks import HookBoard
+from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 
 ROUTE = "GET /v1/hooks"
 URL_CHARACTERS_MAX = 2_000
@@ -69,7 +69,7 @@ class Hooks:
 
     def __init__(
         self,
-        board: HookBoard,
+        board: HookGlobalTable,
         appender: LogAppender,
         codec: Codec,
         *,

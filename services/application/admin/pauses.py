@@ -28,7 +28,7 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.pauses import ALL, InvalidPause, validate_scope
 from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
-from loomlog.services.stream.global_tables.pauses import PauseBoard
+from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
 LOOK_S = 0.1
 """How often the read models are asked how far a pause has come."""
@@ -66,7 +66,7 @@ class Pausing:
     def __init__(
         self,
         sources: Sources,
-        board: PauseBoard,
+        board: PauseGlobalTable,
         appender: LogAppender,
         codec: Codec,
         *,

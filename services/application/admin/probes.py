@@ -18,7 +18,7 @@ from loomlog.services.application.table_publisher import Posting
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.availability import AvailabilityTable
-from loomlog.services.stream.global_tables.providers import ProviderBoard
+from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
 
 
 class Probing:
@@ -26,7 +26,7 @@ class Probing:
 
     def __init__(
         self,
-        board: ProviderBoard,
+        board: ProviderGlobalTable,
         appender: LogAppender,
         codec: Codec,
         *,
@@ -55,7 +55,7 @@ class Probing:
         def answered() -> list[str]:
             return [name for name in providers if self._board.matrix.has_answered(request, name)]
 
-        await self._board.until(lambda: len(answered()) == len(providers), timeout_s=limits.PROBE_WAIT_S)
+        await self._board.wait_for(lambda: len(answered()) == len(providers), timeout_s=limits.PROBE_WAIT_S)
         if not answered():
             raise Declined(
                 "probe_unavailable",

@@ -27,8 +27,8 @@ from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.run.evolve import REDUCER_VERSION
 from loomlog.services.core.run.history.comparison import Comparison, compare_runs
 from loomlog.services.core.run.history.replay import ReplayResult, RunFold
-from loomlog.services.stream.archive.bundle import BundledRun, BundleWriter, Folded, Header, blob_refs
-from loomlog.services.stream.archive.run_log import Link, RunLog, Tally, folded
+from loomlog.services.stream.archive.bundle import BundledRun, BundleHeader, BundleWriter, FoldedRun, blob_refs
+from loomlog.services.stream.archive.run_log import LineageSegment, ReadStats, RunLog, fold_run
 from loomlog.services.stream.partition.fold import BrokenHistory
 
 
@@ -70,7 +70,7 @@ class _History:
 
     row: RunRow
     log: RunLog
-    links: list[Link]
+    links: list[LineageSegment]
 
 
 class Histories:
@@ -99,7 +99,7 @@ class Histories:
         demand(caller, RUNS_READ)
         async with self._reading():
             history = await self._history(caller, run_id, to_seq)
-            tally = Tally()
+            tally = ReadStats()
             replayed = await self._folded(history, to_seq, tally)
             drift = list(replayed.drift)
             why_not = f"it ends at seq {to_seq}" if to_seq else ""
@@ -162,7 +162,7 @@ class Histories:
                             yield piece
                 before = folding.result()
                 yield writer.folded(
-                    Folded(
+                    FoldedRun(
                         run_id=link.run_id,
                         seq=before.seq,
                         tail_digest=before.tail_digest.hex(),
@@ -179,9 +179,9 @@ class Histories:
                         yield piece
             yield writer.end()
 
-    def _header(self, history: _History) -> Header:
+    def _header(self, history: _History) -> BundleHeader:
         row = history.row
-        return Header(
+        return BundleHeader(
             run_id=row.run_id,
             tenant=row.tenant,
             topic=self._topic,
@@ -219,14 +219,14 @@ class Histories:
                 "export it and replay the file"
             )
         log = RunLog(self._ranges, self._codec, self._topic, row.partition)
-        link = Link(run_id=run_id, first_offset=row.first_offset, end_offset=row.last_offset + 1)
+        link = LineageSegment(run_id=run_id, first_offset=row.first_offset, end_offset=row.last_offset + 1)
         first = await log.first(link)
         if first is None:
             raise BrokenHistory(f"{run_id} is not at offset {row.first_offset} of partition {row.partition}")
         return _History(row=row, log=log, links=await log.lineage(link, first))
 
-    async def _folded(self, history: _History, seq: int, tally: Tally | None) -> ReplayResult:
-        replayed = await folded(
+    async def _folded(self, history: _History, seq: int, tally: ReadStats | None) -> ReplayResult:
+        replayed = await fold_run(
             history.log, history.links, codec=self._codec, to_seq=seq, through_bytes=False, tally=tally
         )
         if seq and replayed.seq != seq and not replayed.drift:

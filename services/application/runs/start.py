@@ -47,8 +47,8 @@ from loomlog.services.application.streaming.run_stream import RunStream, Sources
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.core.access.decide import Caller, ResourceOwner, RunIdentity, can_see, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE
-from loomlog.services.stream.encryption.content_fields import sealed_segments, sealed_untrusted, sealed_values
-from loomlog.services.stream.encryption.subject_keys import Seal
+from loomlog.services.stream.encryption.content_fields import encrypt_segments, encrypt_untrusted, encrypt_values
+from loomlog.services.stream.encryption.subject_keys import ContentEncryptor
 
 HANDLE_IN_USE = "agent_id_in_use"
 
@@ -78,7 +78,7 @@ class Launch:
     digest: str
     continues: RunPosition | None = None
     command: Callable[[RunRequest], Record] | None = None
-    seal: Seal | None = None
+    seal: ContentEncryptor | None = None
     """Encrypts what the request says; None when content is not encrypted."""
 
 
@@ -252,15 +252,15 @@ class Runs:
             with contextlib.suppress(ConnectorError):
                 await self._credentials.delete([launch.names.run_id])
 
-    async def _stored(self, request: RunRequest, seal: Seal | None) -> RunRequest:
+    async def _stored(self, request: RunRequest, seal: ContentEncryptor | None) -> RunRequest:
         """The request as the log holds it: encrypted, and large payloads in the blob store. Raises Declined."""
         if seal is None:
             return replace(request, segments=await offloaded(request.segments, self._blobs))
-        segments = sealed_segments(request.segments, seal)
+        segments = encrypt_segments(request.segments, seal)
         return replace(
             request,
             segments=await offloaded(segments, self._blobs),
-            parent_context=sealed_values(request.parent_context, seal),
+            parent_context=encrypt_values(request.parent_context, seal),
         )
 
     def _command(self, request: RunRequest, launch: Launch) -> StartRun:
@@ -283,14 +283,14 @@ class Runs:
             user_tier=request.user_tier,
             tools=request.tools,
             allowed_hosts=request.allowed_hosts,
-            metadata=metadata if launch.seal is None else sealed_values(metadata, launch.seal),
+            metadata=metadata if launch.seal is None else encrypt_values(metadata, launch.seal),
             parent_context=request.parent_context,
             interactive=request.interactive,
             run_timeout_s=request.run_timeout_s,
             sampling=request.sampling,
             compaction=request.compaction,
             web_search_filter=request.web_search_filter,
-            payload_metadata=payload if launch.seal is None else sealed_untrusted(payload, launch.seal),
+            payload_metadata=payload if launch.seal is None else encrypt_untrusted(payload, launch.seal),
             idempotency_key=request.idempotency_key,
             request_sha256=launch.digest,
             continues=launch.continues,

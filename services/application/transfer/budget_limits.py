@@ -15,14 +15,14 @@ from loomlog.schemas.generated.budget_commands import SetLimit
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.families.budget.amounts import account_at
 from loomlog.services.families.budget.calendar_month import month_of
-from loomlog.services.families.budget.state import Books, Limit
+from loomlog.services.families.budget.state import BudgetState, Limit
 from loomlog.services.stream.archive.state_file import StatedLimit
 
 SAID = tuple(field.name for field in fields(StatedLimit) if field.name not in ("month", "used_tokens", "used_micros"))
 """What a limit and the command that sets it have in common."""
 
 
-def stated_limits(books: Books, at_ms: int) -> Iterator[StatedLimit]:
+def stated_limits(books: BudgetState, at_ms: int) -> Iterator[StatedLimit]:
     """Those of the books at that time, by account."""
     for key, limit in sorted(books.limits.items()):
         account = account_at(books, key, at_ms)

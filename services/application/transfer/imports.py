@@ -39,9 +39,16 @@ from loomlog.services.application.transfer.event_import import Part, Telling, in
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT
 from loomlog.services.core.run.lifecycle.import_validation import value_error
-from loomlog.services.stream.archive.bundle import BlobPart, BrokenBundle, BundledEvent, BundleReader, Header, blob_refs
+from loomlog.services.stream.archive.bundle import (
+    BlobPart,
+    BrokenBundle,
+    BundledEvent,
+    BundleHeader,
+    BundleReader,
+    blob_refs,
+)
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
-from loomlog.services.stream.encryption.content_fields import is_in_clear, payloads_told
+from loomlog.services.stream.encryption.content_fields import is_in_clear, payloads_of_event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    header: Header
+    header: BundleHeader
     sha256: str
     runs: dict[str, _Known]
 
@@ -301,7 +308,7 @@ class _FirstLook:
         known.tail_digest = digest(item.event.value).hex()
         if self._looks_for_clear and not known.is_in_clear:
             known.is_in_clear = is_in_clear(record)
-            known.payloads |= payloads_told(record)
+            known.payloads |= payloads_of_event(record)
 
     def _payload(self, part: BlobPart) -> None:
         # A sealed payload is one token from its first byte to its last.

@@ -41,15 +41,15 @@ from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.stream.archive.bundle import BlobPart, BrokenBundle
 from loomlog.services.stream.archive.state_file import (
-    BrokenState,
+    BrokenStateFile,
     StatedEvent,
     StatedLimit,
     StatedRun,
-    TooNewState,
-    UnknownState,
+    UnknownStateSection,
+    UnsupportedStateFile,
 )
 from loomlog.services.stream.archive.state_reader import StateReader
-from loomlog.services.stream.archive.state_validation import CheckedState, check_state
+from loomlog.services.stream.archive.state_validation import ValidatedState, validate_state
 
 GIVES_UP = frozenset({"import_pending", "backpressure", "log_unavailable", "projection_unavailable"})
 """Answers to one run after which the others are not tried."""
@@ -130,34 +130,34 @@ class Restoring:
             raise Declined("backpressure", "a restore is under way here", retry_after_s=RETRY_LATER_S)
         self._busy = True
         try:
-            checked = await asyncio.to_thread(check_state, file, bytes_max=limits.STATE_BYTES_MAX)
+            checked = await asyncio.to_thread(validate_state, file, bytes_max=limits.STATE_BYTES_MAX)
             unreadable = await _unreadable(checked, self._content, takes_sealed=sealed)
             if checked.runs_in_clear and self._content.keys is not None and not in_clear:
                 raise in_clear_refused(checked.runs_in_clear, checked.runs, "file", checked.first_in_clear)
             work = _Work(self._telling, self._pausing, self._budgets, caller, checked, unreadable, dry_run=dry_run)
             return await work.through(file)
-        except TooNewState as error:
+        except UnsupportedStateFile as error:
             raise Declined("snapshot_version_too_new", str(error)) from error
-        except UnknownState as error:
+        except UnknownStateSection as error:
             raise Declined("snapshot_version_unknown", str(error)) from error
-        except (BrokenState, BrokenBundle) as error:
+        except (BrokenStateFile, BrokenBundle) as error:
             raise Declined("restore_failed", f"the file cannot be restored: {error}; nothing was told") from error
         finally:
             self._busy = False
 
 
-async def _unreadable(checked: CheckedState, content: Content, *, takes_sealed: bool) -> frozenset[str]:
+async def _unreadable(checked: ValidatedState, content: Content, *, takes_sealed: bool) -> frozenset[str]:
     """The runs of the file whose content nobody can read here. Raises Declined: keys_missing, log_unavailable."""
     keys = content.keys
-    if keys is not None and checked.sealed:
+    if keys is not None and checked.encrypted_runs:
         try:
             await keys.catch_up()
         except ConnectorError as error:
             raise away("log", error) from error
-    known = {key_id for run in checked.sealed.values() for key_id in run.key_ids}
+    known = {key_id for run in checked.encrypted_runs.values() for key_id in run.key_ids}
     gone = {key_id for key_id in known if keys is None or not keys.can_open(key_id)}
     missing = {key_id for key_id in gone if keys is None or not keys.is_erased(key_id)}
-    lost = [name for name, run in checked.sealed.items() if not run.is_over and run.key_ids & missing]
+    lost = [name for name, run in checked.encrypted_runs.items() if not run.is_over and run.key_ids & missing]
     if lost and not takes_sealed:
         raise Declined(
             "keys_missing",
@@ -166,7 +166,7 @@ async def _unreadable(checked: CheckedState, content: Content, *, takes_sealed: 
             "from where the file was written, under the same LOOMLOG_ENCRYPTION_KEY, and restore again; or take these "
             "runs in sealed, then they end here as cancelled. Nothing was told",
         )
-    return frozenset(name for name, run in checked.sealed.items() if run.key_ids & gone)
+    return frozenset(name for name, run in checked.encrypted_runs.items() if run.key_ids & gone)
 
 
 class _Work:
@@ -178,7 +178,7 @@ class _Work:
         pausing: Pausing,
         budgets: Budgets,
         caller: Caller,
-        checked: CheckedState,
+        checked: ValidatedState,
         unreadable: frozenset[str],
         *,
         dry_run: bool,
@@ -255,7 +255,7 @@ class _Work:
             return
         self._blob += item.data
         if len(self._blob) > limits.BLOB_BYTES_MAX:
-            raise BrokenState(f"the payload {item.ref.sha256} is over {limits.BLOB_BYTES_MAX} bytes")
+            raise BrokenStateFile(f"the payload {item.ref.sha256} is over {limits.BLOB_BYTES_MAX} bytes")
         if item.is_last:
             await self._telling.keep(item.ref, bytes(self._blob))
             self._found.blobs += 1
@@ -270,7 +270,7 @@ class _Work:
             events=head.events,
             tail_digest=head.tail_digest,
             bundle_sha256=self._checked.sha256,
-            restored=head.run_id not in self._checked.hearsay,
+            restored=head.run_id not in self._checked.foreign_runs,
         )
         run = _Run(head, origin)
         try:
@@ -356,7 +356,7 @@ class _Work:
     def _goes_on(self, run: _Run) -> bool:
         """What nobody can read, was erased, or is not there whole is history only."""
         name = run.head.run_id
-        return not run.head.is_over and name not in self._unreadable and name not in self._checked.half_told
+        return not run.head.is_over and name not in self._unreadable and name not in self._checked.incomplete_runs
 
     def _count(self, run: _Run) -> None:
         self._found.runs += 1

@@ -33,10 +33,10 @@ from loomlog.services.application.transfer.budget_limits import stated_limits
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.run.evolve import REDUCER_VERSION
-from loomlog.services.families.budget.replica import BudgetBoard
-from loomlog.services.stream.archive.state_export import Gathering
+from loomlog.services.families.budget.replica import BudgetReplica
+from loomlog.services.stream.archive.state_export import StateExport
 from loomlog.services.stream.archive.state_file import VERSION, StateHeader, StateWriter
-from loomlog.services.stream.global_tables.pauses import PauseBoard
+from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
 RUNS_AT_ONCE = 200
 """Runs written in one go of a thread."""
@@ -61,9 +61,9 @@ class Snapshots:
         sources: Sources,
         ranges: LogRanges,
         codec: Codec,
-        board: PauseBoard,
+        board: PauseGlobalTable,
         files: StateFiles | None,
-        books: BudgetBoard,
+        books: BudgetReplica,
         *,
         events_topic: str,
         clock_ms: Callable[[], int],
@@ -146,7 +146,7 @@ class Snapshots:
             positions={str(partition): end for partition, end in cut.items()},
         )
         file_id = f"snap_{now_ms}_{self._random_hex(4)}"
-        with Gathering(self._codec, tenant=wanted.tenant) as gathered:
+        with StateExport(self._codec, tenant=wanted.tenant) as gathered:
             await self._gather(gathered, cut)
             await asyncio.to_thread(gathered.choose, include_history=wanted.include_history, since_ms=wanted.since_ms)
             async with self._files().open_for_write(file_id) as file:
@@ -154,7 +154,7 @@ class Snapshots:
                 await self._write(out, header, gathered)
                 if wanted.tenant and not out.runs:
                     out.warnings.append(f"there is no run of a tenant {wanted.tenant[:80]} to put into it")
-                warnings = [*out.warnings, *islice(gathered.left_out(), limits.WARNINGS_MAX)]
+                warnings = [*out.warnings, *islice(gathered.omitted_runs(), limits.WARNINGS_MAX)]
                 manifest = {
                     "id": file_id,
                     "created_at": header.created_at,
@@ -187,14 +187,14 @@ class Snapshots:
         except ConnectorError as error:
             raise away("log", error) from error
 
-    async def _gather(self, gathered: Gathering, cut: Mapping[int, int]) -> None:
+    async def _gather(self, gathered: StateExport, cut: Mapping[int, int]) -> None:
         try:
             for partition, end in cut.items():
                 await gathered.read(self._ranges, self._topic, partition, end)
         except ConnectorError as error:
             raise away("log", error) from error
 
-    async def _write(self, out: "_Output", header: StateHeader, gathered: Gathering) -> None:
+    async def _write(self, out: "_Output", header: StateHeader, gathered: StateExport) -> None:
         writer = out.writer
         out.put(writer.begin(header))
         pauses = self._board.table
@@ -262,7 +262,7 @@ class _Output:
         for piece in pieces:
             self.put(piece)
 
-    def put_runs(self, gathered: Gathering, batch: "list[Any]") -> None:
+    def put_runs(self, gathered: StateExport, batch: "list[Any]") -> None:
         for run in batch:
             self.put(self.writer.run(run))
             for offset, value in gathered.records(run.run_id):

@@ -39,8 +39,8 @@ from loomlog.services.cli.settings import CLIENT_ID, load_cli_settings
 from loomlog.services.cli.terminal.formatting import MICROS, number, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json
 from loomlog.services.families.budget.family import PARTITION, BudgetFamily, topics_of
-from loomlog.services.families.budget.replica import BudgetBoard
-from loomlog.services.families.budget.state import OPERATOR, USER, Account, Books, Limit
+from loomlog.services.families.budget.replica import BudgetReplica
+from loomlog.services.families.budget.state import OPERATOR, USER, AccountUsage, BudgetState, Limit
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.snapshots.snapshots import Snapshots
 
@@ -56,7 +56,7 @@ def begin_anew(
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
 
-    async def done() -> tuple[BudgetBoard, int]:
+    async def done() -> tuple[BudgetReplica, int]:
         await _require_paused()
         codec = await load_codec(cli.settings)
         board = await read_budget_table(options, codec, topics_of())
@@ -86,12 +86,12 @@ def begin_anew(
     out.print("Now start every runtime and api again, set the limits with the lines above, then `loomlog resume`.")
 
 
-async def read_budget_table(options: KafkaOptions, codec: Codec, topics: Topics) -> BudgetBoard:
+async def read_budget_table(options: KafkaOptions, codec: Codec, topics: Topics) -> BudgetReplica:
     """The books up to their end, or to where they stop (`broken`). Raises Transient."""
     async with open_ranges(options) as ranges:
         appender = KafkaAppender(options)  # reading needs none
         snapshots = Snapshots(BudgetFamily(), codec, appender=appender, ranges=ranges, topic=topics.snapshots)
-        board = BudgetBoard(codec, topics, snapshots, ranges)
+        board = BudgetReplica(codec, topics, snapshots, ranges)
         await board.open()
     return board
 
@@ -122,11 +122,11 @@ async def archive_records(options: KafkaOptions, topics: Topics, file: Path) -> 
     return kept
 
 
-def limit_lines(state: Books) -> list[Text]:
+def limit_lines(state: BudgetState) -> list[Text]:
     """Each limit as the command that sets it, with what had been used and set aside."""
     lines = []
     for key, limit in state.limits.items():
-        account = state.accounts.get(key, Account())
+        account = state.accounts.get(key, AccountUsage())
         used = f"{number(account.used_tokens)} and {number(account.reserved_tokens)} tokens"
         if limit.currency:
             amounts = _format_amount(account.used_micros), _format_amount(account.reserved_micros)

@@ -23,8 +23,8 @@ from loomlog.services.cli.log.export_file import check_target, partial_export
 from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.terminal.formatting import pluralize, size
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json, print_table
-from loomlog.services.stream.archive.state_file import SUFFIX, BrokenState
-from loomlog.services.stream.archive.state_validation import CheckedState, check_state
+from loomlog.services.stream.archive.state_file import SUFFIX, BrokenStateFile
+from loomlog.services.stream.archive.state_validation import ValidatedState, validate_state
 
 SNAPSHOT_ID_PATTERN = re.compile(r"snap_[0-9]+_[0-9a-f]{8}")
 FILE_TIMEOUT_S = 24 * 3600.0
@@ -180,15 +180,15 @@ async def _restore_stored(snapshot_id: str, options: Mapping[str, bool]) -> ApiR
         return await api.post(f"{SNAPSHOTS_PATH}/{snapshot_id}/restore", options, timeout_s=FILE_TIMEOUT_S)
 
 
-async def _download_snapshot(snapshot_id: str, path: Path) -> CheckedState:
+async def _download_snapshot(snapshot_id: str, path: Path) -> ValidatedState:
     """The file gets its name when it is whole and was checked."""
     try:
         with partial_export(path) as partial:
             async with open_api() as api:
                 await api.download(f"{SNAPSHOTS_PATH}/{snapshot_id}/export?format=gzip", partial)
             with partial.open("rb") as written:
-                return check_state(written)
-    except BrokenState as error:
+                return validate_state(written)
+    except BrokenStateFile as error:
         raise CliError(f"The export of {snapshot_id} did not arrive whole: {error}. Try again.") from error
 
 

@@ -58,7 +58,7 @@ from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_setti
 from loomlog.services.cli.terminal.audit_text import audit_json, print_reports
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import console, print_json
-from loomlog.services.core.audit.verify import Report
+from loomlog.services.core.audit.verify import VerificationReport
 from loomlog.services.families.budget.family import PARTITION as BOOKS_PARTITION
 from loomlog.services.families.budget.family import topics_of
 
@@ -177,10 +177,12 @@ def load_trusted_keys(cli: CliSettings, file: Path | None) -> dict[str, PublicKe
     return verification_keys(listed, load_signing_key(file=settings.audit_key_file, text=settings.audit_key))
 
 
-async def _verify_request(cli: CliSettings, request: VerificationRequest, keys: dict[str, PublicKey]) -> list[Report]:
+async def _verify_request(
+    cli: CliSettings, request: VerificationRequest, keys: dict[str, PublicKey]
+) -> list[VerificationReport]:
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     codec = await load_codec(cli.settings)
-    reports: list[Report] = []
+    reports: list[VerificationReport] = []
     if not request.budget_only:
         reports += await _verify_runs(cli, options, codec, request, keys)
     if request.includes_budget:
@@ -192,7 +194,7 @@ async def _verify_request(cli: CliSettings, request: VerificationRequest, keys: 
 
 async def _verify_runs(
     cli: CliSettings, options: KafkaOptions, codec: Codec, request: VerificationRequest, keys: dict[str, PublicKey]
-) -> list[Report]:
+) -> list[VerificationReport]:
     settings = cli.settings
     task = VerificationTask(
         topic=EVENTS_TOPIC,
@@ -265,7 +267,7 @@ async def verify_partitions(
     task: VerificationTask,
     partitions: Sequence[int],
     run_range: RunRange | None = None,
-) -> list[Report]:
+) -> list[VerificationReport]:
     """A report for each partition, one after the other."""
     async with open_ranges(options) as records, open_ranges(options) as checkpoints:
         log = LogReaders(records, checkpoints, codec)

@@ -43,7 +43,7 @@ from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARN
 from loomlog.services.core.run.history.replay import ReplayResult
 from loomlog.services.stream.archive.bundle import BrokenBundle
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
-from loomlog.services.stream.archive.run_log import Link, RunLog, Tally, folded
+from loomlog.services.stream.archive.run_log import LineageSegment, ReadStats, RunLog, fold_run
 from loomlog.services.stream.partition.fold import BrokenHistory
 
 PROJECTION_WAIT_S = 5.0
@@ -103,7 +103,7 @@ def _replay_file(path: Path, to_seq: int) -> ReplayReport:
         replayed=replay.replayed,
         partition=replay.header.partition,
         stale_records=0,
-        earlier_runs=replay.earlier,
+        earlier_runs=replay.ancestors,
         drift=replay.drift,
         source=str(path),
         compared_with="the bundle",
@@ -176,16 +176,16 @@ async def _fold_run(
         # Of a run that has ended nothing follows; of any other the log may be further than the index.
         end = min(end, audit_row.last_offset + 1) if audit_row.status in ENDED else end
     term = await find_term_before(ranges, EVENTS_TOPIC, partition, start, codec)
-    anywhere = Link(run_id=run_id, first_offset=start, end_offset=end)
+    anywhere = LineageSegment(run_id=run_id, first_offset=start, end_offset=end)
     first = await log.first(anywhere, term=term)
     if first is None:
         raise CliError(f"There is no run {run_id} in {EVENTS_TOPIC}/{partition}, where it would lie.")
-    tally = Tally()
+    tally = ReadStats()
     try:
         links = await log.lineage(replace(anywhere, first_offset=first.offset), first)
     except BrokenHistory as error:
         raise CliError(f"{error}.") from error
-    replayed = await folded(log, links, codec=codec, to_seq=to_seq, tally=tally)
+    replayed = await fold_run(log, links, codec=codec, to_seq=to_seq, tally=tally)
     _require_seq(replayed, to_seq)
     return replayed, len(links) - 1, tally.stale
 

@@ -19,9 +19,9 @@ from loomlog.connectors.protocols import Blobs, LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
 from loomlog.services.core.audit.checkpoints import read_signed
-from loomlog.services.core.audit.findings import Finding, Kind
+from loomlog.services.core.audit.findings import AuditFinding, FindingKind
 from loomlog.services.core.audit.references import Reference
-from loomlog.services.core.audit.verify import PartitionAudit, Report, Start
+from loomlog.services.core.audit.verify import PartitionAudit, VerificationReport, VerificationStart
 
 MAX_CONCURRENT_BLOBS = 8
 """Blobs read together: enough for a disk, few enough for memory (each is at most some megabytes)."""
@@ -56,7 +56,7 @@ class RunRange(NamedTuple):
 class VerificationRange(NamedTuple):
     """What of a partition is read: records from `start` to before `end`, checkpoints from and to before an offset."""
 
-    start: Start
+    start: VerificationStart
     end: int
     first_checkpoint: int
     checkpoints_end: int
@@ -73,7 +73,7 @@ class LogReaders:
 
 async def verify_partition(
     readers: LogReaders, task: VerificationTask, partition: int, *, now_ms: int, run_range: RunRange | None = None
-) -> Report:
+) -> VerificationReport:
     """The report about one partition. Raises Transient when broker or blob store do not answer."""
     section = await _select_range(readers, task, partition, run_range)
     report = await _verify(readers, task, partition, section, now_ms)
@@ -82,13 +82,13 @@ async def verify_partition(
     return restrict_to_run(report) if task.run_id else report
 
 
-def restrict_to_run(report: Report) -> Report:
+def restrict_to_run(report: VerificationReport) -> VerificationReport:
     """The report with only those findings that concern the run it watched."""
     watched = report.watched
     assert watched is not None, "no run was watched"
     last = watched.last_offset if watched.ended else report.next_offset
 
-    def concerns(finding: Finding) -> bool:
+    def concerns(finding: AuditFinding) -> bool:
         if finding.run_id:
             return finding.run_id == watched.run_id
         if finding.topic != report.topic:
@@ -100,7 +100,7 @@ def restrict_to_run(report: Report) -> Report:
 
 async def _verify(
     readers: LogReaders, task: VerificationTask, partition: int, verified_range: VerificationRange, now_ms: int
-) -> Report:
+) -> VerificationReport:
     audit = PartitionAudit(
         topic=task.topic,
         partition=partition,
@@ -123,7 +123,7 @@ async def _verify(
         while audit.wants_checkpoint:
             record = await anext(checkpoints, None)
             if record is None:
-                audit.no_more_checkpoints()
+                audit.checkpoints_end()
             else:
                 audit.checkpoint(record)
 
@@ -173,7 +173,7 @@ async def _select_range(
     end = await readers.records.end_offset(task.records_topic, partition)
     begins = await readers.records.beginning_offset(task.records_topic, partition)
     first = await readers.checkpoints.beginning_offset(task.checkpoints_topic, partition)
-    whole = VerificationRange(Start(), end, first, checkpoints_end)
+    whole = VerificationRange(VerificationStart(), end, first, checkpoints_end)
     if run_range is None and task.since_ms is None:
         return whole
 
@@ -194,7 +194,7 @@ async def _select_range(
             break
     if start is None or start[1].first_offset <= begins:
         return whole._replace(end=end, checkpoints_end=checkpoints_end)
-    return VerificationRange(Start.at(start[1]), end, start[0], checkpoints_end)
+    return VerificationRange(VerificationStart.at(start[1]), end, start[0], checkpoints_end)
 
 
 async def unsigned_since_ms(readers: LogReaders, task: VerificationTask, partition: int) -> int | None:
@@ -225,7 +225,7 @@ async def _read_trusted_checkpoints(
             yield record.offset, signed.checkpoint
 
 
-def _covers_run(report: Report, run_range: RunRange) -> bool:
+def _covers_run(report: VerificationReport, run_range: RunRange) -> bool:
     watched = report.watched
     return watched is not None and watched.first_seq == 1 and (watched.ended or run_range.last_offset < 0)
 
@@ -236,7 +236,7 @@ class _BlobVerifier:
     def __init__(self, blobs: Blobs | None, audit: PartitionAudit) -> None:
         self._blobs = blobs
         self._audit = audit
-        self._results: OrderedDict[tuple[str, int], tuple[Kind, str] | None] = OrderedDict()
+        self._results: OrderedDict[tuple[str, int], tuple[FindingKind, str] | None] = OrderedDict()
 
     async def verify_pending(self) -> None:
         """Those that came up since the last time. Raises Transient."""
@@ -250,17 +250,23 @@ class _BlobVerifier:
                 if problem is not None:
                     self._audit.blob_finding(reference, *problem)
 
-    async def _find_problem(self, blobs: Blobs, reference: Reference) -> tuple[Kind, str] | None:
+    async def _find_problem(self, blobs: Blobs, reference: Reference) -> tuple[FindingKind, str] | None:
         ref = reference.blob
         name = (ref.sha256, ref.size_bytes)
         if name not in self._results:
-            problem: tuple[Kind, str] | None = None
+            problem: tuple[FindingKind, str] | None = None
             try:
                 size = len(await blobs.get(ref))
                 if size != ref.size_bytes:
-                    problem = Kind.DAMAGED_BLOB, f"blob {ref.sha256} has {size} bytes, {ref.size_bytes} are named"
+                    problem = (
+                        FindingKind.DAMAGED_BLOB,
+                        f"blob {ref.sha256} has {size} bytes, {ref.size_bytes} are named",
+                    )
             except Permanent as error:
-                problem = (Kind.MISSING_BLOB if error.kind == "not_found" else Kind.DAMAGED_BLOB), str(error)
+                problem = (
+                    (FindingKind.MISSING_BLOB if error.kind == "not_found" else FindingKind.DAMAGED_BLOB),
+                    str(error),
+                )
             self._results[name] = problem
             if len(self._results) > BLOB_CACHE_SIZE:
                 self._results.popitem(last=False)

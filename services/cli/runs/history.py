@@ -213,9 +213,8 @@ def export(
         )
     else:
         out = console()
-        whole = (
-            f"{pluralize(replay.replayed.seq, 'event')}, {pluralize(replay.earlier, 'earlier run')}, {size_bytes} bytes"
-        )
+        events, runs = pluralize(replay.replayed.seq, "event"), pluralize(replay.ancestors, "earlier run")
+        whole = f"{events}, {runs}, {size_bytes} bytes"
         out.print(Text.assemble("Exported ", (replay.header.run_id, NAME), (f"  {whole}", DIM), f"\n{path}"))
         for sentence in replay.drift:
             out.print(Text(f"  {sentence}", style=ERROR))

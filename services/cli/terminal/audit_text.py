@@ -13,14 +13,14 @@ from rich.text import Text
 from loomlog.services.cli.log.reader import TOPIC_PREFIX
 from loomlog.services.cli.terminal.formatting import duration, number, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING
-from loomlog.services.core.audit.findings import Finding, Kind
-from loomlog.services.core.audit.verify import Report
+from loomlog.services.core.audit.findings import AuditFinding, FindingKind
+from loomlog.services.core.audit.verify import VerificationReport
 
 MAX_FINDINGS_SHOWN = 50
 """Findings of a kind shown to people; programs get all that are kept."""
 
 
-def audit_json(reports: Sequence[Report], seconds: float) -> dict[str, Any]:
+def audit_json(reports: Sequence[VerificationReport], seconds: float) -> dict[str, Any]:
     """The whole audit."""
     records = sum(report.records for report in reports)
     return {
@@ -33,7 +33,7 @@ def audit_json(reports: Sequence[Report], seconds: float) -> dict[str, Any]:
     }
 
 
-def _report_json(report: Report) -> dict[str, Any]:
+def _report_json(report: VerificationReport) -> dict[str, Any]:
     newest = report.newest
     return {
         "topic": report.topic,
@@ -63,11 +63,11 @@ def _report_json(report: Report) -> dict[str, Any]:
     }
 
 
-def print_reports(out: Console, reports: Sequence[Report], seconds: float) -> None:
+def print_reports(out: Console, reports: Sequence[VerificationReport], seconds: float) -> None:
     """The audit for people."""
     for report in reports:
         _print_report(out, report)
-    kinds: dict[Kind, int] = {}
+    kinds: dict[FindingKind, int] = {}
     for report in reports:
         for finding in report.findings:
             kinds[finding.kind] = kinds.get(finding.kind, 0) + 1
@@ -86,7 +86,7 @@ def print_reports(out: Console, reports: Sequence[Report], seconds: float) -> No
         out.print(Text(f"nothing contradicts what was signed; {speed}", style=SUCCESS))
 
 
-def _print_report(out: Console, report: Report) -> None:
+def _print_report(out: Console, report: VerificationReport) -> None:
     place = f"{report.topic.removeprefix(TOPIC_PREFIX)}/{report.partition}"
     signed = f"{number(report.signed_records)} signed"
     keys = ", ".join(f"{one.key_id} to {one.next_offset}" for one in report.ranges)
@@ -108,7 +108,7 @@ def _print_report(out: Console, report: Report) -> None:
         out.print(Text.assemble((watched.run_id, NAME), (f"  {pluralize(watched.seq, 'event')}, {where}", DIM)))
 
 
-def _finding_line(finding: Finding) -> Text:
+def _finding_line(finding: AuditFinding) -> Text:
     place = f"{finding.topic.removeprefix(TOPIC_PREFIX)}/{finding.partition}"
     if finding.offset >= 0:
         place += f":{finding.offset}"
@@ -125,5 +125,5 @@ def _finding_line(finding: Finding) -> Text:
     )
 
 
-def _count_violations(report: Report) -> int:
+def _count_violations(report: VerificationReport) -> int:
     return report.uncounted + sum(finding.kind.is_violation for finding in report.findings)

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from itertools import islice
 from typing import NamedTuple
 
-from loomlog.services.core.audit.hashes import FINGERPRINT_BYTES, Hashed
+from loomlog.services.core.audit.hashes import FINGERPRINT_BYTES, HashedRecord
 
 WINDOWS = (64, 1_024, 20_000)
 """Records held back while both sides are searched for where they go on equally: a few when one record was touched, the
@@ -26,7 +26,7 @@ last for a stretch of two whole checkpoints; about 15 MB of records. When a long
 so. In a copy that was numbered anew they do not: then what follows such a stretch is called changed as well."""
 
 
-class Match(Enum):
+class RecordMatch(Enum):
     SIGNED = auto()
     UNSIGNED = auto()
     CHANGED = auto()
@@ -34,13 +34,13 @@ class Match(Enum):
     ADDED = auto()
 
 
-class Pair(NamedTuple):
+class AlignedPair(NamedTuple):
     """`offset` is the signed one; where nothing was signed, what it would be but for what was added or lost before."""
 
-    match: Match
+    match: RecordMatch
     offset: int
     fingerprint: bytes
-    found: Hashed | None
+    found: HashedRecord | None
 
 
 class Expected(NamedTuple):
@@ -55,14 +55,14 @@ class Aligner:
 
     def __init__(self) -> None:
         self._expected: deque[Expected] = deque()
-        self._held: deque[Hashed] = deque()
+        self._held: deque[HashedRecord] = deque()
         self._level = 0
         self._delta = 0
         """Found offset minus signed offset of the last record both sides agreed on."""
         self._closed = False
 
     @property
-    def wants(self) -> bool:
+    def wants_record(self) -> bool:
         """Whether `expect` or `close` has to come before the next `offer` or `end`."""
         if self._closed:
             return False
@@ -85,25 +85,25 @@ class Aligner:
         """Nothing more was signed."""
         self._closed = True
 
-    def offer(self, found: Hashed) -> list[Pair]:
+    def add_record(self, found: HashedRecord) -> list[AlignedPair]:
         """What is settled by the next record: usually that one, nothing while records are held back."""
-        if not self._held and (pair := self._at_once(found)):
+        if not self._held and (pair := self._match_directly(found)):
             return [pair]
         self._held.append(found)
         return self._resolve(final=False) if len(self._held) >= WINDOWS[self._level] else []
 
-    def end(self) -> list[Pair]:
+    def end(self) -> list[AlignedPair]:
         """The rest, when there are no more records; of what was signed, as far as it was told.
 
         While it is not `is_settled` afterwards, it `wants` more of what was signed and has to be called again.
         """
         self._level = len(WINDOWS) - 1
-        if self._held and self.wants:
+        if self._held and self.wants_record:
             return []
         pairs = self._resolve(final=True)
         if self._held:
             return pairs
-        pairs += [Pair(Match.LOST, e.offset, e.fingerprint, None) for e in self._expected if e.fingerprint]
+        pairs += [AlignedPair(RecordMatch.LOST, e.offset, e.fingerprint, None) for e in self._expected if e.fingerprint]
         self._expected.clear()
         return pairs
 
@@ -112,7 +112,7 @@ class Aligner:
         """Nothing is held back."""
         return not self._held
 
-    def _at_once(self, found: Hashed) -> Pair | None:
+    def _match_directly(self, found: HashedRecord) -> AlignedPair | None:
         """The pair of the next record if no search is needed."""
         expected = self._expected
         while expected:
@@ -120,7 +120,7 @@ class Aligner:
             if fingerprint == found.record_hash[:FINGERPRINT_BYTES]:
                 expected.popleft()
                 self._delta = found.record.offset - offset
-                return Pair(Match.SIGNED, offset, fingerprint, found)
+                return AlignedPair(RecordMatch.SIGNED, offset, fingerprint, found)
             if fingerprint:
                 return None
             after = expected[1] if len(expected) > 1 else None
@@ -128,16 +128,16 @@ class Aligner:
                 return None
             at = found.record.offset - self._delta
             if after is None or (after.fingerprint != found.fingerprint and at < after.offset):
-                return Pair(Match.UNSIGNED, at, b"", found)
+                return AlignedPair(RecordMatch.UNSIGNED, at, b"", found)
             expected.popleft()
         if not self._closed:
             return None
-        return Pair(Match.UNSIGNED, found.record.offset - self._delta, b"", found)
+        return AlignedPair(RecordMatch.UNSIGNED, found.record.offset - self._delta, b"", found)
 
-    def _resolve(self, *, final: bool) -> list[Pair]:
-        pairs: list[Pair] = []
+    def _resolve(self, *, final: bool) -> list[AlignedPair]:
+        pairs: list[AlignedPair] = []
         while self._held:
-            if pair := self._at_once(self._held[0]):
+            if pair := self._match_directly(self._held[0]):
                 self._held.popleft()
                 pairs.append(pair)
                 continue
@@ -154,12 +154,12 @@ class Aligner:
             if meeting is None and not final and self._level < len(WINDOWS) - 1:
                 self._level += 1
                 return pairs
-            lost, added = meeting or self._apart(ahead, held)
+            lost, added = meeting or self._mark_apart(ahead, held)
             pairs += self._between(ahead[:lost], held[:added], met=meeting is not None)
         self._level = 0
         return pairs
 
-    def _apart(self, expected: Sequence[Expected], held: Sequence[Hashed]) -> tuple[int, int]:
+    def _mark_apart(self, expected: Sequence[Expected], held: Sequence[HashedRecord]) -> tuple[int, int]:
         """How many to leave behind where no meeting is in sight: one side alone if by its offsets it lies first."""
         first, last = (held[place].record.offset - self._delta for place in (0, -1))
         if expected and first > expected[-1].offset:
@@ -168,7 +168,7 @@ class Aligner:
             return 0, len(held)
         return len(expected), len(held)
 
-    def _between(self, expected: Sequence[Expected], held: Sequence[Hashed], *, met: bool) -> list[Pair]:
+    def _between(self, expected: Sequence[Expected], held: Sequence[HashedRecord], *, met: bool) -> list[AlignedPair]:
         """The pairs of a stretch in which nothing agrees; both sides are taken from the queues."""
         for _ in expected:
             self._expected.popleft()  # ahead of `next_expected` below
@@ -176,24 +176,24 @@ class Aligner:
         places = {place.offset: place for place in expected if place.fingerprint}
         ends = [*(place.offset for place in expected[1:]), self.next_expected]
         unvouched = [(e.offset, end) for e, end in zip(expected, ends, strict=False) if not e.fingerprint]
-        pairs: list[Pair] = []
+        pairs: list[AlignedPair] = []
         for found in held:
             self._held.popleft()
             at = found.record.offset - self._delta
             place = places.pop(at, None)
             nobody = any(start <= at < end or (start <= at and end < 0) for start, end in unvouched)
             if place is not None:
-                pairs.append(Pair(Match.CHANGED, at, place.fingerprint, found))
+                pairs.append(AlignedPair(RecordMatch.CHANGED, at, place.fingerprint, found))
             elif nobody or (ends_here and (not expected or at > expected[-1].offset)):
-                pairs.append(Pair(Match.UNSIGNED, at, b"", found))
+                pairs.append(AlignedPair(RecordMatch.UNSIGNED, at, b"", found))
             else:
-                pairs.append(Pair(Match.ADDED, at, b"", found))
-        pairs += [Pair(Match.LOST, place.offset, place.fingerprint, None) for place in places.values()]
+                pairs.append(AlignedPair(RecordMatch.ADDED, at, b"", found))
+        pairs += [AlignedPair(RecordMatch.LOST, place.offset, place.fingerprint, None) for place in places.values()]
         pairs.sort(key=lambda pair: pair.offset)
         return pairs
 
 
-def _meeting(expected: Sequence[Expected], held: Sequence[Hashed]) -> tuple[int, int] | None:
+def _meeting(expected: Sequence[Expected], held: Sequence[HashedRecord]) -> tuple[int, int] | None:
     """The nearest place where both go on equally: how many to leave behind on each side."""
     places: dict[bytes, int] = {}
     for index, found in enumerate(held):

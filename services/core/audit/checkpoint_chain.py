@@ -15,15 +15,15 @@ from typing import NamedTuple
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
 from loomlog.services.core.audit.alignment import Expected
-from loomlog.services.core.audit.checkpoints import Keys, Signed, read_signed
-from loomlog.services.core.audit.findings import Kind, Notebook, Suspicion
+from loomlog.services.core.audit.checkpoints import Keys, SignedCheckpoint, read_signed
+from loomlog.services.core.audit.findings import FindingKind, FindingLog, PendingFinding
 from loomlog.services.core.audit.hashes import HOLE, StoredRecord
 
 REMEMBERED = 64
 """Checkpoints whose digest is remembered: as many as signers at work at once could lie apart."""
 
 
-class Bound(NamedTuple):
+class ChainBound(NamedTuple):
     """Where the running hash is known: after every record below `offset` it must be `chain`."""
 
     offset: int
@@ -42,11 +42,11 @@ class SignedRange:
     checkpoints: int
 
 
-class CheckpointLine:
+class CheckpointChain:
     """Follows the checkpoints of one partition. `resumed` is for a line that begins in the middle."""
 
     def __init__(
-        self, *, topic: str, partition: int, keys: Keys, codec: Codec, notebook: Notebook, covered: int, resumed: bool
+        self, *, topic: str, partition: int, keys: Keys, codec: Codec, notebook: FindingLog, covered: int, resumed: bool
     ) -> None:
         self.covered = covered
         """Offset up to which something was signed, or would have been."""
@@ -58,7 +58,7 @@ class CheckpointLine:
         self._chain: bytes | None = None
         self._digests: deque[bytes] = deque(maxlen=REMEMBERED)
         self._key_ids: dict[bytes, str] = {}
-        self._missing: dict[bytes, Suspicion] = {}
+        self._missing: dict[bytes, PendingFinding] = {}
         self._forgiving = resumed
         """The next one may name a checkpoint we do not have: we began here, or the one before it did not count."""
 
@@ -67,7 +67,7 @@ class CheckpointLine:
         """What each key signed, in the order in which the keys came into use."""
         return tuple(self._ranges.values())
 
-    def read(self, record: StoredRecord) -> tuple[Sequence[Expected], Sequence[Bound], int]:
+    def read(self, record: StoredRecord) -> tuple[Sequence[Expected], Sequence[ChainBound], int]:
         """(what it says was in the log, where it states the running hash, how many records that are new)."""
         signed = self._trusted(record)
         if signed is None:
@@ -77,68 +77,76 @@ class CheckpointLine:
         checkpoint = signed.checkpoint
         if checkpoint.next_offset <= self.covered:
             return (), (), 0  # another signer was further already
-        bounds: list[Bound] = []
+        bounds: list[ChainBound] = []
         expected: list[Expected] = []
         if checkpoint.first_offset > self.covered:
             expected.append(Expected(self.covered, b""))
-            bounds.append(Bound(checkpoint.first_offset, checkpoint.start_chain, self.covered))
+            bounds.append(ChainBound(checkpoint.first_offset, checkpoint.start_chain, self.covered))
         elif checkpoint.first_offset == self.covered and self._chain not in (None, checkpoint.start_chain):
-            self._note(Kind.ILLEGAL, record, f"it begins at {self.covered} with another running hash than was signed")
+            self._note(
+                FindingKind.ILLEGAL, record, f"it begins at {self.covered} with another running hash than was signed"
+            )
         first = max(self.covered, checkpoint.first_offset)
         for offset in range(first, checkpoint.next_offset):
             fingerprint = signed.fingerprint(offset)
             if fingerprint != HOLE:
                 expected.append(Expected(offset, fingerprint))
-        bounds.append(Bound(checkpoint.next_offset, checkpoint.chain, first))
+        bounds.append(ChainBound(checkpoint.next_offset, checkpoint.chain, first))
         self._extend_ranges(checkpoint, first)
         self.covered, self._chain, self.newest = checkpoint.next_offset, checkpoint.chain, checkpoint
         return expected, bounds, sum(1 for one in expected if one.fingerprint)
 
-    def _trusted(self, record: StoredRecord) -> Signed | None:
+    def _trusted(self, record: StoredRecord) -> SignedCheckpoint | None:
         """The checkpoint if it counts; otherwise it is noted why not."""
         try:
             signed = read_signed(record.value, record.offset, self._codec)
         except Undecodable as error:
-            self._note(Kind.EDITED, record, f"the checkpoint cannot be read: {error}")
+            self._note(FindingKind.EDITED, record, f"the checkpoint cannot be read: {error}")
             return None
         checkpoint = signed.checkpoint
         verify = self._keys.get(checkpoint.key_id)
         if verify is None:
             self.unknown_keys[checkpoint.key_id] += 1
             if self.unknown_keys[checkpoint.key_id] == 1:
-                self._note(Kind.UNKNOWN_KEY, record, f"signed by the key {checkpoint.key_id!r}, which is not listed")
+                self._note(
+                    FindingKind.UNKNOWN_KEY, record, f"signed by the key {checkpoint.key_id!r}, which is not listed"
+                )
             return None
         if not signed.verified_by(verify):
             self._note(
-                Kind.BAD_SIGNATURE, record, f"the signature by the key {checkpoint.key_id} is not of this checkpoint"
+                FindingKind.BAD_SIGNATURE,
+                record,
+                f"the signature by the key {checkpoint.key_id} is not of this checkpoint",
             )
             return None
         if (checkpoint.topic, checkpoint.partition) != (self._topic, self._partition):
-            self._note(Kind.INSERTED, record, f"it was signed for {checkpoint.topic}/{checkpoint.partition}")
+            self._note(FindingKind.INSERTED, record, f"it was signed for {checkpoint.topic}/{checkpoint.partition}")
             return None
         if record.key != str(self._partition).encode() or record.headers:
-            self._note(Kind.EDITED, record, "its record has another key or headers than a signer writes")
+            self._note(FindingKind.EDITED, record, "its record has another key or headers than a signer writes")
         return signed
 
-    def _follow(self, signed: Signed) -> None:
+    def _follow(self, signed: SignedCheckpoint) -> None:
         """Looks whether it comes where it says."""
         checkpoint, digest = signed.checkpoint, signed.digest
         if digest in self._digests:
-            self._suspect(Kind.INSERTED, signed, "the same checkpoint is there twice")
+            self._add_suspicion(FindingKind.INSERTED, signed, "the same checkpoint is there twice")
             return
         if (moved := self._missing.pop(digest, None)) is not None:
-            moved.kind, moved.offset = Kind.REORDERED, signed.at_offset
+            moved.kind, moved.offset = FindingKind.REORDERED, signed.at_offset
             moved.detail = "the checkpoint lies behind one that was made after it"
         before = self._key_ids.get(checkpoint.prev)
         if not checkpoint.prev:
             if self._digests and checkpoint.first_offset >= self.covered:
-                self._suspect(Kind.ILLEGAL, signed, "it says that no checkpoint came before it")
+                self._add_suspicion(FindingKind.ILLEGAL, signed, "it says that no checkpoint came before it")
         elif before is not None:
             if before != checkpoint.previous_key_id:
-                self._suspect(Kind.ILLEGAL, signed, f"it says that {checkpoint.previous_key_id!r} signed before it")
+                self._add_suspicion(
+                    FindingKind.ILLEGAL, signed, f"it says that {checkpoint.previous_key_id!r} signed before it"
+                )
         elif moved is None and not self._forgiving:
-            self._missing[checkpoint.prev] = self._suspect(
-                Kind.REMOVED, signed, "the checkpoint that came before it is not there"
+            self._missing[checkpoint.prev] = self._add_suspicion(
+                FindingKind.REMOVED, signed, "the checkpoint that came before it is not there"
             )
         self._forgiving = False
         self._digests.append(digest)
@@ -157,8 +165,10 @@ class CheckpointLine:
             checkpoints=1 if known is None else known.checkpoints + 1,
         )
 
-    def _note(self, kind: Kind, record: StoredRecord, detail: str) -> Suspicion:
-        return self._notebook.note(Suspicion(kind=kind, offset=record.offset, detail=detail, in_checkpoints=True))
+    def _note(self, kind: FindingKind, record: StoredRecord, detail: str) -> PendingFinding:
+        return self._notebook.note(PendingFinding(kind=kind, offset=record.offset, detail=detail, in_checkpoints=True))
 
-    def _suspect(self, kind: Kind, signed: Signed, detail: str) -> Suspicion:
-        return self._notebook.note(Suspicion(kind=kind, offset=signed.at_offset, detail=detail, in_checkpoints=True))
+    def _add_suspicion(self, kind: FindingKind, signed: SignedCheckpoint, detail: str) -> PendingFinding:
+        return self._notebook.note(
+            PendingFinding(kind=kind, offset=signed.at_offset, detail=detail, in_checkpoints=True)
+        )

@@ -34,7 +34,7 @@ Keys = Mapping[str, Verify]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
+class SignedCheckpoint:
     """A checkpoint as it is stored. `digest` is what the next one names as `prev`."""
 
     checkpoint: AuditCheckpoint
@@ -60,19 +60,19 @@ def sign(checkpoint: AuditCheckpoint, signer: Sign, codec: Codec) -> bytes:
     return message + signer(DOMAIN + message)
 
 
-def read_signed(value: bytes | None, at_offset: int, codec: Codec) -> Signed:
+def read_signed(value: bytes | None, at_offset: int, codec: Codec) -> SignedCheckpoint:
     """The checkpoint in the bytes, its shape checked, its signature not. Raises Undecodable."""
     if value is None:
         raise Undecodable("there is no value")
     checkpoint = codec.decode(value).record
     if not isinstance(checkpoint, AuditCheckpoint):
         raise Undecodable(f"it is a {type(checkpoint).__name__}, not an AuditCheckpoint")
-    if wrong := _misshapen(checkpoint):
+    if wrong := _shape_error(checkpoint):
         raise Undecodable(wrong)
-    return Signed(checkpoint=checkpoint, value=value, digest=sha256(value).digest(), at_offset=at_offset)
+    return SignedCheckpoint(checkpoint=checkpoint, value=value, digest=sha256(value).digest(), at_offset=at_offset)
 
 
-def _misshapen(checkpoint: AuditCheckpoint) -> str:
+def _shape_error(checkpoint: AuditCheckpoint) -> str:
     offsets = checkpoint.next_offset - checkpoint.first_offset
     if not 0 <= checkpoint.first_offset < checkpoint.next_offset or offsets > MAX_RECORDS:
         return f"it covers {checkpoint.first_offset} to {checkpoint.next_offset}"

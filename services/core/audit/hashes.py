@@ -46,7 +46,7 @@ class StoredRecord(Protocol):
     def headers(self) -> Sequence[tuple[str, bytes]]: ...
 
 
-class Hashed(NamedTuple):
+class HashedRecord(NamedTuple):
     """A record with its hashes. `value_hash` is the SHA-256 of the value, whose beginning the next event names."""
 
     record: StoredRecord
@@ -58,7 +58,7 @@ class Hashed(NamedTuple):
         return self.record_hash[:FINGERPRINT_BYTES]
 
 
-def hashed(record: StoredRecord) -> Hashed:
+def hash_record(record: StoredRecord) -> HashedRecord:
     """The record with its hashes; about 3 microseconds for a kilobyte."""
     value, key = record.value, record.key
     value_hash = sha256(value).digest() if value is not None else b""
@@ -70,9 +70,9 @@ def hashed(record: StoredRecord) -> Hashed:
         parts.append(raw)
         parts.append(_LENGTH.pack(ABSENT if data is None else len(data)))
         parts.append(data or b"")
-    return Hashed(record, sha256(b"".join(parts)).digest(), value_hash)
+    return HashedRecord(record, sha256(b"".join(parts)).digest(), value_hash)
 
 
-def extend(chain: bytes, offset: int, record_hash: bytes) -> bytes:
+def extend_chain(chain: bytes, offset: int, record_hash: bytes) -> bytes:
     """The chain after the record at that offset."""
     return sha256(chain + _OFFSET.pack(offset) + record_hash).digest()

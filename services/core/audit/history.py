@@ -22,47 +22,47 @@ from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, Run
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.ids import event_id, partition_key
-from loomlog.services.core.audit.findings import Kind, Notebook, Suspicion
-from loomlog.services.core.audit.hashes import Hashed
+from loomlog.services.core.audit.findings import FindingKind, FindingLog, PendingFinding
+from loomlog.services.core.audit.hashes import HashedRecord
 from loomlog.services.core.audit.references import References
 
 ENDINGS = frozenset(record.SCHEMA for record in (RunCompleted, RunFailed, RunCancelled, RunRefused))
-MAX_ENDED = 50_000
+ENDED_MAX = 50_000
 """Ended runs whose last seq is remembered, so that an event behind the end is recognised; about 15 MB."""
-MAX_CLAIMS = 10_000
+CLAIMS_MAX = 10_000
 """Terms remembered, so that a stale record's is known to have existed: restarts, not events."""
-MAX_OPEN = 1_000
+OPEN_RUNS_MAX = 1_000
 """Damaged records that no gap of a run has explained yet."""
 NO_DIGEST = bytes(DIGEST_BYTES)
 
 
 @dataclass(slots=True)
-class Tail:
+class RunTail:
     """The last event of a run. An empty digest: it was damaged, so the next one cannot be compared with it."""
 
     seq: int
     digest: bytes
     offset: int
     signed: bool
-    skipped: "Tail | None" = None
+    skipped: "RunTail | None" = None
     """Of a damaged one: the one before it, in case that it was no event of this run after all."""
-    blamed: Suspicion | None = None
+    blamed: PendingFinding | None = None
     """It was named as changed because the next event contradicts it; that one may yet turn out to be the one."""
 
 
-class Step(NamedTuple):
+class ChainStep(NamedTuple):
     """An event of a run that was accepted, and the run's last one before it."""
 
     offset: int
     run_id: str
     seq: int
-    before: Tail | None
+    before: RunTail | None
 
 
-class History:
+class RunHistory:
     """The rules applied to the records of one partition, in order. What is found goes to the notebook."""
 
-    def __init__(self, *, codec: Codec, notebook: Notebook, begins_at: int, term: int) -> None:
+    def __init__(self, *, codec: Codec, notebook: FindingLog, begins_at: int, term: int) -> None:
         self.references = References(codec)
         self.events = self.claims = 0
         self.watched = ""
@@ -77,17 +77,17 @@ class History:
         self._term = term
         self._claim_ids = codec.schema_ids_of(frozenset({Claim.SCHEMA}))
         self._ending_ids = codec.schema_ids_of(ENDINGS)
-        self._live: dict[str, Tail] = {}
-        self._ended: OrderedDict[str, Tail] = OrderedDict()
+        self._live: dict[str, RunTail] = {}
+        self._ended: OrderedDict[str, RunTail] = OrderedDict()
         self._knows_all = begins_at == 0
         """Every run that began is in memory; not so in a log read from the middle or once ended ones are forgotten."""
         self._terms: OrderedDict[int, None] = OrderedDict({term: None} if term >= 0 else {})
-        self._open: deque[Suspicion] = deque(maxlen=MAX_OPEN)
-        self._damaged: deque[int] = deque(maxlen=MAX_OPEN)
+        self._open: deque[PendingFinding] = deque(maxlen=OPEN_RUNS_MAX)
+        self._damaged: deque[int] = deque(maxlen=OPEN_RUNS_MAX)
         """Where they lie; any of them may have been a Claim."""
-        self._odd: tuple[int, Suspicion, Hashed, int] | None = None
+        self._odd: tuple[int, PendingFinding, HashedRecord, int] | None = None
         """(term, suspicion, record, offset) of the last record whose term names no Claim."""
-        self._steps: deque[Step] = deque(maxlen=MAX_OPEN)
+        self._steps: deque[ChainStep] = deque(maxlen=OPEN_RUNS_MAX)
         """Since the last damaged record: if that was a Claim, some of them were stale."""
 
     @property
@@ -96,7 +96,7 @@ class History:
 
     # --- records -----------------------------------------------------------------------------------------------------
 
-    def read(self, found: Hashed, offset: int, *, signed: bool) -> None:
+    def read(self, found: HashedRecord, offset: int, *, signed: bool) -> None:
         """A record that is as it was signed, or that nobody signed. `offset` is the one it was written at."""
         value = found.record.value or b""
         schema_id = int.from_bytes(value[1:FRAME_BYTES], "big")
@@ -115,16 +115,16 @@ class History:
         if envelope.term != self._term and not self._takes_over(envelope, found, offset, signed=signed):
             return
         self.events += 1
-        wrong = "" if signed else _contradiction(found, envelope, self._codec)
+        wrong = "" if signed else find_contradiction(found, envelope, self._codec)
         if wrong and envelope.aggregate not in self._live and envelope.aggregate not in self._ended:
             # It may be the name of the run that was changed.
-            self._opened(self._damage(Kind.EDITED, offset, envelope, wrong))
+            self._opened(self._damage(FindingKind.EDITED, offset, envelope, wrong))
             return
         is_right = self._chain(envelope, found, offset, schema_id in self._ending_ids, signed=signed)
         if wrong and is_right:
-            self._damage(Kind.EDITED, offset, envelope, wrong)
+            self._damage(FindingKind.EDITED, offset, envelope, wrong)
 
-    def damaged(self, suspicion: Suspicion, found: Hashed | None) -> None:
+    def record_damaged(self, suspicion: PendingFinding, found: HashedRecord | None) -> None:
         """A signed record that is changed or gone. What is left of it may still say which one it was."""
         self._damaged.append(suspicion.offset)
         if found is not None:
@@ -133,7 +133,7 @@ class History:
                 return
         self._opened(suspicion)
 
-    def said_by(self, found: Hashed) -> tuple[str, int]:
+    def said_by(self, found: HashedRecord) -> tuple[str, int]:
         """Run and seq, if the bytes still say them."""
         try:
             peeked = peek(found.record.value or b"")
@@ -145,9 +145,11 @@ class History:
 
     def _unreadable(self, offset: int, error: str, *, signed: bool) -> None:
         why = "it was signed like this" if signed else "nobody signed it"
-        self._opened(self._notebook.note(Suspicion(kind=Kind.UNREADABLE, offset=offset, detail=f"{error} ({why})")))
+        self._opened(
+            self._notebook.note(PendingFinding(kind=FindingKind.UNREADABLE, offset=offset, detail=f"{error} ({why})"))
+        )
 
-    def _opened(self, suspicion: Suspicion) -> None:
+    def _opened(self, suspicion: PendingFinding) -> None:
         self._open.append(suspicion)
         self._damaged.append(suspicion.offset)
 
@@ -156,7 +158,7 @@ class History:
         tail = self._live.get(run_id)
         if tail is None or seq != tail.seq + 1:
             return False
-        self._live[run_id] = Tail(seq, b"", offset, signed=False, skipped=tail)
+        self._live[run_id] = RunTail(seq, b"", offset, signed=False, skipped=tail)
         return True
 
     # --- terms -------------------------------------------------------------------------------------------------------
@@ -176,10 +178,10 @@ class History:
         self._odd = None
         self._steps.clear()
         self._terms[term] = None
-        if len(self._terms) > MAX_CLAIMS:
+        if len(self._terms) > CLAIMS_MAX:
             self._terms.popitem(last=False)
 
-    def _takes_over(self, envelope: Envelope, found: Hashed, offset: int, *, signed: bool) -> bool:
+    def _takes_over(self, envelope: Envelope, found: HashedRecord, offset: int, *, signed: bool) -> bool:
         """Whether a record of another term counts all the same, because the Claim of its term is what is damaged."""
         term = envelope.term
         if term < self._term or not self._begins_at <= term < offset:
@@ -187,25 +189,25 @@ class History:
             if term in self._terms or term in self._damaged or forgotten:
                 self._stale(offset, envelope.aggregate, envelope.seq, f"term {term}, in force is {self._term}")
             else:
-                kind = Kind.ILLEGAL if signed else Kind.EDITED
+                kind = FindingKind.ILLEGAL if signed else FindingKind.EDITED
                 self._damage(kind, offset, envelope, f"its term {term} names no Claim, in force is {self._term}")
                 self._skip(envelope.aggregate, envelope.seq, offset)
             return False
         if signed or term in self._damaged:
             if term not in self._damaged:
-                self._damage(Kind.ILLEGAL, offset, envelope, f"there is no Claim at its term {term}")
+                self._damage(FindingKind.ILLEGAL, offset, envelope, f"there is no Claim at its term {term}")
             self._undo_behind(term)
             self._begin_term(term)
             return True
         if self._odd is not None and self._odd[0] == term:
             # Two records in a row: not their terms are wrong, the Claim is not there.
             _, suspicion, first, first_offset = self._odd
-            suspicion.kind, suspicion.offset, suspicion.run_id, suspicion.seq = Kind.REMOVED, term, "", -1
+            suspicion.kind, suspicion.offset, suspicion.run_id, suspicion.seq = FindingKind.REMOVED, term, "", -1
             suspicion.detail = "records behind it were written under this term, but there is no Claim"
             self._begin_term(term)
             self.read(first, first_offset, signed=False)
             return True
-        suspicion = self._damage(Kind.EDITED, offset, envelope, f"its term {term} names no Claim")
+        suspicion = self._damage(FindingKind.EDITED, offset, envelope, f"its term {term} names no Claim")
         self._odd = (term, suspicion, found, offset)
         self._skip(envelope.aggregate, envelope.seq, offset)
         return False
@@ -223,11 +225,13 @@ class History:
             self._stale(step.offset, step.run_id, step.seq, f"the damaged record at {term} began another term")
 
     def _stale(self, offset: int, run_id: str, seq: int, detail: str) -> None:
-        self._notebook.note(Suspicion(kind=Kind.STALE, offset=offset, run_id=run_id, seq=seq, detail=detail))
+        self._notebook.note(
+            PendingFinding(kind=FindingKind.STALE, offset=offset, run_id=run_id, seq=seq, detail=detail)
+        )
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
-    def _chain(self, envelope: Envelope, found: Hashed, offset: int, ends: bool, *, signed: bool) -> bool:
+    def _chain(self, envelope: Envelope, found: HashedRecord, offset: int, ends: bool, *, signed: bool) -> bool:
         """Puts the event behind the last one of its run; False when something is said about it."""
         run_id, seq = envelope.aggregate, envelope.seq
         is_right = True
@@ -237,13 +241,17 @@ class History:
         if tail is None and (tail := self._ended.get(run_id)) is not None and seq > tail.seq:
             self._live[run_id] = self._ended.pop(run_id)
         if tail is None:
-            tail = Tail(0 if self._knows_all or seq == 1 else seq - 1, NO_DIGEST if seq == 1 else b"", -1, signed=True)
-        blamed: Suspicion | None = None
+            tail = RunTail(
+                0 if self._knows_all or seq == 1 else seq - 1, NO_DIGEST if seq == 1 else b"", -1, signed=True
+            )
+        blamed: PendingFinding | None = None
         if seq != tail.seq + 1:
             if not signed and tail.digest and envelope.prev == tail.digest:
                 detail = f"it says seq {seq}, but follows seq {tail.seq} by its hash"
                 seq = tail.seq + 1
-                self._notebook.note(Suspicion(kind=Kind.EDITED, offset=offset, run_id=run_id, seq=seq, detail=detail))
+                self._notebook.note(
+                    PendingFinding(kind=FindingKind.EDITED, offset=offset, run_id=run_id, seq=seq, detail=detail)
+                )
                 is_right = False
             elif seq <= tail.seq:
                 self._repeated(envelope, offset, signed=signed)
@@ -253,12 +261,12 @@ class History:
         elif tail.digest and envelope.prev != tail.digest:
             blamed = self._broken(envelope, tail, offset, signed=signed)
         if self._damaged:
-            self._steps.append(Step(offset, run_id, seq, self._live.get(run_id)))
-        after = Tail(seq, found.value_hash[:DIGEST_BYTES], offset, signed, blamed=blamed)
+            self._steps.append(ChainStep(offset, run_id, seq, self._live.get(run_id)))
+        after = RunTail(seq, found.value_hash[:DIGEST_BYTES], offset, signed, blamed=blamed)
         if ends:
             self._live.pop(run_id, None)
             self._ended[run_id] = after
-            if len(self._ended) > MAX_ENDED:
+            if len(self._ended) > ENDED_MAX:
                 self._ended.popitem(last=False)
                 self._knows_all = False
         else:
@@ -269,13 +277,13 @@ class History:
             self.watched_seq, self.watched_ended = seq, ends
         return is_right
 
-    def _broken(self, envelope: Envelope, tail: Tail, offset: int, *, signed: bool) -> Suspicion | None:
+    def _broken(self, envelope: Envelope, tail: RunTail, offset: int, *, signed: bool) -> PendingFinding | None:
         """The event names another digest than its predecessor has."""
         if signed:
-            self._damage(Kind.ILLEGAL, offset, envelope, "it does not name the digest of the event before it")
+            self._damage(FindingKind.ILLEGAL, offset, envelope, "it does not name the digest of the event before it")
             return None
         if tail.signed or tail.seq == 0:
-            self._damage(Kind.EDITED, offset, envelope, "it does not name the digest of the event before it")
+            self._damage(FindingKind.EDITED, offset, envelope, "it does not name the digest of the event before it")
             return None
         if tail.blamed is not None:
             # It contradicts both neighbours: it was changed itself, and not the one before it.
@@ -283,8 +291,8 @@ class History:
             tail.blamed.detail = "neither the event before it nor the one after it agrees with it"
             return None
         return self._notebook.note(
-            Suspicion(
-                kind=Kind.EDITED,
+            PendingFinding(
+                kind=FindingKind.EDITED,
                 offset=tail.offset,
                 run_id=envelope.aggregate,
                 seq=tail.seq,
@@ -292,7 +300,7 @@ class History:
             )
         )
 
-    def _gap(self, envelope: Envelope, tail: Tail, offset: int, *, signed: bool) -> None:
+    def _gap(self, envelope: Envelope, tail: RunTail, offset: int, *, signed: bool) -> None:
         """Events of the run are missing. What is damaged in between explains it."""
         run_id, first, count = envelope.aggregate, tail.seq + 1, envelope.seq - tail.seq - 1
         between = [one for one in self._open if tail.offset < one.offset < offset]
@@ -302,9 +310,9 @@ class History:
                 self._open.remove(one)
         if between:
             return
-        kind = Kind.ILLEGAL if signed and tail.signed else Kind.REMOVED
+        kind = FindingKind.ILLEGAL if signed and tail.signed else FindingKind.REMOVED
         self._notebook.note(
-            Suspicion(
+            PendingFinding(
                 kind=kind,
                 offset=-1,
                 count=count,
@@ -318,19 +326,19 @@ class History:
         """A seq the run has had already."""
         gap = self._notebook.gap_of(envelope.aggregate, envelope.seq)
         if gap is not None and not signed:
-            gap.kind, gap.offset = Kind.REORDERED, offset
+            gap.kind, gap.offset = FindingKind.REORDERED, offset
             gap.detail = "it lies behind events of the run that follow it"
             return
-        kind = Kind.ILLEGAL if signed else Kind.INSERTED
+        kind = FindingKind.ILLEGAL if signed else FindingKind.INSERTED
         self._damage(kind, offset, envelope, "the run has an event of this seq already")
 
-    def _damage(self, kind: Kind, offset: int, envelope: Envelope, detail: str) -> Suspicion:
+    def _damage(self, kind: FindingKind, offset: int, envelope: Envelope, detail: str) -> PendingFinding:
         return self._notebook.note(
-            Suspicion(kind=kind, offset=offset, run_id=envelope.aggregate, seq=envelope.seq, detail=detail)
+            PendingFinding(kind=kind, offset=offset, run_id=envelope.aggregate, seq=envelope.seq, detail=detail)
         )
 
 
-def _contradiction(found: Hashed, envelope: Envelope, codec: Codec) -> str:
+def find_contradiction(found: HashedRecord, envelope: Envelope, codec: Codec) -> str:
     """What key and headers say otherwise than the event; they are not in the run's chain."""
     record = found.record
     if record.key != partition_key(envelope.aggregate).encode():

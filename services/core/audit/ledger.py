@@ -17,15 +17,22 @@ from typing import NamedTuple
 from loomlog.schemas.codec import FRAME_BYTES, Codec
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
-from loomlog.services.core.audit.checkpoints import MAX_RECORDS, UNSIGNED, Signed
-from loomlog.services.core.audit.hashes import FINGERPRINT_BYTES, HOLE, START_CHAIN, StoredRecord, extend, hashed
+from loomlog.services.core.audit.checkpoints import MAX_RECORDS, UNSIGNED, SignedCheckpoint
+from loomlog.services.core.audit.hashes import (
+    FINGERPRINT_BYTES,
+    HOLE,
+    START_CHAIN,
+    StoredRecord,
+    extend_chain,
+    hash_record,
+)
 
 
-class Contradiction(Exception):
+class SigningContradiction(Exception):
     """The log is not what was signed. str() says where."""
 
 
-class Entry(NamedTuple):
+class SignedEntry(NamedTuple):
     """A record behind the last checkpoint; `term` is the one in force after it."""
 
     offset: int
@@ -33,7 +40,7 @@ class Entry(NamedTuple):
     term: int
 
 
-class Ledger:
+class SigningCursor:
     """The signer's view of one partition."""
 
     def __init__(self, *, topic: str, partition: int, codec: Codec) -> None:
@@ -45,13 +52,13 @@ class Ledger:
         self._claim_ids = codec.schema_ids_of(frozenset({Claim.SCHEMA}))
         self._chain = START_CHAIN
         self._start_term = self._term = -1
-        self._last: Signed | None = None
-        self._entries: deque[Entry] = deque()
-        self._to_repeat: Signed | None = None
+        self._last: SignedCheckpoint | None = None
+        self._entries: deque[SignedEntry] = deque()
+        self._to_repeat: SignedCheckpoint | None = None
         """The checkpoint whose range is being read again."""
 
     @property
-    def last(self) -> Signed | None:
+    def last(self) -> SignedCheckpoint | None:
         return self._last
 
     @property
@@ -64,15 +71,15 @@ class Ledger:
         """A checkpoint covers no more offsets; sign before reading on."""
         return self.next_offset - self.signed_offset >= MAX_RECORDS
 
-    def resume(self, signed: Signed, log_begins: int, log_ends: int) -> None:
+    def resume(self, signed: SignedCheckpoint, log_begins: int, log_ends: int) -> None:
         """Goes on with a checkpoint whose signature is checked. Raises Contradiction when its range is not there."""
         checkpoint = signed.checkpoint
         if log_ends < checkpoint.next_offset:
-            raise Contradiction(
+            raise SigningContradiction(
                 f"the log ends at offset {log_ends}, but it was signed up to {checkpoint.next_offset}: it was cut off"
             )
         if log_begins > checkpoint.first_offset:
-            raise Contradiction(
+            raise SigningContradiction(
                 f"the log begins at offset {log_begins}, but it was signed from {checkpoint.first_offset} on"
             )
         self._to_repeat = signed
@@ -86,28 +93,28 @@ class Ledger:
 
     def read(self, record: StoredRecord) -> None:
         """The next record. Raises Contradiction at the end of a range that was signed differently."""
-        self.passed(record.offset)
+        self.mark_signed(record.offset)
         assert record.offset >= self.next_offset, "records come in order"
         value = record.value or b""
         if value[:1] == b"\0" and int.from_bytes(value[1:FRAME_BYTES], "big") in self._claim_ids:
             self._term = record.offset
-        self._entries.append(Entry(record.offset, hashed(record).record_hash, self._term))
+        self._entries.append(SignedEntry(record.offset, hash_record(record).record_hash, self._term))
         self.next_offset = record.offset + 1
-        self.passed(self.next_offset)
+        self.mark_signed(self.next_offset)
 
-    def passed(self, offset: int) -> None:
+    def mark_signed(self, offset: int) -> None:
         """Everything there is below the offset was read. Raises Contradiction like `read`."""
         repeated = self._to_repeat
         if repeated is not None and offset >= repeated.checkpoint.next_offset:
             self._to_repeat = None
-            self._agree(repeated)
+            self._check_agreement(repeated)
 
-    def adopt(self, signed: Signed) -> None:
+    def adopt(self, signed: SignedCheckpoint) -> None:
         """Another signer's checkpoint that ends where we have read already. Raises Contradiction."""
         assert self._to_repeat is None, "our own last range comes first"
         assert signed.checkpoint.next_offset <= self.next_offset, "read so far first"
         if signed.checkpoint.next_offset > self.signed_offset:
-            self._agree(signed)
+            self._check_agreement(signed)
 
     def draft(self, *, key_id: str, at_ms: int) -> AuditCheckpoint | None:
         """The next checkpoint without its signature; None when there is nothing new."""
@@ -120,7 +127,7 @@ class Ledger:
                 break
             marks += HOLE * (entry.offset - first - len(marks) // FINGERPRINT_BYTES)
             marks += entry.record_hash[:FINGERPRINT_BYTES]
-            chain, term = extend(chain, entry.offset, entry.record_hash), entry.term
+            chain, term = extend_chain(chain, entry.offset, entry.record_hash), entry.term
             records += 1
         marks += HOLE * (end - first - len(marks) // FINGERPRINT_BYTES)
         last = self._last
@@ -142,15 +149,15 @@ class Ledger:
             signature=UNSIGNED,
         )
 
-    def _agree(self, signed: Signed) -> None:
+    def _check_agreement(self, signed: SignedCheckpoint) -> None:
         """Goes on behind a checkpoint if what was read gives its running hash. Raises Contradiction."""
         checkpoint = signed.checkpoint
         chain, term = self._chain, self._start_term
         while self._entries and self._entries[0].offset < checkpoint.next_offset:
             entry = self._entries.popleft()
-            chain, term = extend(chain, entry.offset, entry.record_hash), entry.term
+            chain, term = extend_chain(chain, entry.offset, entry.record_hash), entry.term
         if chain != checkpoint.chain:
-            raise Contradiction(
+            raise SigningContradiction(
                 f"offsets {self.signed_offset} to {checkpoint.next_offset - 1} are not what the checkpoint of "
                 f"{checkpoint.key_id} at offset {signed.at_offset} says: a record was changed, removed or added"
             )

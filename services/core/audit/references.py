@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from loomlog.schemas.codec import FRAME_BYTES, Codec
 from loomlog.schemas.generated.values import BlobRef, Envelope
-from loomlog.services.core.audit.hashes import Hashed
+from loomlog.services.core.audit.hashes import HashedRecord
 
 
 class Reference(NamedTuple):
@@ -33,7 +33,7 @@ class References:
     def may_be_in(self, schema_id: int) -> bool:
         return schema_id in self._ids
 
-    def collect(self, found: Hashed, offset: int, envelope: Envelope) -> None:
+    def collect(self, found: HashedRecord, offset: int, envelope: Envelope) -> None:
         """Decodes the event whole. Raises Undecodable."""
         value = found.record.value or b""
         record = self._codec.decode(value).record
@@ -54,12 +54,12 @@ def _blobs(value: Any) -> Iterator[BlobRef]:
             yield from _blobs(part)
     elif value is not None:
         kind: Any = type(value)  # mypy takes type[Any] for unhashable
-        for name in _ways(kind):
+        for name in _paths_to_blobs(kind):
             yield from _blobs(getattr(value, name))
 
 
 @cache
-def _ways(kind: type[Any]) -> tuple[str, ...]:
+def _paths_to_blobs(kind: type[Any]) -> tuple[str, ...]:
     """The fields of a record in which a reference can be: looking at all of them cost a fifth of verifying."""
     return tuple(name for name, hint in get_type_hints(kind).items() if _leads_to_blob(hint))
 
@@ -68,4 +68,4 @@ def _leads_to_blob(hint: Any) -> bool:
     if parts := get_args(hint):
         return any(map(_leads_to_blob, parts))
     kind: Any = hint  # the same
-    return hint is BlobRef or (is_dataclass(hint) and bool(_ways(kind)))
+    return hint is BlobRef or (is_dataclass(hint) and bool(_paths_to_blobs(kind)))

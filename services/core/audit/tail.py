@@ -10,16 +10,16 @@ from collections import deque
 
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.services.core.audit.checkpoint_chain import REMEMBERED
-from loomlog.services.core.audit.checkpoints import Keys, Signed, read_signed
+from loomlog.services.core.audit.checkpoints import Keys, SignedCheckpoint, read_signed
 from loomlog.services.core.audit.hashes import StoredRecord
-from loomlog.services.core.audit.ledger import Contradiction
+from loomlog.services.core.audit.ledger import SigningContradiction
 
 
 class CheckpointTail:
     """Reads the checkpoints of one partition, in order."""
 
     def __init__(self, *, topic: str, partition: int, keys: Keys, codec: Codec) -> None:
-        self.newest: Signed | None = None
+        self.newest: SignedCheckpoint | None = None
         """The one that reaches farthest."""
         self.next_offset = 0
         """Where reading goes on."""
@@ -27,29 +27,29 @@ class CheckpointTail:
         self._keys, self._codec = keys, codec
         self._digests: deque[bytes] = deque(maxlen=REMEMBERED)
 
-    def read(self, record: StoredRecord) -> Signed:
+    def read(self, record: StoredRecord) -> SignedCheckpoint:
         """The next checkpoint. Raises Contradiction."""
         self.next_offset = record.offset + 1
         where = f"the checkpoint at offset {record.offset}"
         try:
             signed = read_signed(record.value, record.offset, self._codec)
         except Undecodable as error:
-            raise Contradiction(f"{where} cannot be read: {error}") from error
+            raise SigningContradiction(f"{where} cannot be read: {error}") from error
         checkpoint = signed.checkpoint
         verify = self._keys.get(checkpoint.key_id)
         if verify is None:
-            raise Contradiction(
+            raise SigningContradiction(
                 f"{where} was signed by the key {checkpoint.key_id}, which is not known here: after a rotation the old "
                 "public key has to be listed in LOOMLOG_AUDIT_PUBLIC_KEYS"
             )
         if not signed.verified_by(verify):
-            raise Contradiction(f"{where} has a wrong signature")
+            raise SigningContradiction(f"{where} has a wrong signature")
         if (checkpoint.topic, checkpoint.partition) != self._place:
-            raise Contradiction(f"{where} was signed for {checkpoint.topic}/{checkpoint.partition}")
+            raise SigningContradiction(f"{where} was signed for {checkpoint.topic}/{checkpoint.partition}")
         if self._digests and checkpoint.prev and checkpoint.prev not in self._digests:
-            raise Contradiction(f"{where} names a checkpoint before it that is not there")
+            raise SigningContradiction(f"{where} names a checkpoint before it that is not there")
         if not self._digests and checkpoint.prev:
-            raise Contradiction(f"{where} is the first one there is, but names one before it")
+            raise SigningContradiction(f"{where} is the first one there is, but names one before it")
         self._digests.append(signed.digest)
         if self.newest is None or checkpoint.next_offset > self.newest.checkpoint.next_offset:
             self.newest = signed

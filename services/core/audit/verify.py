@@ -24,17 +24,17 @@ from dataclasses import dataclass
 
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
-from loomlog.services.core.audit.alignment import Aligner, Match, Pair
-from loomlog.services.core.audit.checkpoint_chain import Bound, CheckpointLine, SignedRange
+from loomlog.services.core.audit.alignment import AlignedPair, Aligner, RecordMatch
+from loomlog.services.core.audit.checkpoint_chain import ChainBound, CheckpointChain, SignedRange
 from loomlog.services.core.audit.checkpoints import Keys
-from loomlog.services.core.audit.findings import Finding, Kind, Notebook, Suspicion
-from loomlog.services.core.audit.hashes import START_CHAIN, StoredRecord, extend, hashed
-from loomlog.services.core.audit.history import History
+from loomlog.services.core.audit.findings import AuditFinding, FindingKind, FindingLog, PendingFinding
+from loomlog.services.core.audit.hashes import START_CHAIN, StoredRecord, extend_chain, hash_record
+from loomlog.services.core.audit.history import RunHistory
 from loomlog.services.core.audit.references import Reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class VerificationStart:
     """Where verifying begins: the log's first record, or what a trusted checkpoint says about its first offset."""
 
     offset: int = 0
@@ -42,12 +42,14 @@ class Start:
     term: int = -1
 
     @staticmethod
-    def at(checkpoint: AuditCheckpoint) -> "Start":
-        return Start(offset=checkpoint.first_offset, chain=checkpoint.start_chain, term=checkpoint.start_term)
+    def at(checkpoint: AuditCheckpoint) -> "VerificationStart":
+        return VerificationStart(
+            offset=checkpoint.first_offset, chain=checkpoint.start_chain, term=checkpoint.start_term
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedRun:
     """The one run that was asked for. Offsets are -1 when it was not found."""
 
     run_id: str
@@ -60,7 +62,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class VerificationReport:
     """What verifying a partition came to."""
 
     topic: str
@@ -83,10 +85,10 @@ class Report:
     unsigned: int
     """Records behind the last checkpoint."""
     unsigned_since_ms: int
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     uncounted: int
     """Violations beyond those that are listed."""
-    watched: Watched | None
+    watched: WatchedRun | None
 
     @property
     def is_clean(self) -> bool:
@@ -104,13 +106,13 @@ class PartitionAudit:
         keys: Keys,
         codec: Codec,
         checkpoints_topic: str,
-        start: Start | None = None,
+        start: VerificationStart | None = None,
         watch: str = "",
     ) -> None:
-        start = start or Start()
+        start = start or VerificationStart()
         self._topic, self._partition, self._checkpoints_topic = topic, partition, checkpoints_topic
-        self._notebook = Notebook()
-        self._line = CheckpointLine(
+        self._notebook = FindingLog()
+        self._line = CheckpointChain(
             topic=topic,
             partition=partition,
             keys=keys,
@@ -120,11 +122,11 @@ class PartitionAudit:
             resumed=start.offset > 0,
         )
         self._aligner = Aligner()
-        self._history = History(codec=codec, notebook=self._notebook, begins_at=start.offset, term=start.term)
+        self._history = RunHistory(codec=codec, notebook=self._notebook, begins_at=start.offset, term=start.term)
         self._history.watched = watch
         self._chain: bytes | None = start.chain
         """The running hash; None behind damage, until a checkpoint states it again."""
-        self._bounds: deque[Bound] = deque()
+        self._bounds: deque[ChainBound] = deque()
         self._start = start
         self._closed = self._ended = False
         self._records = self._signed = self._unsigned = 0
@@ -137,7 +139,7 @@ class PartitionAudit:
     @property
     def wants_checkpoint(self) -> bool:
         """Whether `checkpoint` or `no_more_checkpoints` has to be called before anything else."""
-        return not self._closed and (self._aligner.wants or self._ended)
+        return not self._closed and (self._aligner.wants_record or self._ended)
 
     def checkpoint(self, record: StoredRecord) -> None:
         """The next record of the checkpoints' partition."""
@@ -150,7 +152,7 @@ class PartitionAudit:
         self._aligner.expect(expected)
         self._bounds.extend(bounds)
 
-    def no_more_checkpoints(self) -> None:
+    def checkpoints_end(self) -> None:
         self._closed = True
         self._aligner.close()
 
@@ -158,7 +160,7 @@ class PartitionAudit:
         """The next record of the partition."""
         self._records += 1
         self._next_offset = record.offset + 1
-        for pair in self._aligner.offer(hashed(record)):
+        for pair in self._aligner.add_record(hash_record(record)):
             self._take(pair)
 
     def end(self) -> bool:
@@ -173,9 +175,9 @@ class PartitionAudit:
             return False
         last = max((place for place, pair in enumerate(rest) if pair.found is not None), default=-1)
         for place, pair in enumerate(rest):
-            if place <= last or pair.match is not Match.LOST:
+            if place <= last or pair.match is not RecordMatch.LOST:
                 self._take(pair)
-        cut = [pair.offset for pair in rest[last + 1 :] if pair.match is Match.LOST]
+        cut = [pair.offset for pair in rest[last + 1 :] if pair.match is RecordMatch.LOST]
         if cut:
             self._truncated = (cut[0], len(cut))
         self._ended = True
@@ -185,22 +187,24 @@ class PartitionAudit:
         """Blobs that events named since the last time."""
         return self._history.references.take()
 
-    def blob_finding(self, reference: Reference, kind: Kind, detail: str) -> None:
+    def blob_finding(self, reference: Reference, kind: FindingKind, detail: str) -> None:
         """Whoever looked at a blob says what is wrong with it."""
         self._notebook.note(
-            Suspicion(kind=kind, offset=reference.offset, run_id=reference.run_id, seq=reference.seq, detail=detail)
+            PendingFinding(
+                kind=kind, offset=reference.offset, run_id=reference.run_id, seq=reference.seq, detail=detail
+            )
         )
 
     # --- one record --------------------------------------------------------------------------------------------------
 
-    def _take(self, pair: Pair) -> None:
+    def _take(self, pair: AlignedPair) -> None:
         match, offset, fingerprint, found = pair
-        if match is Match.SIGNED or match is Match.UNSIGNED:
+        if match is RecordMatch.SIGNED or match is RecordMatch.UNSIGNED:
             assert found is not None
-            signed = match is Match.SIGNED
+            signed = match is RecordMatch.SIGNED
             self._reach(offset)
             if self._chain is not None:
-                self._chain = extend(self._chain, offset, found.record_hash)
+                self._chain = extend_chain(self._chain, offset, found.record_hash)
             if signed:
                 self._signed += 1
             elif offset >= self._line.covered:
@@ -209,10 +213,10 @@ class PartitionAudit:
                 self._unsigned += 1
             self._history.read(found, offset, signed=signed)
             return
-        if match is Match.ADDED:
+        if match is RecordMatch.ADDED:
             assert found is not None
-            suspicion = Suspicion(
-                kind=Kind.INSERTED,
+            suspicion = PendingFinding(
+                kind=FindingKind.INSERTED,
                 offset=found.record.offset,
                 come=found.fingerprint,
                 found_at=found.record.offset,
@@ -223,9 +227,9 @@ class PartitionAudit:
             return
         self._reach(offset)
         self._chain = None
-        changed = match is Match.CHANGED
-        suspicion = Suspicion(
-            kind=Kind.EDITED if changed else Kind.REMOVED,
+        changed = match is RecordMatch.CHANGED
+        suspicion = PendingFinding(
+            kind=FindingKind.EDITED if changed else FindingKind.REMOVED,
             offset=offset,
             lost=fingerprint,
             come=found.fingerprint if found is not None else b"",
@@ -233,7 +237,7 @@ class PartitionAudit:
             detail="it is not the record that was signed" if changed else "it was signed and is not there",
         )
         self._notebook.note(suspicion)
-        self._history.damaged(suspicion, found)
+        self._history.record_damaged(suspicion, found)
 
     def _reach(self, offset: int) -> None:
         """Before the record at that offset: compares the running hash where checkpoints state it."""
@@ -241,8 +245,8 @@ class PartitionAudit:
             bound = self._bounds.popleft()
             if self._chain is not None and self._chain != bound.chain:
                 self._notebook.note(
-                    Suspicion(
-                        kind=Kind.EDITED,
+                    PendingFinding(
+                        kind=FindingKind.EDITED,
                         offset=bound.since,
                         count=bound.offset - bound.since,
                         detail=f"the running hash at {bound.offset} is another one: a record before it was changed",
@@ -252,15 +256,15 @@ class PartitionAudit:
 
     # --- what comes out ----------------------------------------------------------------------------------------------
 
-    def report(self, *, now_ms: int = 0, max_unsigned_s: float | None = None) -> Report:
+    def report(self, *, now_ms: int = 0, max_unsigned_s: float | None = None) -> VerificationReport:
         """The result. Records nobody signed for longer than `max_unsigned_s` are a violation."""
         assert self._ended, "end() first"
         assert self._closed, "the rest of the checkpoints first"
         if self._truncated is not None:
             first, count = self._truncated
             self._notebook.note(
-                Suspicion(
-                    kind=Kind.TRUNCATED,
+                PendingFinding(
+                    kind=FindingKind.TRUNCATED,
                     offset=first,
                     count=count,
                     detail=f"records up to offset {self._line.covered - 1} were signed, the log ends before",
@@ -273,8 +277,8 @@ class PartitionAudit:
             waits_s = (now_ms - since_ms) / 1000
             late = max_unsigned_s is not None and waits_s > max_unsigned_s
             self._notebook.note(
-                Suspicion(
-                    kind=Kind.UNSIGNED_TOO_LONG if late else Kind.UNSIGNED,
+                PendingFinding(
+                    kind=FindingKind.UNSIGNED_TOO_LONG if late else FindingKind.UNSIGNED,
                     offset=offset,
                     count=self._unsigned,
                     detail=f"for {waits_s:.0f} s now, {max_unsigned_s:.0f} s are allowed"
@@ -284,7 +288,7 @@ class PartitionAudit:
             )
         history = self._history
         watched = history.watched_offsets
-        return Report(
+        return VerificationReport(
             topic=self._topic,
             partition=self._partition,
             records=self._records,
@@ -301,9 +305,9 @@ class PartitionAudit:
             unknown_keys=self._line.unknown_keys,
             unsigned=self._unsigned,
             unsigned_since_ms=self._unsigned_since[1],
-            findings=tuple(self._finding(one) for one in self._notebook.settled()),
+            findings=tuple(self._finding(one) for one in self._notebook.resolve()),
             uncounted=self._notebook.uncounted,
-            watched=Watched(
+            watched=WatchedRun(
                 run_id=history.watched,
                 first_seq=history.watched_first_seq,
                 first_offset=watched[0] if watched else -1,
@@ -315,8 +319,8 @@ class PartitionAudit:
             else None,
         )
 
-    def _finding(self, one: Suspicion) -> Finding:
-        return Finding(
+    def _finding(self, one: PendingFinding) -> AuditFinding:
+        return AuditFinding(
             kind=one.kind,
             topic=self._checkpoints_topic if one.in_checkpoints else self._topic,
             partition=self._partition,

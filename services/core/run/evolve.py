@@ -5,7 +5,7 @@ services/core/run/turns/evolve_model_calls.py, services/core/run/tools/evolve_to
 services/core/run/interrupts/evolve_questions.py (to people), services/core/run/turns/evolve_boundaries.py (what happens
 between turns: pauses and compactions).
 
-An event that cannot follow raises IllegalEvent: that is a bug or a damaged log, and parks one run.
+An event that cannot follow raises IllegalBudgetEvent: that is a bug or a damaged log, and parks one run.
 
 Before: loomlog.schemas.reader gives accepted events. After: state.py, at which decide and react look.
 """
@@ -123,7 +123,7 @@ _gauge = maker(ContextGauge)
 
 
 def evolve(state: State, event: Event, at_ms: int) -> State:
-    """The state after the event, which was decided at `at_ms`. Raises IllegalEvent when it cannot follow."""
+    """The state after the event, which was decided at `at_ms`. Raises IllegalBudgetEvent when it cannot follow."""
     match event:  # the usual events first, because each case before the right one costs 0.04 us
         case ModelCallRequested():
             return apply_model_requested(state, event, at_ms)

@@ -1,6 +1,7 @@
 """Which limit forbids a call, and which ones have been reached: sums over the books, for deciding and for telling.
 
-Before: the books. After: decide.py asks for `refusal`; whoever tells people (runtime, command layer) for the rest.
+Before: the books. After: decide.py asks for `find_exceeded_limit`; whoever tells people (runtime, command layer) for
+the rest.
 """
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from loomlog.schemas.generated.budget_events import BudgetRefused
 from loomlog.schemas.generated.values import LimitNotice
 from loomlog.services.families.budget.calendar_month import month_of
-from loomlog.services.families.budget.state import EMPTY, OPERATOR, Account, Books, Limit, limited
+from loomlog.services.families.budget.state import EMPTY, OPERATOR, AccountUsage, BudgetState, Limit, limited
 
 TOKENS, MICROS = "tokens", "micros"
 UNITS = {TOKENS: "tokens", MICROS: "millionths of the currency"}
@@ -18,7 +19,7 @@ SOFT, HARD = "soft", "hard"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class LimitExceeded:
     """A call does not fit under a hard limit. Amounts in units; `may_fit`: it would if no other call were under way."""
 
     scope: str
@@ -30,14 +31,16 @@ class Refused:
     may_fit: bool
 
 
-def account_at(books: Books, key: str, at_ms: int) -> Account:
+def account_at(books: BudgetState, key: str, at_ms: int) -> AccountUsage:
     """The account at a time: at zero when its month has begun and nobody has spent anything in it yet."""
     if month_of(at_ms) > books.month:
         return EMPTY
     return books.accounts.get(key, EMPTY)
 
 
-def refusal(books: Books, tenant: str, user_id: str, tokens: int, micros: int) -> Refused | None:
+def find_exceeded_limit(
+    books: BudgetState, tenant: str, user_id: str, tokens: int, micros: int
+) -> LimitExceeded | None:
     """The first hard limit, the widest scope first, that forbids a call of this worst case; None when none does."""
     for key in limited(books, tenant, user_id):
         found = _refused(books.limits[key], books.accounts[key], tokens, micros)
@@ -46,7 +49,7 @@ def refusal(books: Books, tenant: str, user_id: str, tokens: int, micros: int) -
     return None
 
 
-def _refused(limit: Limit, account: Account, tokens: int, micros: int) -> Refused | None:
+def _refused(limit: Limit, account: AccountUsage, tokens: int, micros: int) -> LimitExceeded | None:
     if limit.hard_tokens is not None:
         # Without `strict` the call that begins while something is left may go past the limit.
         needed = tokens if limit.strict else 1
@@ -63,8 +66,8 @@ def _refused(limit: Limit, account: Account, tokens: int, micros: int) -> Refuse
     return None
 
 
-def _refused_by(limit: Limit, unit: str, used: int, reserved: int, most: int, *, may_fit: bool) -> Refused:
-    return Refused(
+def _refused_by(limit: Limit, unit: str, used: int, reserved: int, most: int, *, may_fit: bool) -> LimitExceeded:
+    return LimitExceeded(
         scope=limit.scope,
         scope_id=limit.scope_id,
         unit=unit,
@@ -75,17 +78,17 @@ def _refused_by(limit: Limit, unit: str, used: int, reserved: int, most: int, *,
     )
 
 
-def exhausted(books: Books, tenant: str, user_id: str, at_ms: int) -> LimitNotice | None:
+def exhausted(books: BudgetState, tenant: str, user_id: str, at_ms: int) -> LimitNotice | None:
     """The hard limit under which nothing at all is left, whatever comes back from calls under way: no run begins."""
     return next(_reached(books, tenant, user_id, at_ms, HARD), None)
 
 
-def passed(books: Books, tenant: str, user_id: str, at_ms: int) -> tuple[LimitNotice, ...]:
+def passed_soft_limits(books: BudgetState, tenant: str, user_id: str, at_ms: int) -> tuple[LimitNotice, ...]:
     """The soft limits that are reached, the widest scope first."""
     return tuple(_reached(books, tenant, user_id, at_ms, SOFT))
 
 
-def _reached(books: Books, tenant: str, user_id: str, at_ms: int, severity: str) -> Iterator[LimitNotice]:
+def _reached(books: BudgetState, tenant: str, user_id: str, at_ms: int, severity: str) -> Iterator[LimitNotice]:
     """One of each scope."""
     for key in limited(books, tenant, user_id):
         limit, account = books.limits[key], account_at(books, key, at_ms)
@@ -110,13 +113,13 @@ def notice(scope: str, scope_id: str, severity: str, unit: str, used: int, limit
         unit=unit,
         used=0 if is_ours else used,
         limit=0 if is_ours else limit,
-        message=f"the {severity} limit of {_whose(scope, scope_id)} for this month is reached{figures}",
+        message=f"the {severity} limit of {_limit_subject(scope, scope_id)} for this month is reached{figures}",
     )
 
 
 def notice_of(refused: BudgetRefused, *, tokens: int, micros: int) -> LimitNotice:
     """The hard limit that forbids a call of this worst case, and whether it is reached or the call too large for it."""
-    limit = f"the hard limit of {_whose(refused.scope, refused.scope_id)} for this month"
+    limit = f"the hard limit of {_limit_subject(refused.scope, refused.scope_id)} for this month"
     limit_notice = notice(refused.scope, refused.scope_id, HARD, refused.unit, refused.used, refused.limit)
     if refused.used >= refused.limit:
         return limit_notice
@@ -131,5 +134,5 @@ def notice_of(refused: BudgetRefused, *, tokens: int, micros: int) -> LimitNotic
     return replace(limit_notice, message=message)
 
 
-def _whose(scope: str, scope_id: str) -> str:
+def _limit_subject(scope: str, scope_id: str) -> str:
     return "the installation" if scope == OPERATOR else f"the {scope} {scope_id}"

@@ -19,7 +19,7 @@ from loomlog.schemas.generated.budget_commands import Command
 from loomlog.schemas.generated.budget_events import Event
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.families.budget.family import KEY, PARTITION
-from loomlog.services.families.budget.replica import BudgetBoard
+from loomlog.services.families.budget.replica import BudgetReplica
 from loomlog.services.stream.family import Topics
 
 log = logging.getLogger(__name__)
@@ -32,16 +32,16 @@ QUEUE_MAX = 20_000
 """Commands that wait for the log. More mean that the broker is away; whoever asks then is told so at once."""
 
 
-class ClerkBusy(Exception):
+class BudgetClientBusy(Exception):
     """More commands wait for the log than the clerk keeps."""
 
 
-class BudgetClerk:
+class BudgetClient:
     """`name` is this process, `fresh_token` makes command ids."""
 
     def __init__(
         self,
-        board: BudgetBoard,
+        board: BudgetReplica,
         appender: LogAppender,
         codec: Codec,
         topics: Topics,
@@ -91,7 +91,7 @@ class BudgetClerk:
             else:
                 return
 
-    def post(self, command: Command) -> None:
+    def publish(self, command: Command) -> None:
         """Send it, and wait for nothing. When the queue is full it is dropped: time settles what nobody does."""
         if len(self._queue) < QUEUE_MAX:
             self._put(command, None)
@@ -99,17 +99,17 @@ class BudgetClerk:
             log.error("a %s is dropped: %d wait for the log", type(command).__name__, len(self._queue))
 
     async def send(self, command: Command) -> None:
-        """Until it is in the log. Raises ClerkBusy."""
+        """Until it is in the log. Raises BudgetClientBusy."""
         if len(self._queue) >= QUEUE_MAX:
-            raise ClerkBusy(f"{len(self._queue)} commands for the books wait for the log")
+            raise BudgetClientBusy(f"{len(self._queue)} commands for the books wait for the log")
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._put(command, durable)
         await durable
 
-    async def ask(self, command: Command, *, wait_s: float) -> tuple[Event, int] | None:
-        """What the books say and where; None when they have not said anything in time. Raises ClerkBusy."""
+    async def request(self, command: Command, *, wait_s: float) -> tuple[Event, int] | None:
+        """What the books say and where; None when they have not said anything in time. Raises BudgetClientBusy."""
         command_id = command.envelope.command_id
-        answer = self.board.answer_to(command_id)
+        answer = self.board.reply_to(command_id)
         try:
             async with asyncio.timeout(wait_s):
                 await self.send(command)

@@ -11,7 +11,7 @@ from loomlog.schemas.quick import frozen_on_paper
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class BudgetRequest:
     """A command, decided at `at_ms`, UTC milliseconds by the owner's clock."""
 
     at_ms: int
@@ -20,7 +20,7 @@ class Asked:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class RecoverBudgets:
     """A new owner has folded the books. No call is theirs, so nothing was lost with the old one."""
 
     at_ms: int
@@ -28,10 +28,10 @@ class Recovered:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Woken:
+class BudgetTimerFired:
     """The time of a reservation is up, and nobody else says so."""
 
     at_ms: int
 
 
-Order = Asked | Recovered | Woken
+BudgetCommandInput = BudgetRequest | RecoverBudgets | BudgetTimerFired

@@ -29,9 +29,14 @@ from loomlog.schemas.generated.budget_events import (
     LimitSet,
 )
 from loomlog.services.families.budget import limits
-from loomlog.services.families.budget.amounts import Refused, refusal
+from loomlog.services.families.budget.amounts import LimitExceeded, find_exceeded_limit
 from loomlog.services.families.budget.calendar_month import month_of
-from loomlog.services.families.budget.commands import Asked, Order, Recovered, Woken
+from loomlog.services.families.budget.commands import (
+    BudgetCommandInput,
+    BudgetRequest,
+    BudgetTimerFired,
+    RecoverBudgets,
+)
 from loomlog.services.families.budget.state import (
     ACTUAL,
     CORRECTED,
@@ -41,7 +46,7 @@ from loomlog.services.families.budget.state import (
     SCOPES,
     TENANT,
     UNRESERVED,
-    Books,
+    BudgetState,
     account_key,
     evolve,
     limited,
@@ -50,25 +55,25 @@ from loomlog.services.families.budget.state import (
 MINUTE_MS = 60_000
 
 
-def wakes_at(books: Books) -> int:
+def next_timer_at(books: BudgetState) -> int:
     """When the first reservation is to be closed if nobody settles it, UTC milliseconds by whole minutes; 0 = never."""
     first = next(iter(books.open.values()), None)
     return 0 if first is None else -(-first.expires_at_ms // MINUTE_MS) * MINUTE_MS
 
 
-def decide(books: Books, order: Order) -> list[Event]:
+def decide(books: BudgetState, order: BudgetCommandInput) -> list[Event]:
     """The events that follow; none when the command has no place any more (repeated, forgotten)."""
-    if isinstance(order, Recovered):
+    if isinstance(order, RecoverBudgets):
         return []
-    if isinstance(order, Woken):
-        return _what_time_closed(books, order.at_ms)
-    events = _what_time_closed(books, order.at_ms)
+    if isinstance(order, BudgetTimerFired):
+        return _expire(books, order.at_ms)
+    events = _expire(books, order.at_ms)
     for event in events:
         books = evolve(books, event, order.at_ms)
-    return [*events, *_asked(books, order)]
+    return [*events, *_decide_request(books, order)]
 
 
-def _what_time_closed(books: Books, at_ms: int) -> list[Event]:
+def _expire(books: BudgetState, at_ms: int) -> list[Event]:
     events: list[Event] = []
     month = month_of(at_ms)
     if month > books.month:  # the clock of another owner may be behind: a month that began goes on
@@ -88,7 +93,7 @@ def _what_time_closed(books: Books, at_ms: int) -> list[Event]:
     return events
 
 
-def _asked(books: Books, order: Asked) -> list[Event]:
+def _decide_request(books: BudgetState, order: BudgetRequest) -> list[Event]:
     match order.command:
         case SetLimit() as command:
             return [_set(books, command)]
@@ -111,8 +116,8 @@ def _asked(books: Books, order: Asked) -> list[Event]:
             assert_never(order.command)
 
 
-def _set(books: Books, command: SetLimit) -> Event:
-    wrong = wrong_account(command.scope, command.tenant, command.scope_id) or _wrong_amounts(command)
+def _set(books: BudgetState, command: SetLimit) -> Event:
+    wrong = account_error(command.scope, command.tenant, command.scope_id) or _amounts_error(command)
     if wrong:
         return LimitDeclined(code="bad_request", message=wrong)
     key = account_key(command.scope, command.tenant, command.scope_id)
@@ -137,7 +142,7 @@ def _set(books: Books, command: SetLimit) -> Event:
     )
 
 
-def wrong_account(scope: str, tenant: str, scope_id: str) -> str:
+def account_error(scope: str, tenant: str, scope_id: str) -> str:
     """What is wrong with the name of an account; empty when nothing is."""
     if scope not in SCOPES:
         return f"scope is {scope[:40]!r}: expected operator, tenant or user"
@@ -152,7 +157,7 @@ def wrong_account(scope: str, tenant: str, scope_id: str) -> str:
     return "" if scope_id else "scope_id is required for the scope user: the user"
 
 
-def _wrong_amounts(command: SetLimit) -> str:
+def _amounts_error(command: SetLimit) -> str:
     said = (command.soft_tokens, command.hard_tokens, command.soft_micros, command.hard_micros)
     amounts = [amount for amount in said if amount is not None]
     if not amounts:
@@ -162,11 +167,11 @@ def _wrong_amounts(command: SetLimit) -> str:
     return ""
 
 
-def _reserve(books: Books, command: ReserveBudget, at_ms: int) -> list[Event]:
+def _reserve(books: BudgetState, command: ReserveBudget, at_ms: int) -> list[Event]:
     if command.id in books.open:
         return []  # whoever asks again reads it in the books
     tenant, user = command.envelope.tenant, command.user_id
-    refused: Refused | None = None
+    refused: LimitExceeded | None = None
     code = ""
     if books.closed(command.id) is not None:
         code = "closed"
@@ -175,7 +180,7 @@ def _reserve(books: Books, command: ReserveBudget, at_ms: int) -> list[Event]:
     elif len(books.open) >= limits.OPEN_MAX:
         code = "too_many_open"
     else:
-        refused = refusal(books, tenant, user, command.tokens, command.micros)
+        refused = find_exceeded_limit(books, tenant, user, command.tokens, command.micros)
         code = "over_limit" if refused is not None else ""
     if refused is not None:
         return [
@@ -207,7 +212,7 @@ def _reserve(books: Books, command: ReserveBudget, at_ms: int) -> list[Event]:
     ]
 
 
-def _release(books: Books, call_id: str) -> list[Event]:
+def _release(books: BudgetState, call_id: str) -> list[Event]:
     if call_id in books.open:
         return [BudgetReleased(id=call_id)]
     closed = books.closed(call_id)
@@ -216,7 +221,7 @@ def _release(books: Books, call_id: str) -> list[Event]:
     return []
 
 
-def _settle(books: Books, command: SettleBudget) -> list[Event]:
+def _settle(books: BudgetState, command: SettleBudget) -> list[Event]:
     held, closed = books.open.get(command.id), books.closed(command.id)
     tokens, micros = command.tokens, command.micros
     if held is not None and command.lost:

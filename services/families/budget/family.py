@@ -22,13 +22,18 @@ from loomlog.schemas.generated.budget_commands import (
 )
 from loomlog.schemas.generated.budget_events import BudgetQuarantined, Event
 from loomlog.schemas.reader import RawEvent
-from loomlog.services.core.canonical import StateCodec, Unreadable
+from loomlog.services.core.canonical import StateCodec, UnreadableState
 from loomlog.services.core.changing import changed
 from loomlog.services.families.budget import limits
-from loomlog.services.families.budget.commands import Asked, Order, Recovered, Woken
-from loomlog.services.families.budget.decide import decide, wakes_at
-from loomlog.services.families.budget.state import REDUCER_VERSION, Books, evolve
-from loomlog.services.stream.context import Prepared
+from loomlog.services.families.budget.commands import (
+    BudgetCommandInput,
+    BudgetRequest,
+    BudgetTimerFired,
+    RecoverBudgets,
+)
+from loomlog.services.families.budget.decide import decide, next_timer_at
+from loomlog.services.families.budget.state import REDUCER_VERSION, BudgetState, evolve
+from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
 
@@ -41,11 +46,11 @@ PACKING = 1
 """zlib level: names of fields come again in every account, which the fastest one sees too."""
 
 
-class BooksCodec(StateCodec):
+class BudgetStateCodec(StateCodec):
     """Books to bytes and back. Packed, because they are one state of up to some megabytes of text."""
 
     def __init__(self) -> None:
-        super().__init__(Books)
+        super().__init__(BudgetState)
 
     def encode(self, state: Any) -> bytes:
         return zlib.compress(super().encode(state), PACKING)
@@ -54,7 +59,7 @@ class BooksCodec(StateCodec):
         try:
             found = super().decode(zlib.decompress(data))
         except zlib.error as error:
-            raise Unreadable(str(error)) from error
+            raise UnreadableState(str(error)) from error
         # Canonical bytes are sorted by name; decide looks at those that end first.
         opened = sorted(found.open.items(), key=lambda item: item[1].expires_at_ms)
         return changed(found, open=dict(opened))
@@ -66,74 +71,74 @@ class BudgetFamily:
     name = FAMILY
     reducer_version = REDUCER_VERSION
     endings: frozenset[str] = frozenset()
-    states: StateCodec = BooksCodec()
+    states: StateCodec = BudgetStateCodec()
 
-    def absent(self, aggregate: str, history: Any) -> Books:
-        return Books()
+    def absent(self, aggregate: str, history: Any) -> BudgetState:
+        return BudgetState()
 
-    def history(self, state: Books) -> None:
+    def history(self, state: BudgetState) -> None:
         return None
 
     def origin(self, first_event: Event | None) -> None:
         return None
 
-    def evolve(self, state: Books, event: Event, at_ms: int) -> Books:
+    def evolve(self, state: BudgetState, event: Event, at_ms: int) -> BudgetState:
         return evolve(state, event, at_ms)
 
-    def decide(self, state: Books, order: Order) -> list[Event]:
+    def decide(self, state: BudgetState, order: BudgetCommandInput) -> list[Event]:
         return decide(state, order)
 
-    def times(self, order: Order) -> tuple[int, ...]:
+    def event_times(self, order: BudgetCommandInput) -> tuple[int, ...]:
         return ()
 
-    def react(self, state: Books, event: Event) -> tuple[Any, ...]:
+    def react(self, state: BudgetState, event: Event) -> tuple[Any, ...]:
         return ()
 
-    def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Any = None) -> Recovered:
-        return Recovered(at_ms=at_ms)
+    def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Any = None) -> RecoverBudgets:
+        return RecoverBudgets(at_ms=at_ms)
 
-    def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> Recovered:
-        return Recovered(at_ms=at_ms)
+    def record_unstarted_calls(self, at_ms: int, keys: frozenset[Hashable]) -> RecoverBudgets:
+        return RecoverBudgets(at_ms=at_ms)
 
-    def wakes_at(self, state: Books) -> int:
-        return wakes_at(state)
+    def next_timer_at(self, state: BudgetState) -> int:
+        return next_timer_at(state)
 
-    def woken(self, at_ms: int) -> Woken:
-        return Woken(at_ms=at_ms)
+    def timer_fired(self, at_ms: int) -> BudgetTimerFired:
+        return BudgetTimerFired(at_ms=at_ms)
 
-    def open_calls(self, state: Books) -> frozenset[Hashable]:
+    def open_calls(self, state: BudgetState) -> frozenset[Hashable]:
         return frozenset()
 
-    def worth_waiting_for(self, state: Books) -> frozenset[Hashable]:
+    def costly_call_keys(self, state: BudgetState) -> frozenset[Hashable]:
         return frozenset()
 
-    def is_over(self, state: Books) -> bool:
+    def is_ended(self, state: BudgetState) -> bool:
         return False
 
-    def quarantined(self, state: Books) -> str:
+    def quarantined(self, state: BudgetState) -> str:
         # A bug parks the books for one owner only: without them nobody could spend, so the next one tries again.
         return ""
 
     def crashed(self, effect: Any, error: str, at_ms: int) -> Any:
         raise AssertionError("the books ask for no calls")
 
-    def stops(self, effect: Any) -> bool:
+    def stops_calls(self, effect: Any) -> bool:
         raise AssertionError("the books ask for no calls")
 
     def is_local(self, effect: Any) -> bool:
         return False
 
-    def unsettled(self, state: Books) -> tuple[Any, ...]:
+    def pending_local_effects(self, state: BudgetState) -> tuple[Any, ...]:
         return ()
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
         return BudgetQuarantined(error=error, record_topic=topic, record_offset=offset)
 
-    def traceparent(self, state: Books) -> str:
+    def traceparent(self, state: BudgetState) -> str:
         return ""
 
 
-class BudgetDesk:
+class BudgetCommandHandler:
     """The desk of the one partition (protocol workplace.Desk): commands need the time and nothing else."""
 
     issued_until_ms = 0
@@ -141,42 +146,44 @@ class BudgetDesk:
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
 
-    def prepare(self, record: LogRecord, command: Command, partition: Partition) -> Prepared:
-        wrong = _wrong(command)
+    def prepare(self, record: LogRecord, command: Command, partition: Partition) -> PendingDecision:
+        wrong = _command_error(command)
         if wrong:
             raise ValueError(wrong)  # a command of a stranger must not park the books
         books = partition.aggregates.get(AGGREGATE)
         if books is None:
-            books = Aggregate(id=AGGREGATE, state=Books(), key=KEY, tenant="")
+            books = Aggregate(id=AGGREGATE, state=BudgetState(), key=KEY, tenant="")
 
-        def order() -> Asked:
-            return Asked(at_ms=self._clock_ms(), command=command)
+        def order() -> BudgetRequest:
+            return BudgetRequest(at_ms=self._clock_ms(), command=command)
 
-        return Prepared(books, order, command.envelope.command_id)
+        return PendingDecision(books, order, command.envelope.command_id)
 
-    def carry_out(self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition) -> tuple[Prepared, ...]:
+    def prepare_local_effect(
+        self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition
+    ) -> tuple[PendingDecision, ...]:
         return ()
 
-    def closed(self) -> None: ...
+    def aggregate_closed(self) -> None: ...
 
-    def standing(self, aggregate: Aggregate) -> None:
+    def wide_pauses_command(self, aggregate: Aggregate) -> None:
         return None
 
-    def as_kept(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
+    def to_snapshot_state(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
         return events
 
     def decided(self, aggregate: Aggregate, event: Any) -> None: ...
 
     def durable(self, aggregate: Aggregate, decision: Decision) -> None: ...
 
-    def found_over(self, first: RawEvent, last: RawEvent) -> None: ...
+    def ended_found(self, first: RawEvent, last: RawEvent) -> None: ...
 
     def folded(self, aggregate: Aggregate, event: Any, at_ms: int) -> None: ...
 
-    def found_live(self, aggregate: Aggregate) -> None: ...
+    def live_found(self, aggregate: Aggregate) -> None: ...
 
 
-def _wrong(command: Any) -> str:
+def _command_error(command: Any) -> str:
     """Why a command is not for the books; empty when it is."""
     match command:
         case SetLimit() | RemoveLimit():

@@ -24,7 +24,7 @@ from loomlog.schemas.codec import Codec, Undecodable, digest
 from loomlog.schemas.generated.budget_events import BudgetMonthBegan, BudgetSettled, Event, LimitSet
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.services.families.budget.family import AGGREGATE, PARTITION
-from loomlog.services.families.budget.state import EXPIRED, Books, evolve, limited
+from loomlog.services.families.budget.state import EXPIRED, BudgetState, evolve, limited
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.partition.fold import BrokenHistory
 from loomlog.services.stream.partition.partition import NO_DIGEST
@@ -37,11 +37,11 @@ CATCH_UP_S = 5.0
 """How long a start waits until this process has read what was in the log when it came."""
 
 
-class BudgetBoard:
+class BudgetReplica:
     """The books, as far as this process has read."""
 
     def __init__(self, codec: Codec, topics: Topics, snapshots: Snapshots, ranges: LogRanges) -> None:
-        self.books = Books()
+        self.books = BudgetState()
         self.next_offset = 0
         self.limits_offset = 0
         """Behind the newest limit that was set: who has read as far knows of every limit this process knows of. 0: none
@@ -126,7 +126,7 @@ class BudgetBoard:
         """Whether any limit applies to a run of that user. The only question a run without limits asks."""
         return bool(limited(self.books, tenant, user_id))
 
-    def answer_to(self, command_id: str) -> "asyncio.Future[tuple[Event, int]]":
+    def reply_to(self, command_id: str) -> "asyncio.Future[tuple[Event, int]]":
         """The event that will answer a command, and its offset. Give it back with `forget`."""
         future = self._waiting[command_id] = asyncio.get_running_loop().create_future()
         return future
@@ -134,7 +134,7 @@ class BudgetBoard:
     def forget(self, command_id: str) -> None:
         self._waiting.pop(command_id, None)
 
-    async def grown(self) -> None:
+    async def wait_for(self) -> None:
         """Until something more was read."""
         await self._grown.wait()
 

@@ -45,7 +45,7 @@ ACTUAL, LOST, EXPIRED, CORRECTED, UNRESERVED = "actual", "lost", "expired", "cor
 """Kinds of BudgetSettled."""
 
 
-class IllegalEvent(Exception):
+class IllegalBudgetEvent(Exception):
     """An event that cannot follow: a bug of the fold or a damaged log."""
 
 
@@ -70,7 +70,7 @@ class Limit:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class AccountUsage:
     """Sums of the current month. `used` of calls that are over, `reserved` of those under way."""
 
     used_tokens: int = 0
@@ -95,7 +95,7 @@ class Reservation:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closed:
+class ClosedReservation:
     """A call that is over. `provisional`: it counts as reserved because nobody knows what became of it."""
 
     accounts: tuple[str, ...]
@@ -107,23 +107,23 @@ class Closed:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class BudgetState:
     """All budgets. `open` in the order of their ends; `recent` and `older` are two generations of what is closed."""
 
     month: str = ""
     """UTC, YYYY-MM; empty before the first command."""
     limits: Mapping[str, Limit] = field(default_factory=dict)
-    accounts: Mapping[str, Account] = field(default_factory=dict)
+    accounts: Mapping[str, AccountUsage] = field(default_factory=dict)
     open: Mapping[str, Reservation] = field(default_factory=dict)
-    recent: Mapping[str, Closed] = field(default_factory=dict)
-    older: Mapping[str, Closed] = field(default_factory=dict)
+    recent: Mapping[str, ClosedReservation] = field(default_factory=dict)
+    older: Mapping[str, ClosedReservation] = field(default_factory=dict)
 
-    def closed(self, call_id: str) -> Closed | None:
+    def closed(self, call_id: str) -> ClosedReservation | None:
         """A call that is over, as long as it is remembered."""
         return self.recent.get(call_id) or self.older.get(call_id)
 
 
-EMPTY = Account()
+EMPTY = AccountUsage()
 Value = TypeVar("Value")
 
 
@@ -137,14 +137,14 @@ def keys_of(tenant: str, user_id: str) -> tuple[str, str, str]:
     return account_key(OPERATOR, "", ""), account_key(TENANT, tenant, tenant), account_key(USER, tenant, user_id)
 
 
-def limited(books: Books, tenant: str, user_id: str) -> tuple[str, ...]:
+def limited(books: BudgetState, tenant: str, user_id: str) -> tuple[str, ...]:
     """Those of them that have a limit."""
     limits = books.limits
     return tuple([key for key in keys_of(tenant, user_id) if key in limits]) if limits else ()
 
 
-def evolve(books: Books, event: Event, at_ms: int) -> Books:
-    """The books after the event, which was decided at `at_ms`. Raises IllegalEvent when it cannot follow."""
+def evolve(books: BudgetState, event: Event, at_ms: int) -> BudgetState:
+    """The books after the event, which was decided at `at_ms`. Raises IllegalBudgetEvent when it cannot follow."""
     match event:
         case BudgetMonthBegan(month=month):
             return changed(books, month=month, accounts=dict.fromkeys(books.accounts, EMPTY))
@@ -157,16 +157,16 @@ def evolve(books: Books, event: Event, at_ms: int) -> Books:
         case BudgetSettled():
             return _settled(books, event)
         case BudgetReleased(id=call_id):
-            held = _held(books, call_id, event)
-            nothing = Closed(accounts=(), month=held.month, tokens=0, micros=0)
-            return _remembered(_moved(books, held, -1), call_id, nothing)
+            held = _open_reservation(books, call_id, event)
+            nothing = ClosedReservation(accounts=(), month=held.month, tokens=0, micros=0)
+            return _remember_closed(_move_reserved(books, held, -1), call_id, nothing)
         case BudgetRefused() | LimitDeclined() | BudgetQuarantined():
             return books
         case _:
             assert_never(event)
 
 
-def _limit_set(books: Books, event: LimitSet, at_ms: int) -> Books:
+def _limit_set(books: BudgetState, event: LimitSet, at_ms: int) -> BudgetState:
     key = account_key(event.scope, event.tenant, event.scope_id)
     limit = Limit(
         scope=event.scope,
@@ -191,7 +191,7 @@ def _limit_set(books: Books, event: LimitSet, at_ms: int) -> Books:
         for call_id, held in books.open.items()
     }
     under_way = [held for held in opened.values() if key in held.accounts and held.month == books.month]
-    account = Account(
+    account = AccountUsage(
         used_tokens=event.used_tokens,
         used_micros=event.used_micros,
         reserved_tokens=sum(held.tokens for held in under_way),
@@ -200,7 +200,7 @@ def _limit_set(books: Books, event: LimitSet, at_ms: int) -> Books:
     return changed(books, limits=limits, accounts={**books.accounts, key: account}, open=opened)
 
 
-def _limit_removed(books: Books, key: str) -> Books:
+def _limit_removed(books: BudgetState, key: str) -> BudgetState:
     """The account is gone from everything that names it: one that is made anew begins without what was before."""
 
     def elsewhere(accounts: tuple[str, ...]) -> tuple[str, ...]:
@@ -216,9 +216,9 @@ def _limit_removed(books: Books, key: str) -> Books:
     )
 
 
-def _reserved(books: Books, event: BudgetReserved) -> Books:
+def _reserved(books: BudgetState, event: BudgetReserved) -> BudgetState:
     if event.id in books.open:
-        raise IllegalEvent(f"{event.id} is reserved twice")
+        raise IllegalBudgetEvent(f"{event.id} is reserved twice")
     held = Reservation(
         tenant=event.tenant,
         user_id=event.user_id,
@@ -228,11 +228,11 @@ def _reserved(books: Books, event: BudgetReserved) -> Books:
         micros=event.micros,
         expires_at_ms=event.expires_at_ms,
     )
-    return changed(_moved(books, held, 1), open={**books.open, event.id: held})
+    return changed(_move_reserved(books, held, 1), open={**books.open, event.id: held})
 
 
-def _settled(books: Books, event: BudgetSettled) -> Books:
-    closed = Closed(
+def _settled(books: BudgetState, event: BudgetSettled) -> BudgetState:
+    closed = ClosedReservation(
         accounts=event.accounts,
         month=event.month,
         tokens=event.tokens,
@@ -240,24 +240,24 @@ def _settled(books: Books, event: BudgetSettled) -> Books:
         provisional=event.kind in (LOST, EXPIRED),
     )
     if event.kind == UNRESERVED:
-        return _remembered(_counted(books, closed, 1), event.id, closed)
+        return _remember_closed(_add_closed(books, closed, 1), event.id, closed)
     if event.kind == CORRECTED:
         before = books.closed(event.id)
         if before is None or not before.provisional:
-            raise IllegalEvent(f"{event.id} is corrected and did not count as lost")
-        return _remembered(_counted(_counted(books, before, -1), closed, 1), event.id, closed)
-    held = _held(books, event.id, event)
-    return _remembered(_counted(_moved(books, held, -1), closed, 1), event.id, closed)
+            raise IllegalBudgetEvent(f"{event.id} is corrected and did not count as lost")
+        return _remember_closed(_add_closed(_add_closed(books, before, -1), closed, 1), event.id, closed)
+    held = _open_reservation(books, event.id, event)
+    return _remember_closed(_add_closed(_move_reserved(books, held, -1), closed, 1), event.id, closed)
 
 
-def _held(books: Books, call_id: str, event: object) -> Reservation:
+def _open_reservation(books: BudgetState, call_id: str, event: object) -> Reservation:
     held = books.open.get(call_id)
     if held is None:
-        raise IllegalEvent(f"{type(event).__name__} of {call_id}, which is not reserved")
+        raise IllegalBudgetEvent(f"{type(event).__name__} of {call_id}, which is not reserved")
     return held
 
 
-def _moved(books: Books, held: Reservation, sign: int) -> Books:
+def _move_reserved(books: BudgetState, held: Reservation, sign: int) -> BudgetState:
     """The accounts with a reservation set aside, or freed. One of a month that is over moves nothing."""
     if held.month != books.month or not held.accounts:
         return books
@@ -272,7 +272,7 @@ def _moved(books: Books, held: Reservation, sign: int) -> Books:
     return changed(books, accounts=accounts)
 
 
-def _counted(books: Books, closed: Closed, sign: int) -> Books:
+def _add_closed(books: BudgetState, closed: ClosedReservation, sign: int) -> BudgetState:
     """The accounts with a closed call counted, or taken back."""
     if closed.month != books.month or not closed.accounts:
         return books
@@ -287,7 +287,7 @@ def _counted(books: Books, closed: Closed, sign: int) -> Books:
     return changed(books, accounts=accounts)
 
 
-def _remembered(books: Books, call_id: str, closed: Closed) -> Books:
+def _remember_closed(books: BudgetState, call_id: str, closed: ClosedReservation) -> BudgetState:
     opened = _without(books.open, call_id) if call_id in books.open else books.open
     recent, older = {**books.recent, call_id: closed}, books.older
     if len(recent) > REMEMBERED_MAX:

@@ -16,7 +16,7 @@ from loomlog.services.core.run.commands import CommandRefusal, StartCommand
 from loomlog.services.core.run.lifecycle.activity import ACTIVITY_EVENTS, is_active
 from loomlog.services.core.run.lifecycle.start import start_refusal
 from loomlog.services.runtime.admission.queue import AdmissionQueue
-from loomlog.services.stream.context import Prepared
+from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
 
@@ -50,12 +50,12 @@ class PartitionAdmission:
             self._release(run_id)
 
     def admit_start(
-        self, preparing: Prepared | Coroutine[Any, Any, Prepared], command: StartRun, partition: Partition
-    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+        self, preparing: PendingDecision | Coroutine[Any, Any, PendingDecision], command: StartRun, partition: Partition
+    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
         """The start, when its run may begin."""
         if self._queue is None:
             return preparing
-        if not isinstance(preparing, Prepared):
+        if not isinstance(preparing, PendingDecision):
             return self._admit_when_prepared(preparing, command, partition)
         return (
             self._wait_for_slot(self._queue, preparing, partition)
@@ -64,25 +64,27 @@ class PartitionAdmission:
         )
 
     async def _admit_when_prepared(
-        self, preparing: Coroutine[Any, Any, Prepared], command: StartRun, partition: Partition
-    ) -> Prepared:
+        self, preparing: Coroutine[Any, Any, PendingDecision], command: StartRun, partition: Partition
+    ) -> PendingDecision:
         found = self.admit_start(await preparing, command, partition)
-        return found if isinstance(found, Prepared) else await found
+        return found if isinstance(found, PendingDecision) else await found
 
-    def _must_wait(self, prepared: Prepared, command: StartRun, partition: Partition) -> bool:
+    def _must_wait(self, prepared: PendingDecision, command: StartRun, partition: Partition) -> bool:
         """The usual start does not, and this costs it a microsecond."""
         aggregate, door = prepared.aggregate, self._queue
-        if door is None or aggregate is None or prepared.order is None or aggregate.id in partition.aggregates:
+        if door is None or aggregate is None or prepared.command is None or aggregate.id in partition.aggregates:
             return False  # it is handled already, or has no place
         provider = ""
         if door.has_provider_limits:
-            definition = prepared.order().definition
+            definition = prepared.command().definition
             provider = "" if definition is None else definition.provider
         place = Slot(tenant=aggregate.tenant, user_id=command.user_id, provider=provider)
         return not door.controller.has_capacity(place)
 
-    async def _wait_for_slot(self, queue: AdmissionQueue, prepared: Prepared, partition: Partition) -> Prepared:
-        aggregate, order = prepared.aggregate, prepared.order
+    async def _wait_for_slot(
+        self, queue: AdmissionQueue, prepared: PendingDecision, partition: Partition
+    ) -> PendingDecision:
+        aggregate, order = prepared.aggregate, prepared.command
         assert aggregate is not None
         assert order is not None
         trial: StartCommand = order()
@@ -98,7 +100,7 @@ class PartitionAdmission:
         why = CommandRefusal(
             code=turned_away.code, message=turned_away.message, about=turned_away.about, cap=turned_away.cap
         )
-        prepared.order = lambda: replace(order(), admission_refusal=why)
+        prepared.command = lambda: replace(order(), admission_refusal=why)
         return prepared
 
     def _release_if_unstarted(self, run_id: str, partition: Partition) -> None:

@@ -15,7 +15,7 @@ from collections import Counter
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration.concurrency_limits import resolve_limits
 from loomlog.services.core.admission import PROVIDER_FULL, AdmissionController, AdmissionLimits, AdmissionRefused, Slot
-from loomlog.services.stream.histogram import CALL_SECONDS, Distribution
+from loomlog.services.stream.histogram import CALL_SECONDS, Histogram
 
 
 class AdmissionQueue:
@@ -25,7 +25,7 @@ class AdmissionQueue:
         self.controller = AdmissionController(limits)
         self.has_provider_limits = bool(limits.providers)
         """Whether the provider of a run makes a difference."""
-        self.wait_seconds = Distribution(CALL_SECONDS)
+        self.wait_seconds = Histogram(CALL_SECONDS)
         """Of starts that had to wait and were let in."""
         self.refused: Counter[str] = Counter()
         """By code."""

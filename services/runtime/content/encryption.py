@@ -18,8 +18,8 @@ from loomlog.connectors.crypto.content_encryption import has_tokens, key_ids_in
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_commands import Command, ForkRun, PostInput, ResolveCall, StartRun
 from loomlog.schemas.generated.run_events import ToolReturned
-from loomlog.services.stream.encryption.content_fields import sealed_command, texts_in
-from loomlog.services.stream.encryption.subject_keys import Sealer, SubjectKeys
+from loomlog.services.stream.encryption.content_fields import encrypt_command, texts_of_command
+from loomlog.services.stream.encryption.subject_keys import ContentCipher, SubjectKeys
 
 
 class NoCipher:
@@ -28,10 +28,10 @@ class NoCipher:
     def text(self, text: str) -> str:
         return text
 
-    def untrusted(self, text: str) -> str:
+    def untrusted_text(self, text: str) -> str:
         return text
 
-    def short(self, text: str) -> str:
+    def short_text(self, text: str) -> str:
         return text
 
 
@@ -48,9 +48,9 @@ class ContentEncryption:
     def is_enabled(self) -> bool:
         return self._keys is not None
 
-    async def cipher(self, tenant: str, subject: str) -> Sealer | NoCipher:
+    async def cipher(self, tenant: str, subject: str) -> ContentCipher | NoCipher:
         """Raises Transient."""
-        return NO_CIPHER if self._keys is None else await self._keys.sealer(tenant, subject)
+        return NO_CIPHER if self._keys is None else await self._keys.cipher_for(tenant, subject)
 
     def describe_error(self, error: Exception) -> str:
         """What a run is told of a crash. The text of an error may quote what the call was given."""
@@ -68,20 +68,20 @@ class ContentEncryption:
         named = _referenced_key_ids(command)
         if isinstance(command, StartRun) and _has_erased_key(keys, named, tenant):
             return command
-        sealer = keys.at_hand(tenant, subject)
+        sealer = keys.cached(tenant, subject)
         if sealer is None or not all(map(keys.table.is_known, named)):
             return self._encrypt_with_new_key(keys, command, subject)
-        return sealed_command(command, keys.unsealed(tenant, subject, sealer))
+        return encrypt_command(command, keys.decrypt_if_encrypted(tenant, subject, sealer))
 
     async def _encrypt_with_new_key(
         self, keys: SubjectKeys, command: StartRun | ForkRun | PostInput | ResolveCall, subject: str
     ) -> Command:
         tenant = command.envelope.tenant
-        await keys.know(*texts_in(command))
+        await keys.wait_for_keys(*texts_of_command(command))
         if isinstance(command, StartRun) and self.is_erased(command):
             return command
-        sealer = await keys.sealer(tenant, subject)
-        return sealed_command(command, keys.unsealed(tenant, subject, sealer))
+        sealer = await keys.cipher_for(tenant, subject)
+        return encrypt_command(command, keys.decrypt_if_encrypted(tenant, subject, sealer))
 
     def is_erased(self, command: Command) -> bool:
         """Whether anything a command says was erased since it was sent: nobody can read it any more."""
@@ -96,7 +96,7 @@ class ContentEncryption:
         """
         if self._keys is None or not any(map(_is_plaintext_result, events)):
             return events
-        sealer = self._keys.at_hand(tenant, subject)
+        sealer = self._keys.cached(tenant, subject)
         if sealer is None:
             return events
         return [
@@ -107,8 +107,8 @@ class ContentEncryption:
         """The text in clear, for a tool. Raises Transient; Permanent when it cannot be read here."""
         if self._keys is None:
             return text
-        await self._keys.know(text)
-        return self._keys.opened_for_model(text, tenant)
+        await self._keys.wait_for_keys(text)
+        return self._keys.decrypt_for_model(text, tenant)
 
     async def decrypt_texts(self, texts: tuple[str, ...], tenant: str) -> tuple[str, ...]:
         """As `text`, for the system texts."""
@@ -141,7 +141,7 @@ class ContentEncryption:
 
 
 def _referenced_key_ids(command: Command) -> set[str]:
-    return {key_id for text in texts_in(command) for key_id in key_ids_in(text)}
+    return {key_id for text in texts_of_command(command) for key_id in key_ids_in(text)}
 
 
 def _has_erased_key(keys: SubjectKeys, key_ids: set[str], tenant: str) -> bool:

@@ -25,7 +25,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.core.run.turns.model_result import retry_wait_ms
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
-from loomlog.services.stream.global_tables.providers import PARTITION, ProviderBoard
+from loomlog.services.stream.global_tables.providers import PARTITION, ProviderGlobalTable
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -61,7 +61,7 @@ class AvailabilityTracker:
 
     def __init__(
         self,
-        global_table: ProviderBoard,
+        global_table: ProviderGlobalTable,
         traits: Mapping[str, ModelTraits],
         *,
         codec: Codec,
@@ -171,7 +171,7 @@ class AvailabilityTracker:
         if mark is None:
             return
         log.info("%s/%s is %s: %s", mark.provider, mark.model, mark.mark, mark.reason or "a call was answered")
-        self._global_table.note(mark)
+        self._global_table.publish_locally(mark)
         self._pending_marks[mark.provider, mark.model, mark.mark == RATE_LIMITED] = mark
         self._has_pending.set()
 

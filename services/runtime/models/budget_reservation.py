@@ -35,8 +35,8 @@ from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, ReserveBudget, SettleBudget
 from loomlog.schemas.generated.budget_events import BudgetRefused, BudgetReserved
 from loomlog.schemas.generated.values import LimitNotice, Usage
-from loomlog.services.families.budget.amounts import exhausted, notice_of, passed, refusal
-from loomlog.services.families.budget.client import BudgetClerk, ClerkBusy
+from loomlog.services.families.budget.amounts import exhausted, find_exceeded_limit, notice_of, passed_soft_limits
+from loomlog.services.families.budget.client import BudgetClient, BudgetClientBusy
 from loomlog.services.families.budget.limits import CALL_AMOUNT_MAX
 
 RESERVE_WAIT_S = 10.0
@@ -105,7 +105,7 @@ class CallAttempt:
 class BudgetReservations:
     """Of one process."""
 
-    def __init__(self, client: BudgetClerk, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, client: BudgetClient, clock_ms: Callable[[], int]) -> None:
         self._client = client
         self._clock_ms = clock_ms
         self._takeovers = 0
@@ -190,7 +190,7 @@ class CallReservation:
     """One attempt of a call. `close` at its end, however it ends."""
 
     def __init__(
-        self, client: BudgetClerk, clock_ms: Callable[[], int], attempt: CallAttempt, tenant: str, user_id: str
+        self, client: BudgetClient, clock_ms: Callable[[], int], attempt: CallAttempt, tenant: str, user_id: str
     ) -> None:
         self.was_sent = False
         """The provider may have heard of it."""
@@ -236,8 +236,8 @@ class CallReservation:
             deadline_ms=self._clock_ms() + int(RESERVE_WAIT_S * 1000),
         )
         try:
-            answer = await self._client.ask(command, wait_s=RESERVE_WAIT_S)
-        except ClerkBusy as error:
+            answer = await self._client.request(command, wait_s=RESERVE_WAIT_S)
+        except BudgetClientBusy as error:
             raise BudgetUnavailable(str(error)) from error
         event = answer[0] if answer is not None else None
         return event if isinstance(event, BudgetReserved | BudgetRefused) else None
@@ -248,8 +248,8 @@ class CallReservation:
         try:
             async with asyncio.timeout_at(end):
                 while True:
-                    await board.grown()
-                    found = refusal(board.books, self._tenant, self._user_id, worst.tokens, worst.micros)
+                    await board.wait_for()
+                    found = find_exceeded_limit(board.books, self._tenant, self._user_id, worst.tokens, worst.micros)
                     if found is None or not found.may_fit:
                         return
         except TimeoutError:
@@ -261,7 +261,7 @@ class CallReservation:
         for attempt in range(1, self._attempt.attempt):
             earlier = replace(self._attempt, attempt=attempt).id
             if earlier in opened:
-                self._client.post(self._settlement(earlier, lost=True))
+                self._client.publish(self._settlement(earlier, lost=True))
 
     async def settle(self, tokens: int, micros: int) -> tuple[LimitNotice, ...]:
         """The call has used so much; the soft limits that are reached. 0 tokens: nobody has counted them, so it counts
@@ -273,10 +273,10 @@ class CallReservation:
             else self._settlement(self._id, lost=True)
         )
         try:
-            await self._client.ask(command, wait_s=SETTLE_WAIT_S)
-        except ClerkBusy as error:
+            await self._client.request(command, wait_s=SETTLE_WAIT_S)
+        except BudgetClientBusy as error:
             raise BudgetUnavailable(str(error)) from error
-        return passed(self._client.board.books, self._tenant, self._user_id, self._clock_ms())
+        return passed_soft_limits(self._client.board.books, self._tenant, self._user_id, self._clock_ms())
 
     def on_failure(self, error: Transient | Permanent) -> None:
         """The call brought no answer."""
@@ -289,13 +289,13 @@ class CallReservation:
             return
         if self.was_sent:
             self._is_closed = True
-            self._client.post(self._settlement(self._id, lost=True))
+            self._client.publish(self._settlement(self._id, lost=True))
         else:
             self._release()
 
     def _release(self) -> None:
         self._is_closed = True
-        self._client.post(ReleaseBudget(envelope=self._client.envelope(self._tenant), id=self._id))
+        self._client.publish(ReleaseBudget(envelope=self._client.envelope(self._tenant), id=self._id))
 
     def _settlement(self, call: str, *, tokens: int = 0, micros: int = 0, lost: bool = False) -> SettleBudget:
         return SettleBudget(

@@ -60,7 +60,7 @@ from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
 from loomlog.services.runtime.models.provider_queues import ProviderQueue, ProviderQueueLimits
 from loomlog.services.runtime.telemetry.tracing import Tracing
-from loomlog.services.stream.encryption.subject_keys import Sealer
+from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 # At each call; see schemas/making.py.
 _model_request, _system_block = maker(ModelRequest), maker(SystemBlock)
@@ -159,7 +159,7 @@ class ModelCalls:
             await self._sleep(wait_ms / 1000)
         provider = self._providers.get(effect.provider)
         began = time.monotonic()
-        sealer: Sealer | NoCipher = NO_CIPHER
+        sealer: ContentCipher | NoCipher = NO_CIPHER
         if provider is None:
             return self._build_failure(
                 effect, self._unknown_provider(effect.provider), began, sealer, retries_rate_limits=False
@@ -372,7 +372,7 @@ class ModelCalls:
         return (*specs, *(ToolSpec(name=name, description="", input_schema={"type": "object"}) for name in lost))
 
     async def _stream_reply(
-        self, model: Model, effect: CallModel, request: ModelRequest, cipher: Sealer | NoCipher
+        self, model: Model, effect: CallModel, request: ModelRequest, cipher: ContentCipher | NoCipher
     ) -> Reply:
         reply: Reply | None = None
         with (
@@ -426,7 +426,7 @@ class ModelCalls:
         reply: Reply,
         started_at: float,
         traceparent: str,
-        cipher: Sealer | NoCipher,
+        cipher: ContentCipher | NoCipher,
         key: ProviderKey,
     ) -> ModelAnswered:
         text, blob = await inline_or_blob(cipher.text(make_storable(self._mask(reply.text))), self._blobs)
@@ -466,7 +466,7 @@ class ModelCalls:
         )
 
     def _interruption_requests(
-        self, calls: tuple[ToolCall, ...], definition: AgentDefinition, cipher: Sealer | NoCipher
+        self, calls: tuple[ToolCall, ...], definition: AgentDefinition, cipher: ContentCipher | NoCipher
     ) -> tuple[InterruptionRequest, ...]:
         """What calls of Interruption ask for, read off while they are in clear."""
         if interruptions.TOOL_NAME not in [call.name for call in calls]:
@@ -481,7 +481,7 @@ class ModelCalls:
             ]
         )
 
-    def _encrypt_request(self, request: InterruptionRequest, cipher: Sealer | NoCipher) -> InterruptionRequest:
+    def _encrypt_request(self, request: InterruptionRequest, cipher: ContentCipher | NoCipher) -> InterruptionRequest:
         def kept(text: str) -> str:
             return cipher.text(make_storable(self._mask(text)))
 
@@ -500,7 +500,7 @@ class ModelCalls:
         effect: CallModel,
         error: Transient | Permanent,
         started_at: float,
-        cipher: Sealer | NoCipher,
+        cipher: ContentCipher | NoCipher,
         *,
         retries_rate_limits: bool,
         key: ProviderKey = NO_KEY,
@@ -514,15 +514,15 @@ class ModelCalls:
             attempt=effect.attempt,
             kind=error.kind,
             transient=isinstance(error, Transient),
-            message=cipher.short(message),
+            message=cipher.short_text(message),
             retry_after_ms=int((retry_after_s or 0) * 1000),
             retries_rate_limits=retries_rate_limits,
             duration_ms=_elapsed_ms(started_at),
-            cause=cipher.short(message[:FALLBACK_CAUSE_MAX]),
+            cause=cipher.short_text(message[:FALLBACK_CAUSE_MAX]),
         )
 
 
-def _encrypt_call(call: ToolCall, cipher: Sealer | NoCipher) -> ToolCall:
+def _encrypt_call(call: ToolCall, cipher: ContentCipher | NoCipher) -> ToolCall:
     return replace(call, input=cipher.text(call.input))
 
 

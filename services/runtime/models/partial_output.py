@@ -17,7 +17,7 @@ from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.runtime.content.encryption import NoCipher
 from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES, inline_or_blob, make_storable
-from loomlog.services.stream.encryption.subject_keys import Sealer
+from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class PartialOutputs:
         self._mask = mask
         self._calls: dict[tuple[str, int, int], PartialOutput] = {}
 
-    def track(self, effect: CallModel, cipher: Sealer | NoCipher) -> "PartialOutput":
+    def track(self, effect: CallModel, cipher: ContentCipher | NoCipher) -> "PartialOutput":
         """One call, as a context manager: it is known as long as it is under way."""
         return PartialOutput(self._calls, (effect.run_id, effect.turn, effect.attempt), cipher)
 
@@ -54,7 +54,10 @@ class PartialOutput:
     """What one call has said."""
 
     def __init__(
-        self, calls: "dict[tuple[str, int, int], PartialOutput]", key: tuple[str, int, int], cipher: Sealer | NoCipher
+        self,
+        calls: "dict[tuple[str, int, int], PartialOutput]",
+        key: tuple[str, int, int],
+        cipher: ContentCipher | NoCipher,
     ) -> None:
         self.pieces: list[str] = []
         self.cipher = cipher

@@ -20,7 +20,7 @@ from loomlog.schemas.ids import partition_key
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.runtime.content.payloads import make_storable
 from loomlog.services.runtime.content.redaction import NO_REDACTION
-from loomlog.services.stream.snapshots.snapshots import batches
+from loomlog.services.stream.snapshots.snapshots import batch_records
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Previews:
 
     async def _append(self, partition: int, records: list[ProducerRecord]) -> None:
         try:
-            for batch in batches(records):
+            for batch in batch_records(records):
                 await self._appender.append(self._topic, partition, batch)
         except UnknownOutcome as error:
             self.dropped += len(records)

@@ -17,8 +17,8 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ProviderProbed
 from loomlog.services.core.availability import ERROR_MAX
 from loomlog.services.runtime.models.availability import KEY_FAILURES
-from loomlog.services.stream.global_tables.global_table import NotUnderstood
-from loomlog.services.stream.global_tables.providers import PARTITION, ProviderBoard
+from loomlog.services.stream.global_tables.global_table import UnknownRecord
+from loomlog.services.stream.global_tables.providers import PARTITION, ProviderGlobalTable
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -41,7 +41,7 @@ class ProviderProber:
 
     def __init__(
         self,
-        global_table: ProviderBoard,
+        global_table: ProviderGlobalTable,
         models: Mapping[str, Model],
         *,
         codec: Codec,
@@ -65,7 +65,7 @@ class ProviderProber:
             if is_active():
                 request, due = self.due_probes(self._clock_ms())
                 await self.probe(due, request)
-            await self._global_table.until(lambda: is_active() and bool(self._open_request()), timeout_s=POLL_S)
+            await self._global_table.wait_for(lambda: is_active() and bool(self._open_request()), timeout_s=POLL_S)
 
     def due_probes(self, now_ms: int) -> tuple[str, tuple[str, ...]]:
         """The providers to be probed now, and the request that asks for it; empty when only time does."""
@@ -91,11 +91,11 @@ class ProviderProber:
             # One that was never there (a local server nobody installed) is nobody's worry.
             log.warning("%s %s", name, "answers again" if found.reachable else f"does not answer: {found.error}")
         try:
-            self._global_table.note(found)
+            self._global_table.publish_locally(found)
             await self._appender.append(
                 self._global_table.topic, PARTITION, [ProducerRecord(key=None, value=self._codec.encode(found))]
             )
-        except (UnknownOutcome, NotUnderstood) as error:
+        except (UnknownOutcome, UnknownRecord) as error:
             log.warning("the probe of %s was not told to the others: %s", name, error)
 
     def _is_due(self, name: str, now_ms: int) -> bool:

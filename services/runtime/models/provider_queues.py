@@ -21,7 +21,7 @@ from types import TracebackType
 from loomlog.connectors.errors import Transient
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.fair_queue import FairQueue
-from loomlog.services.stream.histogram import CALL_SECONDS, Distribution
+from loomlog.services.stream.histogram import CALL_SECONDS, Histogram
 
 DEFAULT_SLOTS = 1_000
 """Calls at once with a provider for which nobody named a bound: as many as runs at work, of which each has one, unless
@@ -53,7 +53,7 @@ class ProviderQueue:
         self.wait_s = bounds.wait_s if slots else max(bounds.wait_s, DEFAULT_WAIT_S)
         self.in_use = 0
         self.refused: Counter[str] = Counter()
-        self.wait_seconds = Distribution(CALL_SECONDS)
+        self.wait_seconds = Histogram(CALL_SECONDS)
         """Of calls that had to wait and got a place."""
         self._queue: FairQueue[int] = FairQueue()
         self._waiters: dict[int, asyncio.Future[None]] = {}

@@ -26,7 +26,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.services.runtime.models.agent_definitions import ConfiguredDefinitions
 from loomlog.services.runtime.models.availability import AvailabilityTracker, ModelTraits
 from loomlog.services.runtime.models.provider_probe import ProviderProber
-from loomlog.services.stream.global_tables.providers import PARTITION, ProviderBoard
+from loomlog.services.stream.global_tables.providers import PARTITION, ProviderGlobalTable
 
 
 class Routing:
@@ -49,7 +49,7 @@ class Routing:
         callable_ids = usable | run_key_provider_ids(providers.values(), loaded.settings)
         self.providers = {name: provider for name, provider in providers.items() if name in callable_ids}
         self.models: dict[str, Model] = build_models(self.providers)
-        self.global_table = ProviderBoard(codec, topic)
+        self.global_table = ProviderGlobalTable(codec, topic)
         self.availability = AvailabilityTracker(
             self.global_table,
             {name: model_traits(provider) for name, provider in self.providers.items()},

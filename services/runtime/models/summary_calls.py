@@ -20,7 +20,7 @@ from loomlog.services.core.run.state import Compacting
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
 from loomlog.services.runtime.content.payloads import load_messages, make_storable
 from loomlog.services.runtime.models.model_calls import ModelCalls
-from loomlog.services.stream.encryption.subject_keys import Sealer
+from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 ANSWER_FACTOR = 2
 """Tokens an answer may have for each that was asked for: a summary that is cut off lacks its end."""
@@ -47,7 +47,7 @@ class SummaryCalls:
     async def run(self, effect: Summarise, state: Compacting, tenant: str = "") -> SummaryCompleted | SummaryFailed:
         """The order that tells the core how the call went. Cancelling it closes the connection."""
         began = time.monotonic()
-        sealer: Sealer | NoCipher = NO_CIPHER
+        sealer: ContentCipher | NoCipher = NO_CIPHER
         try:
             sealer = await self._encryption.cipher(tenant, state.facts.user_id)
             reply, key = await self._models.call_summary_model(
@@ -59,7 +59,7 @@ class SummaryCalls:
                 number=effect.number,
                 attempt=effect.attempt,
                 kind=error.kind,
-                message=sealer.short(make_storable(self._mask(str(error)))),
+                message=sealer.short_text(make_storable(self._mask(str(error)))),
                 duration_ms=_elapsed_ms(began),
             )
         whole = make_storable(self._mask(reply.text)).strip()
@@ -70,7 +70,7 @@ class SummaryCalls:
             number=effect.number,
             attempt=effect.attempt,
             # Whatever the model had read may speak in it, so it is shown fenced.
-            summary=sealer.untrusted(summary),
+            summary=sealer.untrusted_text(summary),
             usage=reply.usage,
             provider=effect.provider,
             model=reply.model or effect.model,

@@ -45,12 +45,12 @@ from loomlog.services.core.run.subagents.delegation import DelegatedChild, Deleg
 from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
 from loomlog.services.runtime.models.budget_reservation import StartBudgets
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
-from loomlog.services.stream.context import Prepared
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.context import PendingDecision
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.fold import BrokenHistory
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
-NO_COMMANDS: Sequence[Prepared] = ()
+NO_COMMANDS: Sequence[PendingDecision] = ()
 UNKNOWN_CHILD = "{} is no sub-agent of this run"
 
 
@@ -67,7 +67,7 @@ class ChildRunCoordinator:
         self,
         *,
         number: int,
-        past: Past,
+        past: EndedAggregates,
         definitions: DefinitionResolver,
         locate: RunLocator,
         is_ending: Callable[[str], bool],
@@ -119,7 +119,7 @@ class ChildRunCoordinator:
 
     def execute(
         self, aggregate: Aggregate, effect: RelatedRunEffect, state: State, partition: Partition
-    ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
+    ) -> Sequence[PendingDecision] | Coroutine[Any, Any, Sequence[PendingDecision]]:
         """The orders that an effect means now."""
         match effect:
             case EnsureChild():
@@ -139,7 +139,7 @@ class ChildRunCoordinator:
 
     def _ensure_child(
         self, parent: Aggregate, effect: EnsureChild, partition: Partition
-    ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
+    ) -> Sequence[PendingDecision] | Coroutine[Any, Any, Sequence[PendingDecision]]:
         found = self._find_awaited_child(parent, effect, partition)
         if found is None:
             return NO_COMMANDS
@@ -177,7 +177,7 @@ class ChildRunCoordinator:
 
     def _begin_child(
         self, parent: Aggregate, effect: EnsureChild, plan: Delegation, child: DelegatedChild, partition: Partition
-    ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
+    ) -> Sequence[PendingDecision] | Coroutine[Any, Any, Sequence[PendingDecision]]:
         """The start of a child that is known not to have begun."""
         user_id = _require_facts(parent.state).user_id
         if self._budgets is None or not self._budgets.may_be_limited(parent.tenant, user_id):
@@ -186,7 +186,7 @@ class ChildRunCoordinator:
 
     async def _begin_child_in_budget(
         self, budgets: StartBudgets, user_id: str, parent: Aggregate, effect: EnsureChild, partition: Partition
-    ) -> Sequence[Prepared]:
+    ) -> Sequence[PendingDecision]:
         """The start of a child to which limits apply, refused by one under which nothing is left. Raises Transient."""
         exhausted = await budgets.exhausted_limit(parent.tenant, user_id)
         found = self._find_awaited_child(parent, effect, partition)
@@ -204,7 +204,7 @@ class ChildRunCoordinator:
         child: DelegatedChild,
         *,
         exhausted: LimitNotice | None = None,
-    ) -> Prepared:
+    ) -> PendingDecision:
         facts, agent = _require_facts(parent.state), child.spawn.agent
         if child.spawn.def_id:
             text = f"def_id {child.spawn.def_id}: this server keeps no versions of definitions; leave def_id out"
@@ -238,11 +238,11 @@ class ChildRunCoordinator:
         if isinstance(first, RunRefused):  # nobody would wait for a run that never was
             return self._child_refusal(parent, child, first.message)
         begun = Aggregate(id=child.run_id, state=state, key=parent.key, tenant=parent.tenant)
-        return Prepared(begun, lambda: order)
+        return PendingDecision(begun, lambda: order)
 
     def _report_if_parked(
         self, parent: Aggregate, live: Aggregate, plan: Delegation, child: DelegatedChild
-    ) -> Sequence[Prepared]:
+    ) -> Sequence[PendingDecision]:
         """A child that was started: one that stands still has said what its parent waits for."""
         if plan.op == delegation.OPEN and isinstance(live.state, Parked):
             return [self._child_report(parent, child.run_id, live.state)]
@@ -250,7 +250,7 @@ class ChildRunCoordinator:
 
     def _command_resident(
         self, parent: Aggregate, live: Aggregate, effect: EnsureChild, plan: Delegation, child: DelegatedChild
-    ) -> Sequence[Prepared]:
+    ) -> Sequence[PendingDecision]:
         """What is wanted of a resident child that is live. Asked again it changes nothing."""
         state, at_ms = live.state, self._clock_ms()
         facts = _require_facts(state)
@@ -273,24 +273,26 @@ class ChildRunCoordinator:
                         )
                     ]
                 command = PostInput(envelope=envelope, run_id=live.id, text=child.spawn.prompt, source="api")
-                return [Prepared(live, lambda: InputCommand(at_ms=at_ms, command=command))]
+                return [PendingDecision(live, lambda: InputCommand(at_ms=at_ms, command=command))]
             case delegation.CLOSE:
                 close = CloseResident(envelope=envelope, run_id=live.id, reason="closed by its parent")
                 # What could not be folded whole has no next event: it waits until it is released.
                 return [
-                    Prepared(
-                        live, lambda: CloseCommand(at_ms=at_ms, command=close), despite_quarantine=not live.unfolded
+                    PendingDecision(
+                        live,
+                        lambda: CloseCommand(at_ms=at_ms, command=close),
+                        allowed_in_quarantine=not live.pending_events,
                     )
                 ]
             case delegation.CANCEL if isinstance(state, AwaitingModel | AwaitingTools):
                 stop = CancelTurn(envelope=envelope, run_id=live.id, reason="cancelled by its parent")
-                return [Prepared(live, lambda: CancelTurnCommand(at_ms=at_ms, command=stop))]
+                return [PendingDecision(live, lambda: CancelTurnCommand(at_ms=at_ms, command=stop))]
             case _:
                 return [self._child_report(parent, child.run_id, state)] if isinstance(state, Parked) else NO_COMMANDS
 
     async def _resolve_absent_child(
         self, parent: Aggregate, effect: EnsureChild, partition: Partition
-    ) -> Sequence[Prepared]:
+    ) -> Sequence[PendingDecision]:
         """A child that is not live: over, or never begun. Raises Transient."""
         found = self._find_awaited_child(parent, effect, partition)
         if found is None:
@@ -319,7 +321,7 @@ class ChildRunCoordinator:
             return [self._child_refusal(parent, child, UNKNOWN_CHILD.format(child.run_id))]
         return [self._child_report(parent, child.run_id, state)]
 
-    def _notify_parent(self, aggregate: Aggregate, state: State, partition: Partition) -> Sequence[Prepared]:
+    def _notify_parent(self, aggregate: Aggregate, state: State, partition: Partition) -> Sequence[PendingDecision]:
         """How the run stands, to the run that started it; nothing when that is over."""
         parent = _require_facts(state).parent
         assert parent is not None
@@ -330,7 +332,7 @@ class ChildRunCoordinator:
             return NO_COMMANDS  # meanwhile it goes on, and tells when it stands still again
         return [self._child_report(live, aggregate.id, state)]
 
-    def _ensure_parent(self, aggregate: Aggregate, partition: Partition) -> Sequence[Prepared]:
+    def _ensure_parent(self, aggregate: Aggregate, partition: Partition) -> Sequence[PendingDecision]:
         """The end of a run that was left behind; otherwise what its parent wants of it and it may not have heard."""
         theirs = _require_facts(aggregate.state).parent
         assert theirs is not None
@@ -338,7 +340,7 @@ class ChildRunCoordinator:
         if parent is None or _is_orphaned(parent, aggregate):
             end = self._cancel_orphan(aggregate)
             return NO_COMMANDS if end is None else [end]
-        orders: list[Prepared] = []
+        orders: list[PendingDecision] = []
         for opened in parent.state.open if isinstance(parent.state, AwaitingTools) else ():
             for child in delegation.running_children(opened.delegation) if opened.delegation is not None else ():
                 if child.run_id == aggregate.id:
@@ -354,7 +356,7 @@ class ChildRunCoordinator:
                     orders += found
         return orders
 
-    def _child_report(self, parent: Aggregate, child_run_id: str, state: State) -> Prepared:
+    def _child_report(self, parent: Aggregate, child_run_id: str, state: State) -> PendingDecision:
         facts = _require_facts(state)
         text, blob = last_output(state)
         order = ChildReported(
@@ -367,13 +369,13 @@ class ChildRunCoordinator:
             text_blob=blob,
             received_input_ids=facts.input_ids,
         )
-        return Prepared(parent, lambda: order)
+        return PendingDecision(parent, lambda: order)
 
-    def _child_refusal(self, parent: Aggregate, child: DelegatedChild, text: str) -> Prepared:
+    def _child_refusal(self, parent: Aggregate, child: DelegatedChild, text: str) -> PendingDecision:
         order = ChildReported(at_ms=self._clock_ms(), child_run_id=child.run_id, status=delegation.REFUSED, text=text)
-        return Prepared(parent, lambda: order)
+        return PendingDecision(parent, lambda: order)
 
-    def _cancel_orphan(self, live: Aggregate | None) -> Prepared | None:
+    def _cancel_orphan(self, live: Aggregate | None) -> PendingDecision | None:
         """The end of a run whose parent is over."""
         if live is None:
             return None
@@ -390,7 +392,7 @@ class ChildRunCoordinator:
             order = CancelCommand(
                 at_ms=at_ms, command=CancelRun(envelope=envelope, run_id=live.id, reason=PARENT_ENDED)
             )
-        return Prepared(live, lambda: order, despite_quarantine=not live.unfolded)
+        return PendingDecision(live, lambda: order, allowed_in_quarantine=not live.pending_events)
 
 
 def _is_orphaned(parent: Aggregate, child: Aggregate) -> bool:

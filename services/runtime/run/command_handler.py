@@ -75,8 +75,8 @@ from loomlog.services.runtime.run.run_index import EndedRun, RunIndex
 from loomlog.services.runtime.run.start_handler import StartHandler
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
-from loomlog.services.stream.context import Prepared
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.context import PendingDecision
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
 
 CASCADED_MAX = 2_000
@@ -116,7 +116,7 @@ class RunCommandHandler:
         forgotten_until: int,
         definitions: DefinitionResolver,
         index: RunIndex,
-        past: Past,
+        past: EndedAggregates,
         run_summaries: RunSummaries,
         clock_ms: Callable[[], int],
         absent_state: Callable[[str, Any], Any],
@@ -190,10 +190,10 @@ class RunCommandHandler:
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
-    def closed(self) -> None:
+    def aggregate_closed(self) -> None:
         self._admission.close()
 
-    def as_kept(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
+    def to_snapshot_state(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
         if not self._encryption.is_enabled:
             return events
         facts = getattr(aggregate.state, "facts", None)
@@ -222,7 +222,7 @@ class RunCommandHandler:
             self._timeline.on_durable(
                 aggregate.id, aggregate.tenant, aggregate.state, decision.events, self._clock_ms()
             )
-        if not decision.ends:
+        if not decision.ended:
             return
         awaited = self._directory.ending.pop(aggregate.id, None)
         if awaited is not None:
@@ -232,7 +232,7 @@ class RunCommandHandler:
         if isinstance(state, Ended):
             # Not before: until its end is in the log a run keeps its session and its handle.
             session = state.facts.session_id
-            self._past.keep(aggregate.id, state)
+            self._past.cache(aggregate.id, state)
             if not is_importing(state):
                 self._directory.sessions.pop((aggregate.tenant, session), None)
                 self._directory.handles.pop((aggregate.tenant, state.facts.agent_id), None)
@@ -256,7 +256,7 @@ class RunCommandHandler:
     def folded(self, aggregate: Aggregate, event: Any, at_ms: int) -> None:
         self._timeline.on_replayed(aggregate.id, event, at_ms)
 
-    def found_live(self, aggregate: Aggregate) -> None:
+    def live_found(self, aggregate: Aggregate) -> None:
         if is_importing(aggregate.state):
             return  # it holds no session and no handle: nothing of it is done here
         self._admission.update_activity(aggregate)
@@ -272,15 +272,15 @@ class RunCommandHandler:
             if facts.parent is not None:
                 self._child_runs.on_child_started(aggregate.id, facts.parent.run_id)
 
-    def found_over(self, first: RawEvent, last: RawEvent) -> None:
+    def ended_found(self, first: RawEvent, last: RawEvent) -> None:
         self._directory.load_ended(first, last)
 
-    def carry_out(
+    def prepare_local_effect(
         self, aggregate: Aggregate, effect: RelatedRunEffect, state: Any, partition: Partition
-    ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
+    ) -> Sequence[PendingDecision] | Coroutine[Any, Any, Sequence[PendingDecision]]:
         return self._child_runs.execute(aggregate, effect, state, partition)
 
-    def standing(self, aggregate: Aggregate) -> ApplyWidePauses | None:
+    def wide_pauses_command(self, aggregate: Aggregate) -> ApplyWidePauses | None:
         """The pauses wider than the run that hold it now."""
         facts = getattr(aggregate.state, "facts", None)
         if self._pauses is None or facts is None:
@@ -293,7 +293,7 @@ class RunCommandHandler:
 
     def prepare(
         self, record: LogRecord, command: Command, partition: Partition
-    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
         """Raises ValueError for a command that does not belong here."""
         if isinstance(command, LiveRunCommand):
             check_partition(record, command.run_id, self._partitions)
@@ -307,13 +307,13 @@ class RunCommandHandler:
 
     async def _prepare_encrypted(
         self, record: LogRecord, encrypting: Coroutine[Any, Any, Command], partition: Partition
-    ) -> Prepared:
+    ) -> PendingDecision:
         prepared = self._prepare(record, await encrypting, partition)
-        return prepared if isinstance(prepared, Prepared) else await prepared
+        return prepared if isinstance(prepared, PendingDecision) else await prepared
 
     def _prepare(
         self, record: LogRecord, command: Command, partition: Partition
-    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
         match command:
             case StartRun():
                 return self._admission.admit_start(
@@ -329,7 +329,9 @@ class RunCommandHandler:
                 )
                 prepared = self._prepare_for_live_run(command.run_id, command, partition, lambda: cancel)
                 # A run that stands still may be ended when it is known how far it came.
-                prepared.despite_quarantine = prepared.aggregate is not None and not prepared.aggregate.unfolded
+                prepared.allowed_in_quarantine = (
+                    prepared.aggregate is not None and not prepared.aggregate.pending_events
+                )
                 return prepared
             case CloseResident():
                 close = CloseCommand(at_ms=self._clock_ms(), command=command)
@@ -372,15 +374,15 @@ class RunCommandHandler:
 
     def _prepare_for_live_run(
         self, run_id: str, command: LiveRunCommand, partition: Partition, order: Callable[[], Any]
-    ) -> Prepared:
+    ) -> PendingDecision:
         aggregate = partition.aggregates.get(run_id)
         if aggregate is None or aggregate.tenant != command.envelope.tenant:
-            return Prepared(None)
-        return Prepared(aggregate, order, command.envelope.command_id)
+            return PendingDecision(None)
+        return PendingDecision(aggregate, order, command.envelope.command_id)
 
     def _answer_interruption(
         self, command: ResolveInterruption, partition: Partition
-    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
         prepared = self._prepare_for_live_run(command.run_id, command, partition, lambda: None)
         held = prepared.aggregate
         if held is None:
@@ -389,15 +391,17 @@ class RunCommandHandler:
         subject = "" if facts is None else facts.user_id
         answering = self._interruption_answers.prepare(command, held.state, held.tenant, subject)
 
-        async def opened(opening: Coroutine[Any, Any, AnswerFactory]) -> Prepared:
+        async def opened(opening: Coroutine[Any, Any, AnswerFactory]) -> PendingDecision:
             answered = await opening
-            return Prepared(held, lambda: answered(self._clock_ms()), command.envelope.command_id)
+            return PendingDecision(held, lambda: answered(self._clock_ms()), command.envelope.command_id)
 
         if isinstance(answering, Coroutine):
             return opened(answering)
-        return Prepared(held, lambda: answering(self._clock_ms()), command.envelope.command_id)
+        return PendingDecision(held, lambda: answering(self._clock_ms()), command.envelope.command_id)
 
-    def _cancel_turn(self, command: CancelTurn, partition: Partition) -> Prepared | Coroutine[Any, Any, Prepared]:
+    def _cancel_turn(
+        self, command: CancelTurn, partition: Partition
+    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
         stop = CancelTurnCommand(at_ms=self._clock_ms(), command=command)
         prepared = self._prepare_for_live_run(command.run_id, command, partition, lambda: stop)
         held = prepared.aggregate
@@ -407,37 +411,41 @@ class RunCommandHandler:
 
     async def _cancel_model_call(
         self, command: CancelTurn, aggregate: Aggregate, state: AwaitingModel, read_partial_output: PartialOutputReader
-    ) -> Prepared:
+    ) -> PendingDecision:
         turn, attempt = state.turn, state.attempt
         text, blob = await read_partial_output(aggregate.id, turn, attempt)
         stop = CancelTurnCommand(
             at_ms=self._clock_ms(), command=command, turn=turn, attempt=attempt, text=text, text_blob=blob
         )
-        return Prepared(aggregate, lambda: stop, command.envelope.command_id)
+        return PendingDecision(aggregate, lambda: stop, command.envelope.command_id)
 
-    def _quarantine(self, command: QuarantineRun, partition: Partition) -> Prepared:
+    def _quarantine(self, command: QuarantineRun, partition: Partition) -> PendingDecision:
         held = self._prepare_for_live_run(command.run_id, command, partition, lambda: None).aggregate
         if held is None:
-            return Prepared(None)
+            return PendingDecision(None)
         quarantine = QuarantineCommand(at_ms=self._clock_ms(), command=command, existing_reason=held.quarantined)
-        return Prepared(held, lambda: quarantine, command.envelope.command_id, despite_quarantine=True)
+        return PendingDecision(held, lambda: quarantine, command.envelope.command_id, allowed_in_quarantine=True)
 
-    def _release(self, command: ReleaseRun, partition: Partition) -> Prepared | Coroutine[Any, Any, Prepared]:
+    def _release(
+        self, command: ReleaseRun, partition: Partition
+    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
         held = self._prepare_for_live_run(command.run_id, command, partition, lambda: None).aggregate
         if held is None:
-            return Prepared(None)
+            return PendingDecision(None)
         if not held.quarantined:
             release = ReleaseCommand(at_ms=self._clock_ms(), command=command)
-            return Prepared(held, lambda: release, command.envelope.command_id)
+            return PendingDecision(held, lambda: release, command.envelope.command_id)
         return self._release_from_log(command, held, partition)
 
-    async def _release_from_log(self, command: ReleaseRun, aggregate: Aggregate, partition: Partition) -> Prepared:
+    async def _release_from_log(
+        self, command: ReleaseRun, aggregate: Aggregate, partition: Partition
+    ) -> PendingDecision:
         """The run folded again, which may have been repaired. Raises Transient."""
         settled = asyncio.Event()
-        partition.mark(lambda _: settled.set())
+        partition.on_durable(lambda _: settled.set())
         await settled.wait()
         seq = aggregate.seq
-        again = await self._past.again(self._number, aggregate)
+        again = await self._past.refold(self._number, aggregate)
         error = again if isinstance(again, str) else ""
         found = aggregate if isinstance(again, str) else again
         found.quarantined = aggregate.quarantined
@@ -452,10 +460,10 @@ class RunCommandHandler:
                 command=command,
                 existing_reason=aggregate.quarantined,
                 error=error,
-                wide_pauses=self.standing(found),
+                wide_pauses=self.wide_pauses_command(found),
             )
 
-        return Prepared(found, order, command.envelope.command_id, despite_quarantine=True)
+        return PendingDecision(found, order, command.envelope.command_id, allowed_in_quarantine=True)
 
     def _pauses_for(self, tenant: str, agent: str) -> tuple[Pause, ...]:
         """What holds runs of that tenant and agent now, wider than a run."""

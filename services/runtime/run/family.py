@@ -88,7 +88,7 @@ class RunFamily:
     evolve = staticmethod(evolve)
     decide = staticmethod(decide)
 
-    def times(self, order: RunCommand) -> tuple[int, ...]:
+    def event_times(self, order: RunCommand) -> tuple[int, ...]:
         return order.times if isinstance(order, ImportCommand) else ()
 
     react = staticmethod(react)
@@ -99,23 +99,23 @@ class RunFamily:
         keys: frozenset[CallKey] = frozenset(key for key in still_running if isinstance(key, tuple))
         return RecoverCommand(at_ms=at_ms, still_running=keys, wide_pauses=standing)
 
-    def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> CallsUnstarted:
+    def record_unstarted_calls(self, at_ms: int, keys: frozenset[Hashable]) -> CallsUnstarted:
         return CallsUnstarted(at_ms=at_ms, keys=frozenset(key for key in keys if isinstance(key, tuple)))
 
-    def wakes_at(self, state: State) -> int:
+    def next_timer_at(self, state: State) -> int:
         at_ms = next_timer_at(state)
         return 0 if at_ms and is_importing(state) else at_ms
 
-    def woken(self, at_ms: int) -> RunTimerFired:
+    def timer_fired(self, at_ms: int) -> RunTimerFired:
         return RunTimerFired(at_ms=at_ms)
 
     def open_calls(self, state: State) -> frozenset[Hashable]:
         return frozenset(unknown_outcome.open_call_keys(state))
 
-    def worth_waiting_for(self, state: State) -> frozenset[Hashable]:
+    def costly_call_keys(self, state: State) -> frozenset[Hashable]:
         return frozenset(unknown_outcome.costly_call_keys(state))
 
-    def is_over(self, state: State) -> bool:
+    def is_ended(self, state: State) -> bool:
         return isinstance(state, (Ended, Refused))
 
     def quarantined(self, state: State) -> str:
@@ -174,13 +174,13 @@ class RunFamily:
             case StopCalls() | EnsureChild() | NotifyParent() | CancelChildren() | EnsureParent():
                 raise AssertionError(f"{type(effect).__name__} is not a call")
 
-    def stops(self, effect: Effect) -> bool:
+    def stops_calls(self, effect: Effect) -> bool:
         return isinstance(effect, StopCalls)
 
     def is_local(self, effect: Effect) -> bool:
         return isinstance(effect, RELATED_RUN_EFFECTS)
 
-    def unsettled(self, state: State) -> tuple[RelatedRunEffect, ...]:
+    def pending_local_effects(self, state: State) -> tuple[RelatedRunEffect, ...]:
         return pending_related_effects(state)
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:

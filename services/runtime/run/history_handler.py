@@ -24,8 +24,8 @@ from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.fork_definition import resolve_fork_definition
-from loomlog.services.stream.context import Prepared
-from loomlog.services.stream.partition.ended_aggregates import Past, Prefix
+from loomlog.services.stream.context import PendingDecision
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates, Prefix
 from loomlog.services.stream.partition.fold import BrokenHistory
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
@@ -41,7 +41,7 @@ class HistoryHandler:
         self,
         *,
         number: int,
-        past: Past,
+        past: EndedAggregates,
         definitions: DefinitionResolver,
         locate: PositionLookup,
         handle_holder: Callable[[str, str], str],
@@ -65,7 +65,7 @@ class HistoryHandler:
 
     async def fork(
         self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition, *, traceparent: str
-    ) -> Prepared:
+    ) -> PendingDecision:
         """The fork made ready. Raises Transient."""
         origin: ForkOrigin | None = None
         unreadable: CommandRefusal | None = None
@@ -87,7 +87,7 @@ class HistoryHandler:
             return self._fork_command(said, run_id, origin, unreadable, traceparent)
 
         aggregate = self._new_aggregate(record, run_id, command.envelope.tenant, history)
-        return Prepared(aggregate, order, command.envelope.command_id)
+        return PendingDecision(aggregate, order, command.envelope.command_id)
 
     async def _encrypt(self, command: ForkRun, subject: str) -> ForkRun:
         sealed = self._encryption.encrypt_command(command, subject)
@@ -122,7 +122,7 @@ class HistoryHandler:
             pauses=self._pauses(tenant, found.name) if isinstance(found, AgentDefinition) else (),
         )
 
-    async def import_first_part(self, record: LogRecord, command: ImportRun, partition: Partition) -> Prepared:
+    async def import_first_part(self, record: LogRecord, command: ImportRun, partition: Partition) -> PendingDecision:
         """The beginning of an import. Raises ValueError or BrokenHistory when what it goes on with is not here whole:
         the command then becomes a dead letter, and the run can still be imported after that one.
         """
@@ -136,7 +136,7 @@ class HistoryHandler:
         aggregate = self._new_aggregate(record, command.run_id, command.envelope.tenant, history)
         return self._prepare_import(command, aggregate, events, times)
 
-    def import_next_part(self, command: ImportRun, aggregate: Aggregate) -> Prepared:
+    def import_next_part(self, command: ImportRun, aggregate: Aggregate) -> PendingDecision:
         """A part of an import whose beginning is here. Raises Undecodable."""
         events, times = decode_import(command)
         return self._prepare_import(command, aggregate, events, times)
@@ -154,7 +154,7 @@ class HistoryHandler:
 
     def _prepare_import(
         self, command: ImportRun, aggregate: Aggregate, events: tuple[Event, ...], times: tuple[int, ...]
-    ) -> Prepared:
+    ) -> PendingDecision:
         def order() -> ImportCommand:
             occupied, wanted = self._restore_conflicts(command, aggregate, events) if command.continues else ("", ())
             return ImportCommand(
@@ -167,7 +167,7 @@ class HistoryHandler:
                 conflicting_run_id=occupied,
             )
 
-        return Prepared(aggregate, order, command.envelope.command_id)
+        return PendingDecision(aggregate, order, command.envelope.command_id)
 
     def _restore_conflicts(
         self, command: ImportRun, aggregate: Aggregate, events: tuple[Event, ...]

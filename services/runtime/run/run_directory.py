@@ -18,8 +18,8 @@ from loomlog.schemas.generated.run_commands import ForkRun, StartRun
 from loomlog.schemas.generated.values import RunPosition
 from loomlog.schemas.reader import RawEvent
 from loomlog.services.runtime.run.run_index import EndedRun, RunIndex
-from loomlog.services.stream.partition.ended_aggregates import Past
-from loomlog.services.stream.partition.fold import KEEP_OVER
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+from loomlog.services.stream.partition.fold import ENDED_KEPT
 from loomlog.services.stream.partition.partition import Partition
 
 CLOCK_SKEW_MS = 10_000
@@ -29,7 +29,9 @@ CLOCK_SKEW_MS = 10_000
 class RunDirectory:
     """See the module. `known_since_ms` and `forgotten_until` are what a checkpoint has left to the index."""
 
-    def __init__(self, *, number: int, known_since_ms: int, forgotten_until: int, index: RunIndex, past: Past) -> None:
+    def __init__(
+        self, *, number: int, known_since_ms: int, forgotten_until: int, index: RunIndex, past: EndedAggregates
+    ) -> None:
         self._number = number
         self.index = index
         self._past = past
@@ -84,7 +86,7 @@ class RunDirectory:
         self.issued_until_ms = max(self.issued_until_ms, run.issued_at_ms)
         if run.session_id:
             self.last_run_of_session[run.session_id] = run.run_id
-        if len(self.ended) > KEEP_OVER:
+        if len(self.ended) > ENDED_KEPT:
             name, oldest = self.ended.popitem(last=False)
             if self.last_run_of_session.get(oldest.session_id) == name:
                 del self.last_run_of_session[oldest.session_id]
@@ -156,4 +158,4 @@ class RunDirectory:
     def cached_session_run(self, command: StartRun) -> EndedRun | None:
         """The session's last run when its state is at hand too, so that nothing has to be read."""
         run = self.session_last_run(command)
-        return run if run is not None and self._past.kept(run.run_id) is not None else None
+        return run if run is not None and self._past.cached(run.run_id) is not None else None

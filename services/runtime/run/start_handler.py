@@ -27,8 +27,8 @@ from loomlog.services.runtime.run.partition_check import check_partition
 from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.telemetry.tracing import Tracing, read_traceparent
-from loomlog.services.stream.context import Prepared
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.context import PendingDecision
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
 MAX_COMMAND_BYTES = 620_000
@@ -51,7 +51,7 @@ class StartHandler:
         partitions: int,
         directory: RunDirectory,
         definitions: DefinitionResolver,
-        past: Past,
+        past: EndedAggregates,
         history: HistoryHandler,
         pauses_for: Callable[[str, str], tuple[Pause, ...]],
         is_erased: Callable[[StartRun], bool],
@@ -77,7 +77,7 @@ class StartHandler:
 
     def start(
         self, record: LogRecord, command: StartRun, partition: Partition
-    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
         """The start, with the limit on spending under which nothing is left when one applies to its user, of those
         that its sender or this process knows."""
         budgets = self._budgets
@@ -89,32 +89,32 @@ class StartHandler:
 
     async def _start_in_budget(
         self, budgets: StartBudgets, record: LogRecord, command: StartRun, partition: Partition
-    ) -> Prepared:
+    ) -> PendingDecision:
         """The start of a run to which limits apply, with the one under which nothing is left. Raises Transient."""
         exhausted = await budgets.exhausted_limit(command.envelope.tenant, command.user_id)
         starting = self._prepare_start(record, command, partition)
-        prepared = starting if isinstance(starting, Prepared) else await starting
-        order = prepared.order
+        prepared = starting if isinstance(starting, PendingDecision) else await starting
+        order = prepared.command
         if exhausted is not None and order is not None:
-            prepared.order = lambda: replace(order(), exhausted_limit=exhausted)
+            prepared.command = lambda: replace(order(), exhausted_limit=exhausted)
         return prepared
 
     def _prepare_start(
         self, record: LogRecord, command: StartRun, partition: Partition
-    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
         key = (record.key or b"").decode(errors="replace")
         run_id = command.run_id or derive_run_id(key, command.envelope.tenant, command.envelope.command_id)
         self._validate(record, run_id, related_id=command.session_id, related_kind="session")
         known = partition.aggregates.get(run_id)
         if known is not None:
             self._directory.note_issued(run_id, command)
-            return Prepared(
+            return PendingDecision(
                 known,
                 lambda: self._start_command(command, run_id, None, session_exists=True),
                 command.envelope.command_id,
             )
         if run_id in self._directory.ended or run_id in self._directory.ending:
-            return Prepared(None)
+            return PendingDecision(None)
         ending = self._directory.ending_holder(command)
         if ending:
             return self._start_after_end(self._directory.end_event(ending), record, command, partition)
@@ -125,21 +125,23 @@ class StartHandler:
 
     async def _start_after_end(
         self, ended: asyncio.Event, record: LogRecord, command: StartRun, partition: Partition
-    ) -> Prepared:
+    ) -> PendingDecision:
         # Its end may be read in the log before its acknowledgement reaches us, so whoever asks now is not too early.
         await ended.wait()
         prepared = self._prepare_start(record, command, partition)
-        return prepared if isinstance(prepared, Prepared) else await prepared
+        return prepared if isinstance(prepared, PendingDecision) else await prepared
 
     def _validate(self, record: LogRecord, run_id: str, *, related_id: str = "", related_kind: str = "") -> None:
         check_partition(record, run_id, self._partitions, related_id=related_id, related_kind=related_kind)
         if len(record.value or b"") > MAX_COMMAND_BYTES:
             raise ValueError(f"the command has {len(record.value or b'')} bytes, at most {MAX_COMMAND_BYTES}")
 
-    async def _look_up(self, record: LogRecord, command: StartRun, run_id: str, *, look_for_run: bool) -> Prepared:
+    async def _look_up(
+        self, record: LogRecord, command: StartRun, run_id: str, *, look_for_run: bool
+    ) -> PendingDecision:
         await self._directory.require_index()
         if look_for_run and await self._directory.index.find_run(run_id) is not None:
-            return Prepared(None)
+            return PendingDecision(None)
         last = self._directory.session_last_run(command)
         if command.session_id and last is None and not self._directory.is_session_live(command):
             last = await self._directory.index.last_run_of_session(command.session_id)
@@ -147,12 +149,14 @@ class StartHandler:
             await self._past.state(self._number, last.position)
         return self._pending_start(record, command, run_id, last)
 
-    def _pending_start(self, record: LogRecord, command: StartRun, run_id: str, last: EndedRun | None) -> Prepared:
+    def _pending_start(
+        self, record: LogRecord, command: StartRun, run_id: str, last: EndedRun | None
+    ) -> PendingDecision:
         tenant = command.envelope.tenant
         self._directory.note_issued(run_id, command)
         if last is not None and last.tenant != tenant:
             last = None
-        ended = self._past.kept(last.run_id) if last is not None else None
+        ended = self._past.cached(last.run_id) if last is not None else None
         history = build_conversation(ended) if ended is not None else None
         found = not command.session_id or last is not None or self._directory.is_session_live(command)
         aggregate = Aggregate(
@@ -169,7 +173,7 @@ class StartHandler:
                 previous_facts=getattr(ended, "facts", None),
             )
 
-        return Prepared(aggregate, order, command.envelope.command_id)
+        return PendingDecision(aggregate, order, command.envelope.command_id)
 
     def _start_command(
         self, command: StartRun, run_id: str, last: EndedRun | None, *, session_exists: bool, traceparent: str = ""
@@ -206,20 +210,22 @@ class StartHandler:
 
     def fork(
         self, record: LogRecord, command: ForkRun, partition: Partition
-    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
         """A run that begins with what another has said up to some event."""
         key = (record.key or b"").decode(errors="replace")
         run_id = command.run_id or derive_run_id(key, command.envelope.tenant, command.envelope.command_id)
         self._validate(record, run_id, related_id=command.origin_run_id, related_kind="run")
         if run_id in partition.aggregates or run_id in self._directory.ended or run_id in self._directory.ending:
-            return Prepared(None)
+            return PendingDecision(None)
         return self._fork_from_log(record, command, run_id, partition)
 
-    async def _fork_from_log(self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition) -> Prepared:
+    async def _fork_from_log(
+        self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition
+    ) -> PendingDecision:
         if command.origin_run_id in self._directory.ending:
             await self._directory.end_event(command.origin_run_id).wait()
         if self._directory.may_be_forgotten(command) and await self._directory.is_indexed(run_id):
-            return Prepared(None)
+            return PendingDecision(None)
         if self._budgets is not None:
             await self._budgets.wait_for_limits(
                 command.books_offset
@@ -230,25 +236,25 @@ class StartHandler:
 
     def import_run(
         self, record: LogRecord, command: ImportRun, partition: Partition
-    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
         """The next events of a run that happened elsewhere."""
         self._validate(record, command.run_id)
         known = partition.aggregates.get(command.run_id)
         if known is not None:
             is_theirs = known.tenant == command.envelope.tenant
-            return self._history.import_next_part(command, known) if is_theirs else Prepared(None)
+            return self._history.import_next_part(command, known) if is_theirs else PendingDecision(None)
         if (
             command.run_id in self._directory.ended
             or command.run_id in self._directory.ending
             or command.first_seq != 1
         ):
-            return Prepared(None)
+            return PendingDecision(None)
         return self._import_first(record, command, partition)
 
-    async def _import_first(self, record: LogRecord, command: ImportRun, partition: Partition) -> Prepared:
+    async def _import_first(self, record: LogRecord, command: ImportRun, partition: Partition) -> PendingDecision:
         # A run that happened long ago may have been imported at any time since.
         if self._directory.forgotten_until and await self._directory.is_indexed(command.run_id):
-            return Prepared(None)
+            return PendingDecision(None)
         return await self._history.import_first_part(record, command, partition)
 
 

@@ -13,7 +13,7 @@ from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.core.pauses import ALL
-from loomlog.services.stream.global_tables.pauses import PARTITION, PauseBoard
+from loomlog.services.stream.global_tables.pauses import PARTITION, PauseGlobalTable
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -21,7 +21,14 @@ REASON = "start-paused"
 
 
 async def pause_once(
-    pauses: PauseBoard, appender: LogAppender, ranges: LogRanges, codec: Codec, *, switch: str, by: str, at_ms: int
+    pauses: PauseGlobalTable,
+    appender: LogAppender,
+    ranges: LogRanges,
+    codec: Codec,
+    *,
+    switch: str,
+    by: str,
+    at_ms: int,
 ) -> None:
     """Append the pause unless this value of the switch had its effect, and read it. Raises UnknownOutcome or Transient:
     then nothing may be taken, and the process ends.

@@ -17,15 +17,15 @@ from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.models.provider_queues import ProviderQueue
 from loomlog.services.runtime.telemetry.metrics import Labels, RunMetrics
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import Calls
-from loomlog.services.stream.histogram import Distribution
+from loomlog.services.stream.effect_calls import EffectRunner
+from loomlog.services.stream.histogram import Histogram
 from loomlog.services.stream.host import Host
 
 
 def build_exposition(
     metrics: RunMetrics,
     host: Host,
-    calls: Calls,
+    calls: EffectRunner,
     dead_letters: DeadLetters,
     *,
     queues: Mapping[str, ProviderQueue] = MappingProxyType({}),
@@ -42,7 +42,7 @@ def build_exposition(
 class RuntimeCollector(Collector):
     """All metrics of our own; memory, CPU time and descriptors come from prometheus_client's ProcessCollector."""
 
-    def __init__(self, metrics: RunMetrics, host: Host, calls: Calls, dead_letters: DeadLetters) -> None:
+    def __init__(self, metrics: RunMetrics, host: Host, calls: EffectRunner, dead_letters: DeadLetters) -> None:
         self._metrics = metrics
         self._host = host
         self._calls = calls
@@ -84,7 +84,7 @@ class RuntimeCollector(Collector):
         yield _histogram("flush_seconds", "From leaving to the acknowledgement of all.", flusher.seconds)
         claims: dict[Labels, int] = {(reason,): count for reason, count in figures.claims_for.items()}
         yield _counters("claims", "Partitions taken.", ("reason",), claims)
-        yield _histogram("take_over_seconds", "From the decision to claim to the first command.", figures.take_over_s)
+        yield _histogram("take_over_seconds", "From the decision to claim to the first command.", figures.takeover_s)
         yield _counter("fenced", "Partitions lost to another owner's Claim.", figures.fenced)
         yield _counter(
             "unknown_outcomes", "Appends after which the log had to be read again.", figures.unknown_outcomes
@@ -98,10 +98,10 @@ class RuntimeCollector(Collector):
         live = [aggregate for partition in held for aggregate in partition.aggregates.values()]
         parked = sum(bool(aggregate.quarantined) for aggregate in live)
         yield _gauge("partitions_owned", "Partitions held now.", len(held))
-        yield _gauge("partitions_warm", "Partitions of others that are folded along.", self._host.warm)
+        yield _gauge("partitions_warm", "Partitions of others that are folded along.", self._host.warm_partitions)
         yield _gauge("live_runs", "Runs in memory now.", len(live))
         yield _gauge("quarantined_runs", "Of these, runs that wait for a person.", parked)
-        yield _gauge("calls_under_way", "Model and tool calls under way.", self._calls.under_way)
+        yield _gauge("calls_under_way", "Model and tool calls under way.", self._calls.running_count)
         yield _histogram("event_loop_lag_seconds", "How late the event loop woke a sleeper.", self._metrics.loop_lag_s)
 
 
@@ -167,18 +167,18 @@ def _gauges(name: str, help_text: str, labels: Labels, values: Mapping[Labels, f
     return family
 
 
-def _histogram(name: str, help_text: str, values: Distribution) -> Metric:
+def _histogram(name: str, help_text: str, values: Histogram) -> Metric:
     return _histograms(name, help_text, (), {(): values})
 
 
-def _histograms(name: str, help_text: str, labels: Labels, distributions: Mapping[Labels, Distribution]) -> Metric:
+def _histograms(name: str, help_text: str, labels: Labels, distributions: Mapping[Labels, Histogram]) -> Metric:
     family = HistogramMetricFamily(f"loomlog_{name}", help_text, labels=labels)
     for label_values, values in sorted(distributions.items()):
         family.add_metric(label_values, _buckets(values), values.sum)
     return family
 
 
-def _buckets(values: Distribution) -> list[tuple[str, float]]:
+def _buckets(values: Histogram) -> list[tuple[str, float]]:
     """Prometheus wants each bucket to count all that is below its bound."""
     found: list[tuple[str, float]] = []
     count = 0

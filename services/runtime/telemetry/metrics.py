@@ -31,7 +31,7 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.services.core.run.react import CallModel, CallTool, Summarise
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting
 from loomlog.services.runtime.telemetry.tracing import Span, Timeline, Tracing, error_type, tool_name
-from loomlog.services.stream.histogram import CALL_SECONDS, SECONDS, Distribution
+from loomlog.services.stream.histogram import CALL_SECONDS, SECONDS, Histogram
 
 MAX_LABEL_SETS = 500
 """Combinations of labels of one metric; Prometheus pays for each for weeks."""
@@ -54,17 +54,17 @@ class RunMetrics:
         """By status."""
         self.model_calls: Counter[Labels] = Counter()
         """By provider, model, outcome."""
-        self.model_seconds: dict[Labels, Distribution] = {}
+        self.model_seconds: dict[Labels, Histogram] = {}
         """By provider, model."""
         self.tool_calls: Counter[Labels] = Counter()
         """By tool, outcome."""
-        self.tool_seconds: dict[Labels, Distribution] = {}
+        self.tool_seconds: dict[Labels, Histogram] = {}
         """By tool."""
         self.tokens: Counter[Labels] = Counter()
         """By kind."""
         self.cost_micros: Counter[Labels] = Counter()
         """By currency."""
-        self.loop_lag_s = Distribution(SECONDS)
+        self.loop_lag_s = Histogram(SECONDS)
 
     def instrument(self, tracing: Tracing) -> "MeasuredTracing":
         """The seam, counted, with `tracing` behind it."""
@@ -186,10 +186,10 @@ class MeasuredTimeline:
         self._inner_on_durable(run_id, tenant, state, events, at_ms)
 
 
-def _distribution_for(distributions: dict[Labels, Distribution], labels: Labels) -> Distribution:
+def _distribution_for(distributions: dict[Labels, Histogram], labels: Labels) -> Histogram:
     distribution = distributions.get(labels)
     if distribution is None:
-        distribution = distributions[labels] = Distribution(CALL_SECONDS)
+        distribution = distributions[labels] = Histogram(CALL_SECONDS)
     return distribution
 
 

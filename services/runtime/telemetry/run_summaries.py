@@ -22,7 +22,7 @@ from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
 from loomlog.services.core.run.state import Ended
 from loomlog.services.stream.partition.partition import Aggregate
-from loomlog.services.stream.snapshots.snapshots import batches
+from loomlog.services.stream.snapshots.snapshots import batch_records
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +205,7 @@ class RunSummaries:
             for sums in waiting
         ]
         try:
-            for batch in batches(records):
+            for batch in batch_records(records):
                 await self._appender.append(self._topic, partition, batch)
         except UnknownOutcome as error:
             self.dropped += unsent

@@ -24,7 +24,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.tools.remote_tools import RemoteToolResources, open_remote_calls
-from loomlog.services.stream.global_tables.clients import PARTITION, ClientBoard
+from loomlog.services.stream.global_tables.clients import PARTITION, ClientGlobalTable
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -94,7 +94,7 @@ class ClientTools:
     """The tools of clients, for a Shelf: `offers` and `gone`."""
 
     def __init__(
-        self, global_table: ClientBoard, calls: RemoteCaller, *, timeout_s: float, clock_ms: Callable[[], int]
+        self, global_table: ClientGlobalTable, calls: RemoteCaller, *, timeout_s: float, clock_ms: Callable[[], int]
     ) -> None:
         self._global_table = global_table
         self._calls = calls
@@ -141,7 +141,7 @@ class ClientToolResources:
     """What a runtime has open for tools of clients."""
 
     tools: ClientTools
-    global_table: ClientBoard
+    global_table: ClientGlobalTable
     registrations: KafkaTail
     results: LazyRemoteCalls | None
     """None = those of remote tools are read anyway."""
@@ -166,7 +166,7 @@ async def open_client_tools(
     clock_ms: Callable[[], int],
 ) -> ClientToolResources:
     """Reads who is connected, before the first turn of a model. Raises Transient."""
-    board = ClientBoard(codec, topic, clock_ms=clock_ms)
+    board = ClientGlobalTable(codec, topic, clock_ms=clock_ms)
     await board.catch_up(ranges)
     registrations = await open_tail(settings.kafka, topic, {PARTITION: board.next_offset})
     stack.push_async_callback(registrations.close)

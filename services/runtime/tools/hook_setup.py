@@ -16,7 +16,7 @@ from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.stream.global_tables.global_table import PARTITION
-from loomlog.services.stream.global_tables.hooks import HookBoard
+from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 
 
 class HookSetup:
@@ -31,7 +31,7 @@ class HookSetup:
         clock_ms: Callable[[], int],
         topic: str,
     ) -> None:
-        self.global_table = HookBoard(codec, topic)
+        self.global_table = HookGlobalTable(codec, topic)
         self.callbacks = CallbackClient(private_hosts=loaded.settings.http_private_host_allowlist)
         self.runner = HookRunner(
             lambda: self.global_table.table,

@@ -60,7 +60,7 @@ from loomlog.services.runtime.tools.tool_result import (
     error_result,
     to_tool_result,
 )
-from loomlog.services.stream.encryption.subject_keys import Sealer
+from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 EMPTY_ARGUMENTS = ("", "{}")
 """Arguments that need no parser, which takes a microsecond each time."""
@@ -111,7 +111,7 @@ class ToolCalls:
     async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolCompleted | ChildrenRequested:
         """The order that tells the core how the call went."""
         # Before the call: afterwards nothing may come between its result and the log.
-        sealer: Sealer | NoCipher = NO_CIPHER
+        sealer: ContentCipher | NoCipher = NO_CIPHER
         if self._encryption.is_enabled:
             sealer = await self._encryption.cipher(tenant, state.facts.user_id)
             effect, state = await self._decrypt(effect, state, tenant)
@@ -137,7 +137,7 @@ class ToolCalls:
         return await self._results.build(effect, called, sealer)
 
     async def _plan_children(
-        self, effect: CallTool, state: AwaitingTools, tool: Any, cipher: Sealer | NoCipher, tenant: str
+        self, effect: CallTool, state: AwaitingTools, tool: Any, cipher: ContentCipher | NoCipher, tenant: str
     ) -> ToolCompleted | ChildrenRequested:
         """What a call wants of sub-agents, after the hooks before it; nothing of it is done here."""
         arguments: Mapping[str, Any] | None = None
@@ -185,7 +185,7 @@ class ToolCalls:
         )
 
     async def _compose_children(
-        self, effect: CallTool, state: AwaitingTools, plan: Delegation, cipher: Sealer | NoCipher, tenant: str
+        self, effect: CallTool, state: AwaitingTools, plan: Delegation, cipher: ContentCipher | NoCipher, tenant: str
     ) -> ToolCompleted:
         """The result of a call whose children have all returned, for results the core cannot put together."""
         try:
@@ -236,17 +236,20 @@ class ToolCalls:
                 case NoEffect(reason=reason):
                     verdict, text = (
                         DID_NOT_HAPPEN,
-                        sealer.short(make_storable(self._results.mask_and_truncate(reason, values))),
+                        sealer.short_text(make_storable(self._results.mask_and_truncate(reason, values))),
                     )
                 case UnknownEffect(reason=reason):
                     verdict, text = (
                         CANNOT_TELL,
-                        sealer.short(make_storable(self._results.mask_and_truncate(reason, values))),
+                        sealer.short_text(make_storable(self._results.mask_and_truncate(reason, values))),
                     )
         except TimeoutError:
             verdict, text = FAILED, f"{effect.name} did not say in time what became of the call"
         except ConnectorError as error:
-            verdict, text = FAILED, sealer.short(make_storable(self._results.mask_and_truncate(str(error), values)))
+            verdict, text = (
+                FAILED,
+                sealer.short_text(make_storable(self._results.mask_and_truncate(str(error), values))),
+            )
         return ToolReconciled(
             at_ms=self._clock_ms(),
             turn=effect.turn,

@@ -17,7 +17,7 @@ from loomlog.services.runtime.content.encryption import NoCipher
 from loomlog.services.runtime.content.payloads import inline_or_blob, make_storable
 from loomlog.services.runtime.content.redaction import mask_credentials
 from loomlog.services.runtime.content.run_credentials import NO_VALUES
-from loomlog.services.stream.encryption.subject_keys import Sealer
+from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
 """A longer result is cut; the built-in tools stay far below, this bounds foreign ones."""
@@ -53,7 +53,9 @@ class ToolResultBuilder:
         self._mask = mask
         self._mask_tool_output = mask if mask_results is None else mask_results
 
-    async def build(self, effect: CallTool, call_result: ToolCallResult, cipher: Sealer | NoCipher) -> ToolCompleted:
+    async def build(
+        self, effect: CallTool, call_result: ToolCallResult, cipher: ContentCipher | NoCipher
+    ) -> ToolCompleted:
         """The order for a result: masked, bounded, sealed, and in the blob store when it is long."""
         result, outcome = call_result.result, call_result.outcome
         is_error = result.is_error
@@ -78,13 +80,13 @@ class ToolResultBuilder:
             hook_acts=self.encrypt_acts(call_result.acts, cipher) if call_result.acts else (),
         )
 
-    def encrypt_acts(self, acts: Sequence[HookAct], cipher: Sealer | NoCipher) -> tuple[HookAct, ...]:
+    def encrypt_acts(self, acts: Sequence[HookAct], cipher: ContentCipher | NoCipher) -> tuple[HookAct, ...]:
         """What hooks did, as the log may hold it."""
         return tuple(
             replace(
                 act,
                 input=cipher.text(make_storable(self._mask(act.input))),
-                url=cipher.short(make_storable(self._mask(act.url))),
+                url=cipher.short_text(make_storable(self._mask(act.url))),
                 hosts_added=tuple(map(make_storable, act.hosts_added)),
             )
             for act in acts

@@ -32,7 +32,7 @@ from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, peek, released_schema
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
-from loomlog.services.stream.archive.file_formats import RUN_BUNDLE, other_file
+from loomlog.services.stream.archive.file_formats import RUN_BUNDLE, wrong_format_hint
 
 FORMAT = RUN_BUNDLE
 VERSION = 1
@@ -44,7 +44,7 @@ ABOUT = (
 )
 BLOB_PART_BYTES = 512 * 1024
 """Bytes of a payload in one line, so that no line is much longer than a record."""
-LINE_MAX = 4 * 1024 * 1024
+LINE_BYTES_MAX = 4 * 1024 * 1024
 """A record is at most 1 MiB, in base64 with its headers less than two; a longer line is no line of ours."""
 HEADER_TEXTS = ("run_id", "tenant", "topic", "exported_at")
 HEADER_NUMBERS = ("partition", "reducer_version")
@@ -74,7 +74,7 @@ class BundledRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class BundleHeader:
     """What a bundle says of itself. The run it is about is the last of `runs`."""
 
     run_id: str
@@ -98,7 +98,7 @@ class BundledEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folded:
+class FoldedRun:
     """What its events folded to when the bundle was written."""
 
     run_id: str
@@ -116,7 +116,7 @@ class BlobPart:
     is_last: bool
 
 
-Item = BundledEvent | Folded | BlobPart
+Item = BundledEvent | FoldedRun | BlobPart
 
 
 class BundleWriter:
@@ -130,7 +130,7 @@ class BundleWriter:
         self._events = 0
         self._blobs = 0
 
-    def begin(self, header: Header) -> bytes:
+    def begin(self, header: BundleHeader) -> bytes:
         """Comes first, once."""
         return self._line(
             {
@@ -167,7 +167,7 @@ class BundleWriter:
             }
         )
 
-    def folded(self, folded: Folded) -> bytes:
+    def folded(self, folded: FoldedRun) -> bytes:
         """After the last event of a run."""
         return self._line({"kind": "folded", **{field.name: getattr(folded, field.name) for field in fields(folded)}})
 
@@ -231,16 +231,16 @@ class BundleReader:
                 value = b64decode(line["value"], validate=True)
                 header = peek(value)
                 raw = RawEvent(
-                    _whole(line, "offset"), header.schema_id, header.term, header.seq, header.aggregate, value
+                    _integer(line, "offset"), header.schema_id, header.term, header.seq, header.aggregate, value
                 )
                 return BundledEvent(
                     run_id=line["run_id"],
                     event=raw,
-                    timestamp=_whole(line, "timestamp"),
+                    timestamp=_integer(line, "timestamp"),
                     key=b64decode(line["key"], validate=True),
                 )
             case "folded":
-                return Folded(**{field.name: line[field.name] for field in fields(Folded)})
+                return FoldedRun(**{field.name: line[field.name] for field in fields(FoldedRun)})
             case "blob":
                 self._seen["blob"] += bool(line["last"])
                 return BlobPart(
@@ -265,17 +265,21 @@ class BundleReader:
     def _next(self) -> Mapping[str, Any]:
         self._number += 1
         try:
-            line = self._lines.readline(LINE_MAX + 1)
+            line = self._lines.readline(LINE_BYTES_MAX + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise BrokenBundle(f"line {self._number}: no bundle, or cut short: {error}") from error
         if not line.endswith(b"\n"):
-            why = f"is longer than {LINE_MAX} bytes" if len(line) > LINE_MAX else "is missing: the file was cut short"
+            why = (
+                f"is longer than {LINE_BYTES_MAX} bytes"
+                if len(line) > LINE_BYTES_MAX
+                else "is missing: the file was cut short"
+            )
             raise BrokenBundle(f"line {self._number} {why}")
         if self._left is not None:
             self._left -= len(line)
             if self._left < 0:
                 raise BrokenBundle("the bundle is larger than what is taken here")
-        if self._number == 1 and (other := other_file(line, FORMAT)):
+        if self._number == 1 and (other := wrong_format_hint(line, FORMAT)):
             raise BrokenBundle(f"it is {other}")
         try:
             found = json.loads(line)
@@ -301,28 +305,28 @@ def blob_refs(value: Any) -> Iterator[BlobRef]:
             yield from blob_refs(item)
 
 
-def _header(line: Mapping[str, Any]) -> Header:
+def _header(line: Mapping[str, Any]) -> BundleHeader:
     if line.get("format") != FORMAT:
         raise BrokenBundle("the first line does not say that this is a run of loomlog")
     if line.get("version") != VERSION:
         raise BrokenBundle(f"the bundle has version {line.get('version')}, this loomlog reads {VERSION}")
     try:
-        plain = _named(line, HEADER_TEXTS, HEADER_NUMBERS)
-        plain["runs"] = tuple(BundledRun(**_named(run, RUN_TEXTS, RUN_NUMBERS)) for run in line["runs"])
+        plain = _names(line, HEADER_TEXTS, HEADER_NUMBERS)
+        plain["runs"] = tuple(BundledRun(**_names(run, RUN_TEXTS, RUN_NUMBERS)) for run in line["runs"])
     except (KeyError, TypeError, ValueError) as error:
         raise BrokenBundle(f"the first line: {type(error).__name__}: {error}") from error
-    header = Header(**plain)
+    header = BundleHeader(**plain)
     if not header.runs or header.runs[-1].run_id != header.run_id:
         raise BrokenBundle(f"the bundle is about {header.run_id!r}, but that is not the last of its runs")
     return header
 
 
-def _named(line: Mapping[str, Any], texts: Sequence[str], numbers: Sequence[str]) -> dict[str, Any]:
+def _names(line: Mapping[str, Any], texts: Sequence[str], numbers: Sequence[str]) -> dict[str, Any]:
     """The texts and numbers of those names. Raises ValueError, KeyError."""
-    return {**{name: _plain(line, name) for name in texts}, **{name: _whole(line, name) for name in numbers}}
+    return {**{name: _string(line, name) for name in texts}, **{name: _integer(line, name) for name in numbers}}
 
 
-def _plain(line: Mapping[str, Any], name: str) -> str:
+def _string(line: Mapping[str, Any], name: str) -> str:
     """A name or a time of a line. Raises ValueError, KeyError."""
     value = line[name]
     if not isinstance(value, str) or len(value) > TEXT_MAX or not value.isprintable():
@@ -330,7 +334,7 @@ def _plain(line: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _whole(line: Mapping[str, Any], name: str) -> int:
+def _integer(line: Mapping[str, Any], name: str) -> int:
     """A number of a line. Raises ValueError, KeyError."""
     value = line[name]
     if type(value) is not int or abs(value) > NUMBER_MAX:

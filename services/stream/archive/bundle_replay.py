@@ -19,9 +19,9 @@ from loomlog.services.stream.archive.bundle import (
     BrokenBundle,
     BundledEvent,
     BundledRun,
+    BundleHeader,
     BundleReader,
-    Folded,
-    Header,
+    FoldedRun,
 )
 
 
@@ -29,11 +29,11 @@ from loomlog.services.stream.archive.bundle import (
 class BundleReplay:
     """A bundle, replayed. `replayed` is the run it is about; `drift` is of all its runs."""
 
-    header: Header
+    header: BundleHeader
     replayed: ReplayResult
     drift: tuple[str, ...]
     first_drift_seq: int
-    earlier: int
+    ancestors: int
     """Runs it goes on with."""
     not_compared: str
     """Why hashes of states were not compared; empty when they were."""
@@ -58,7 +58,7 @@ def replay_bundle(
     runs = list(header.runs)
     entries: list[TimelineEntry] = []
     is_same_fold = header.reducer_version == REDUCER_VERSION
-    current = _Current(runs.pop(0), None, reader, through_bytes=through_bytes)
+    current = _RunReplay(runs.pop(0), None, reader, through_bytes=through_bytes)
     done: ReplayResult | None = None
     for item in reader:
         match item:
@@ -73,14 +73,14 @@ def replay_bundle(
                 entry = current.take(item)
                 if entry is not None and is_subject:
                     entries.append(entry)
-            case Folded():
+            case FoldedRun():
                 if done is not None or item.run_id != current.run.run_id:
                     raise BrokenBundle(f"{item.run_id} is folded among the events of {current.run.run_id}")
                 result = current.folded(item, tuple(entries), compare_state=is_same_fold)
                 drift += [f"{item.run_id}: {sentence}" if runs else sentence for sentence in result.drift]
                 first_drift_seq = first_drift_seq or result.first_drift_seq
                 if runs:
-                    current = _Current(runs.pop(0), result, reader, through_bytes=through_bytes)
+                    current = _RunReplay(runs.pop(0), result, reader, through_bytes=through_bytes)
                 else:
                     done = result
             case BlobPart():
@@ -92,14 +92,14 @@ def replay_bundle(
         replayed=done,
         drift=tuple(drift),
         first_drift_seq=first_drift_seq,
-        earlier=len(header.runs) - 1,
+        ancestors=len(header.runs) - 1,
         not_compared=""
         if is_same_fold
         else f"the bundle was folded by version {header.reducer_version} of the fold, this one is {REDUCER_VERSION}",
     )
 
 
-class _Current:
+class _RunReplay:
     """The run of the bundle that is being folded."""
 
     def __init__(
@@ -132,7 +132,7 @@ class _Current:
         ):
             self.folding.report_drift(1, f"{self.run.run_id} left {origin.run_id} at another event than the bundle has")
 
-    def folded(self, said: Folded, entries: tuple[TimelineEntry, ...], *, compare_state: bool) -> ReplayResult:
+    def folded(self, said: FoldedRun, entries: tuple[TimelineEntry, ...], *, compare_state: bool) -> ReplayResult:
         """What came out, compared with what was said of it when the bundle was written."""
         folding = self.folding
         if not self.skipped:

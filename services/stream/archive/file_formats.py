@@ -15,7 +15,7 @@ HEAD_BYTES = 200
 """Of a first line; both say their format at its beginning."""
 
 
-def other_file(first_line: bytes, expected: str) -> str:
+def wrong_format_hint(first_line: bytes, expected: str) -> str:
     """What a file of ours is that is not of the expected format; empty when it is none of ours."""
     head = first_line[:HEAD_BYTES]
     return next((text for name, text in TAKEN_BY.items() if name != expected and f'"{name}"'.encode() in head), "")

@@ -20,7 +20,7 @@ from loomlog.schemas.generated.values import ForkPoint
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.services.core.run.history.replay import ReplayResult, RunFold, TimelineEntry
 from loomlog.services.core.run.lifecycle.fork import conversation_origin
-from loomlog.services.stream.partition.ended_aggregates import MAX_CHAIN, Place
+from loomlog.services.stream.partition.ended_aggregates import CHAIN_LENGTH_MAX, EventLocation
 from loomlog.services.stream.partition.fold import BrokenHistory
 
 WINDOW = 5_000
@@ -30,7 +30,7 @@ YIELD_EVERY = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedEvent:
     """An accepted event with the record it came in."""
 
     record: LogRecord
@@ -38,7 +38,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class LineageSegment:
     """A run of a lineage: where it lies, and up to which seq it is wanted (0: all there is)."""
 
     run_id: str
@@ -53,7 +53,7 @@ class Link:
 
 
 @dataclass(slots=True)
-class Tally:
+class ReadStats:
     """What was met on the way besides the events of the run."""
 
     stale: int = 0
@@ -70,8 +70,8 @@ class RunLog:
         self._codec = codec
 
     async def accepted(
-        self, link: Link, *, term: int | None = None, tally: Tally | None = None
-    ) -> AsyncGenerator[Recorded, None]:
+        self, link: LineageSegment, *, term: int | None = None, tally: ReadStats | None = None
+    ) -> AsyncGenerator[RecordedEvent, None]:
         """The accepted events of the run in offset order; close it when you leave early.
 
         `term` is the one in force at `first_offset`; None takes that of the first record, which is right where a legal
@@ -94,7 +94,7 @@ class RunLog:
                 except Undecodable:
                     continue  # of no run; if it had been one of ours, the seq has a gap and the chain is broken
                 if event.aggregate == link.run_id:
-                    yield Recorded(record, event)
+                    yield RecordedEvent(record, event)
                     if event.seq == link.until_seq:
                         return
 
@@ -105,28 +105,28 @@ class RunLog:
                 records += chunk
         return records
 
-    async def lineage(self, link: Link, first: RawEvent) -> list[Link]:
+    async def lineage(self, link: LineageSegment, first: RawEvent) -> list[LineageSegment]:
         """The run and all it goes on with, oldest first. Raises BrokenHistory when one is not where it should be."""
         links = [link]
         place = conversation_origin(self._codec.decode(first.value).record)
         while place is not None:
-            if len(links) > MAX_CHAIN:
-                raise BrokenHistory(f"more than {MAX_CHAIN} runs are chained at {place.run_id}")
+            if len(links) > CHAIN_LENGTH_MAX:
+                raise BrokenHistory(f"more than {CHAIN_LENGTH_MAX} runs are chained at {place.run_id}")
             if place.last_offset >= links[-1].first_offset:
                 raise BrokenHistory(f"{links[-1].run_id} says it goes on with a run that lies after it")
-            earlier = link_of(place)
-            place = conversation_origin(self._codec.decode((await self._first(earlier)).value).record)
+            earlier = segment_of(place)
+            place = conversation_origin(self._codec.decode((await self._first_event(earlier)).value).record)
             links.append(earlier)
         return links[::-1]
 
-    async def first(self, link: Link, *, term: int | None = None) -> RawEvent | None:
+    async def first(self, link: LineageSegment, *, term: int | None = None) -> RawEvent | None:
         """The first accepted event of the run there; None when there is none."""
         async with aclosing(self.accepted(link, term=term)) as generator:
             async for recorded in generator:
                 return recorded.event
         return None
 
-    async def _first(self, link: Link) -> RawEvent:
+    async def _first_event(self, link: LineageSegment) -> RawEvent:
         event = await self.first(link)
         if event is not None:
             return event
@@ -136,15 +136,15 @@ class RunLog:
         )
 
 
-async def folded(
+async def fold_run(
     log: RunLog,
-    links: Sequence[Link],
+    links: Sequence[LineageSegment],
     *,
     codec: Codec,
     to_seq: int = 0,
     through_bytes: bool = True,
-    tally: Tally | None = None,
-    seen: Callable[[Link, Recorded, TimelineEntry | None], None] = lambda link, recorded, entry: None,
+    tally: ReadStats | None = None,
+    seen: Callable[[LineageSegment, RecordedEvent, TimelineEntry | None], None] = lambda link, recorded, entry: None,
 ) -> ReplayResult:
     """The newest run of a lineage, folded up to `to_seq` (0: all) with what it goes on with; its timeline is kept.
 
@@ -178,10 +178,10 @@ async def folded(
     return replace(before, drift=tuple(drift), first_drift_seq=first_drift_seq)
 
 
-def link_of(place: Place) -> Link:
+def segment_of(place: EventLocation) -> LineageSegment:
     """Where a first event says that its run goes on."""
     is_fork = isinstance(place, ForkPoint)
-    return Link(
+    return LineageSegment(
         run_id=place.run_id,
         first_offset=place.first_offset,
         end_offset=place.last_offset + 1,

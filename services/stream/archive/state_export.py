@@ -55,7 +55,7 @@ class _Open:
     is_broken: bool = False
 
 
-class Gathering:
+class StateExport:
     """The runs of a log up to a cut. `tenant` empty: of all. Close it; its database is gone then.
 
     What iterates over it may be given up in the middle and let go of later: cursors are not closed but dropped, because
@@ -131,7 +131,7 @@ class Gathering:
         for sha256, size_bytes, media_type in self._database.execute(asked):
             yield BlobRef(sha256=sha256, size_bytes=size_bytes, media_type=media_type)
 
-    def left_out(self) -> Iterator[str]:
+    def omitted_runs(self) -> Iterator[str]:
         """A sentence for each run that is not whole."""
         asked = "select run_id, broken from runs where broken <> '' order by number"
         for run_id, broken in self._database.execute(asked):
@@ -159,7 +159,7 @@ class Gathering:
         if known is None:
             if not isinstance(decoded, RunStarted):
                 if not isinstance(decoded, RunRefused):
-                    self._break(event, partition, envelope.tenant, f"it does not begin at offset {event.offset}")
+                    self._mark_broken(event, partition, envelope.tenant, f"it does not begin at offset {event.offset}")
                 return
             origin = conversation_origin(decoded)
             added = self._database.execute(
@@ -168,11 +168,11 @@ class Gathering:
                 (event.aggregate, envelope.tenant, partition, event.offset, "" if origin is None else origin.run_id),
             ).fetchone()
             if added is None:
-                self._break(event, partition, envelope.tenant, f"it begins again at offset {event.offset}")
+                self._mark_broken(event, partition, envelope.tenant, f"it begins again at offset {event.offset}")
                 return
             known = self._open[event.aggregate] = _Open(added[0])
         if event.seq != known.seq + 1 or envelope.prev != known.tail:
-            self._break(event, partition, envelope.tenant, f"its history is not whole at offset {event.offset}")
+            self._mark_broken(event, partition, envelope.tenant, f"its history is not whole at offset {event.offset}")
             return
         known.seq, known.tail = event.seq, digest(event.value)
         self.schemas.setdefault(event.schema_id, event.value)
@@ -192,7 +192,7 @@ class Gathering:
         if is_over:
             del self._open[event.aggregate]
 
-    def _break(self, event: RawEvent, partition: int, tenant: str, why: str) -> None:
+    def _mark_broken(self, event: RawEvent, partition: int, tenant: str, why: str) -> None:
         self._database.execute(
             "insert into runs (run_id, tenant, partition, first_offset, origin, broken) values (?, ?, ?, ?, '', ?)"
             " on conflict (run_id) do update set broken = excluded.broken",

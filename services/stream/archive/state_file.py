@@ -49,15 +49,15 @@ CLOSES = b"]}\n"
 ENDS = b"},"
 
 
-class BrokenState(Exception):
+class BrokenStateFile(Exception):
     """The file is no state file, was cut short, or was altered. The message says where."""
 
 
-class TooNewState(BrokenState):
+class UnsupportedStateFile(BrokenStateFile):
     """A later version of loomlog wrote it."""
 
 
-class UnknownState(BrokenState):
+class UnknownStateSection(BrokenStateFile):
     """It has a version or a section that never was."""
 
 
@@ -172,13 +172,13 @@ class StateWriter:
 
     def end(self) -> bytes:
         """Comes last, once; sections that nothing was in are written empty."""
-        out = self._through("")
+        out = self._write_through("")
         self.sha256 = self._hash.hexdigest()
         last = _json({"counts": self._counts, "sha256": self.sha256})
         return out + self._line(ENDS + last[1:] + b"\n") + self._gzip.flush()
 
     def rewrite(self, document: Mapping[str, Any]) -> Iterator[bytes]:
-        """The file of a document that somebody had parsed; its hash is kept, not made anew. Raises BrokenState."""
+        """The file of a document that somebody had parsed; its hash is kept, not made anew. Raises BrokenStateFile."""
         try:
             sections, counts, sha256 = document["sections"], document["counts"], document["sha256"]
             head = {name: value for name, value in document.items() if name not in ("sections", "counts", "sha256")}
@@ -187,24 +187,24 @@ class StateWriter:
                 yield self._line(self._opening(name, section["version"]))
                 self._is_first_entry = True
                 for entry in section["entries"]:
-                    yield self._line(self._listed(entry))
+                    yield self._line(self._entries(entry))
                 yield self._line(CLOSES)
             last = _json({"counts": counts, "sha256": sha256})
         except (KeyError, TypeError, AttributeError) as error:
-            raise BrokenState(f"the document is not that of a state: {type(error).__name__} {error}") from error
+            raise BrokenStateFile(f"the document is not that of a state: {type(error).__name__} {error}") from error
         yield self._line(ENDS + last[1:] + b"\n") + self._gzip.flush()
 
     def _entry(self, section: str, value: Mapping[str, Any]) -> bytes:
-        out = self._through(section)
+        out = self._write_through(section)
         self._counts[section] = self._counts.get(section, 0) + 1
-        return out + self._line(self._listed(value))
+        return out + self._line(self._entries(value))
 
-    def _listed(self, value: Mapping[str, Any]) -> bytes:
+    def _entries(self, value: Mapping[str, Any]) -> bytes:
         comma = b"" if self._is_first_entry else b","
         self._is_first_entry = False
         return comma + _json(value) + b"\n"
 
-    def _through(self, section: str) -> bytes:
+    def _write_through(self, section: str) -> bytes:
         """Closes and opens sections until that one is open; with none, until all are closed."""
         out = b""
         names = list(SECTIONS)

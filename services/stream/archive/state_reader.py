@@ -3,7 +3,7 @@
     check_digest    the lines are those the last one speaks of; nothing is looked into
     StateReader     the items, in their order: pauses, payloads, runs with their events
 
-Everything wrong is a BrokenState that says where. Before: state_file.py. After: state_validation.py,
+Everything wrong is a BrokenStateFile that says where. Before: state_file.py. After: state_validation.py,
 transfer/restore.py.
 """
 
@@ -22,8 +22,8 @@ from loomlog.schemas.codec import Codec, Undecodable, peek
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
-from loomlog.services.stream.archive.bundle import LINE_MAX, BlobPart
-from loomlog.services.stream.archive.file_formats import other_file
+from loomlog.services.stream.archive.bundle import LINE_BYTES_MAX, BlobPart
+from loomlog.services.stream.archive.file_formats import wrong_format_hint
 from loomlog.services.stream.archive.state_file import (
     BLOBS,
     CLOSES,
@@ -35,14 +35,14 @@ from loomlog.services.stream.archive.state_file import (
     SCHEMAS,
     SECTIONS,
     VERSION,
-    BrokenState,
+    BrokenStateFile,
     Item,
     StatedEvent,
     StatedLimit,
     StatedRun,
     StateHeader,
-    TooNewState,
-    UnknownState,
+    UnknownStateSection,
+    UnsupportedStateFile,
     sections_of,
 )
 
@@ -75,7 +75,7 @@ RUN_FIELDS: Mapping[str, type] = {
 class StateReader:
     """Goes through a state file once. Making one reads the first line; iterating gives the items and checks the rest.
 
-    Raises BrokenState. `codec` can read the events as soon as their schemas came by.
+    Raises BrokenStateFile. `codec` can read the events as soon as their schemas came by.
     """
 
     def __init__(self, file: IO[bytes], *, bytes_max: int = 0) -> None:
@@ -83,7 +83,7 @@ class StateReader:
         self.codec = Codec.for_foreign_records()
         self.sha256 = ""
         """Of the content, once it was read to its end."""
-        self._lines: IO[bytes] = plain(file)
+        self._lines: IO[bytes] = decompressed(file)
         self._hash = hashlib.sha256()
         self._left = bytes_max or None
         self._number = 0
@@ -97,14 +97,14 @@ class StateReader:
             while (line := self._next()) != CLOSES:
                 if not is_first:
                     if not line.startswith(b","):
-                        raise BrokenState(f"line {self._number}: expected a comma and an entry of {name}")
+                        raise BrokenStateFile(f"line {self._number}: expected a comma and an entry of {name}")
                     line = line[1:]
                 is_first = False
                 self._counts[name] = self._counts.get(name, 0) + 1
                 try:
                     item = self._item(name, self._object(line))
                 except (KeyError, TypeError, ValueError, NotBase64, Undecodable) as error:
-                    raise BrokenState(f"line {self._number}: {type(error).__name__}: {error}") from error
+                    raise BrokenStateFile(f"line {self._number}: {type(error).__name__}: {error}") from error
                 if item is not None:
                     yield item
         self._check_end(self._next(may_end=True))
@@ -121,7 +121,7 @@ class StateReader:
         if section == PAUSES:
             return PauseSet.from_avro(entry)
         if section == LIMITS:
-            return StatedLimit(**{name: _typed(entry, name, kind) for name, kind in LIMIT_FIELDS.items()})
+            return StatedLimit(**{name: _require_type(entry, name, kind) for name, kind in LIMIT_FIELDS.items()})
         if section == SCHEMAS:
             self.codec.add_schema(entry["id"], entry["name"], entry["version"], entry["schema"])
             return None
@@ -129,64 +129,70 @@ class StateReader:
             data = b64decode(entry["data"], validate=True)
             return BlobPart(ref=BlobRef.from_avro(entry), data=data, is_last=entry["last"])
         if entry["kind"] == "run":
-            return StatedRun(**{name: _typed(entry, name, kind) for name, kind in RUN_FIELDS.items()})
+            return StatedRun(**{name: _require_type(entry, name, kind) for name, kind in RUN_FIELDS.items()})
         value = b64decode(entry["value"], validate=True)
         header = peek(value)
         return StatedEvent(
-            RawEvent(_typed(entry, "offset", int), header.schema_id, header.term, header.seq, header.aggregate, value)
+            RawEvent(
+                _require_type(entry, "offset", int), header.schema_id, header.term, header.seq, header.aggregate, value
+            )
         )
 
     def _check_section(self, line: bytes, name: str, known: int) -> None:
         opening = self._object(b"{" + line.strip().removeprefix(b",") + b"]}}")
         text = next(iter(opening), "")
         if text not in SECTIONS:
-            raise UnknownState(f"line {self._number}: the section {text[:80]!r} is not known to this loomlog")
+            raise UnknownStateSection(f"line {self._number}: the section {text[:80]!r} is not known to this loomlog")
         if text != name:
-            raise BrokenState(f"line {self._number}: the section {text}, expected {name}")
+            raise BrokenStateFile(f"line {self._number}: the section {text}, expected {name}")
         _check_version(f"the section {name}", opening[name].get("version"), known)
 
     def _check_end(self, line: bytes) -> None:
         if not line.startswith(ENDS):
-            raise BrokenState(f"line {self._number}: expected the end of the document")
+            raise BrokenStateFile(f"line {self._number}: expected the end of the document")
         last = self._check_digest(line)
         if last.get("counts") != self._counts:
-            raise BrokenState(f"the last line counts {last.get('counts')}, the file has {self._counts}")
+            raise BrokenStateFile(f"the last line counts {last.get('counts')}, the file has {self._counts}")
 
     def _check_digest(self, line: bytes) -> Mapping[str, Any]:
         """The last line, which nothing follows."""
         last = self._object(b"{" + line.removeprefix(ENDS))
         if last.get("sha256") != self.sha256:
-            raise BrokenState(f"the lines hash to {self.sha256}, the last one says {last.get('sha256')}: altered")
+            raise BrokenStateFile(f"the lines hash to {self.sha256}, the last one says {last.get('sha256')}: altered")
         try:
             more = self._lines.read(1)
         except (OSError, EOFError, zlib.error) as error:
-            raise BrokenState(f"after the last line: {error}") from error
+            raise BrokenStateFile(f"after the last line: {error}") from error
         if more:
-            raise BrokenState("there is something after the last line")
+            raise BrokenStateFile("there is something after the last line")
         return last
 
     def _object(self, line: bytes) -> Mapping[str, Any]:
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise BrokenState(f"line {self._number} is not JSON: {error}") from error
+            raise BrokenStateFile(f"line {self._number} is not JSON: {error}") from error
         if not isinstance(found, dict):
-            raise BrokenState(f"line {self._number} is not an entry of a state file")
+            raise BrokenStateFile(f"line {self._number} is not an entry of a state file")
         return found
 
     def _next(self, *, may_end: bool = False) -> bytes:
         self._number += 1
         try:
-            line = self._lines.readline(LINE_MAX + 1)
+            line = self._lines.readline(LINE_BYTES_MAX + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise BrokenState(f"line {self._number}: no state file, or cut short: {error}") from error
+            raise BrokenStateFile(f"line {self._number}: no state file, or cut short: {error}") from error
         if not line.endswith(b"\n"):
-            why = f"is longer than {LINE_MAX} bytes" if len(line) > LINE_MAX else "is missing: the file was cut short"
-            raise BrokenState(f"line {self._number} {why}")
+            why = (
+                f"is longer than {LINE_BYTES_MAX} bytes"
+                if len(line) > LINE_BYTES_MAX
+                else "is missing: the file was cut short"
+            )
+            raise BrokenStateFile(f"line {self._number} {why}")
         if self._left is not None:
             self._left -= len(line)
             if self._left < 0:
-                raise BrokenState("the file is larger than what is taken here")
+                raise BrokenStateFile("the file is larger than what is taken here")
         if may_end and line.startswith(ENDS):
             self.sha256 = self._hash.hexdigest()
         else:
@@ -195,7 +201,7 @@ class StateReader:
 
 
 def check_digest(file: IO[bytes], *, bytes_max: int = 0) -> None:
-    """Reads the lines without looking into them. Raises BrokenState when they are not those the last one speaks of.
+    """Reads the lines without looking into them. Raises BrokenStateFile when they are not those the last one speaks of.
 
     So whatever is found in them afterwards was written so, and not damaged.
     """
@@ -204,7 +210,7 @@ def check_digest(file: IO[bytes], *, bytes_max: int = 0) -> None:
         pass
 
 
-def plain(file: IO[bytes]) -> IO[bytes]:
+def decompressed(file: IO[bytes]) -> IO[bytes]:
     """The document, from a file with or without gzip around it; `file` is read from its beginning."""
     file.seek(0)
     is_gzip = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
@@ -214,30 +220,30 @@ def plain(file: IO[bytes]) -> IO[bytes]:
 
 def _header(line: bytes) -> tuple[StateHeader, int]:
     """What the first line says, and the version it is written in."""
-    if other := other_file(line, FORMAT):
-        raise BrokenState(f"it is {other}")
+    if other := wrong_format_hint(line, FORMAT):
+        raise BrokenStateFile(f"it is {other}")
     try:
         found = json.loads(line.removesuffix(OPENS) + b"}")
     except (ValueError, RecursionError) as error:
-        raise BrokenState("the first line does not say that this is a state of loomlog") from error
+        raise BrokenStateFile("the first line does not say that this is a state of loomlog") from error
     if not line.endswith(OPENS) or not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise BrokenState("the first line does not say that this is a state of loomlog")
+        raise BrokenStateFile("the first line does not say that this is a state of loomlog")
     _check_version("the file", found.get("schema_version"), VERSION)
     try:
         header = StateHeader(**{field.name: found[field.name] for field in fields(StateHeader)})
     except KeyError as error:
-        raise BrokenState(f"the first line lacks {error}") from error
+        raise BrokenStateFile(f"the first line lacks {error}") from error
     return header, found["schema_version"]
 
 
 def _check_version(what: str, found: Any, known: int) -> None:
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise UnknownState(f"{what} has the version {found!r}, which never was")
+        raise UnknownStateSection(f"{what} has the version {found!r}, which never was")
     if found > known:
-        raise TooNewState(f"{what} has version {found}, this loomlog reads up to {known}: use a newer one")
+        raise UnsupportedStateFile(f"{what} has version {found}, this loomlog reads up to {known}: use a newer one")
 
 
-def _typed(entry: Mapping[str, Any], name: str, kind: type | UnionType) -> Any:
+def _require_type(entry: Mapping[str, Any], name: str, kind: type | UnionType) -> Any:
     value = entry[name]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{name} is {str(value)[:80]!r}, expected {getattr(kind, '__name__', kind)}")

@@ -22,15 +22,15 @@ from loomlog.services.core.run.history.replay import RunFold
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.lifecycle.fork import conversation_origin, is_foreign_event
 from loomlog.services.core.run.state import Ended, Refused
-from loomlog.services.families.budget.decide import wrong_account
+from loomlog.services.families.budget.decide import account_error
 from loomlog.services.stream.archive.bundle import BlobPart
-from loomlog.services.stream.archive.state_file import BrokenState, StatedEvent, StatedLimit, StatedRun, StateHeader
+from loomlog.services.stream.archive.state_file import BrokenStateFile, StatedEvent, StatedLimit, StatedRun, StateHeader
 from loomlog.services.stream.archive.state_reader import StateReader, check_digest
-from loomlog.services.stream.encryption.content_fields import is_in_clear, payloads_told
+from loomlog.services.stream.encryption.content_fields import is_in_clear, payloads_of_event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SealedRun:
+class EncryptedRun:
     """A run with encrypted content. `key_ids`: of what was said in it and in what it goes on with."""
 
     is_over: bool
@@ -38,7 +38,7 @@ class SealedRun:
 
 
 @dataclass(slots=True, kw_only=True)
-class CheckedState:
+class ValidatedState:
     """What is in a file that holds."""
 
     header: StateHeader
@@ -49,30 +49,30 @@ class CheckedState:
     pauses: int = 0
     limits: int = 0
     blobs: int = 0
-    sealed: dict[str, SealedRun] = field(default_factory=dict)
+    encrypted_runs: dict[str, EncryptedRun] = field(default_factory=dict)
     """By run id; runs in clear are not in it."""
     runs_in_clear: int = 0
     """Those in which anything was said in clear."""
     first_in_clear: str = ""
-    hearsay: set[str] = field(default_factory=set)
+    foreign_runs: set[str] = field(default_factory=set)
     """Runs that were imported there and not restored: what they say of themselves was hearsay there already."""
-    half_told: set[str] = field(default_factory=set)
+    incomplete_runs: set[str] = field(default_factory=set)
     """Runs that were being taken in there when the file was written: not all of them is in it."""
 
 
-def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
-    """Reads the file from its beginning to its end. Raises BrokenState.
+def validate_state(file: IO[bytes], *, bytes_max: int = 0) -> ValidatedState:
+    """Reads the file from its beginning to its end. Raises BrokenStateFile.
 
     `bytes_max`: most bytes of all lines together; 0 for no bound.
     """
     check_digest(file, bytes_max=bytes_max)
     reader = StateReader(file, bytes_max=bytes_max)
-    state = CheckedState(header=reader.header)
+    state = ValidatedState(header=reader.header)
     tenant = reader.header.tenant
     blob = hashlib.sha256()
     keys_of_blobs: dict[str, set[str]] = {}
     blobs_in_clear: set[str] = set()
-    current: _Run | None = None
+    current: _RunCheck | None = None
     for item in reader:
         match item:
             case PauseSet():
@@ -90,19 +90,19 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
                     if item.ref.sha256 not in keys_of_blobs:
                         blobs_in_clear.add(item.ref.sha256)
                     if blob.hexdigest() != item.ref.sha256:
-                        raise BrokenState(f"the payload {item.ref.sha256} hashes to {blob.hexdigest()}: altered")
+                        raise BrokenStateFile(f"the payload {item.ref.sha256} hashes to {blob.hexdigest()}: altered")
                     blob = hashlib.sha256()
             case StatedRun():
                 if current is not None:
                     current.check_end(state)
-                current = _Run(item, reader, keys_of_blobs, blobs_in_clear)
+                current = _RunCheck(item, reader, keys_of_blobs, blobs_in_clear)
                 if tenant and item.tenant != tenant:
-                    raise BrokenState(f"{item.run_id} belongs to another tenant than the file")
+                    raise BrokenStateFile(f"{item.run_id} belongs to another tenant than the file")
                 state.runs += 1
                 state.live_runs += not item.is_over
             case StatedEvent():
                 if current is None:
-                    raise BrokenState("an event comes before the first run")
+                    raise BrokenStateFile("an event comes before the first run")
                 state.events += 1
                 current.take(item)
     if current is not None:
@@ -111,7 +111,7 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
     return state
 
 
-class _Run:
+class _RunCheck:
     """The run that is being folded. What it goes on with is left out: which events are legal does not depend on it."""
 
     def __init__(
@@ -122,7 +122,7 @@ class _Run:
         blobs_in_clear: Collection[str],
     ) -> None:
         if not ID_PATTERN.match(head.run_id):
-            raise BrokenState(f"the file names a run {head.run_id[:80]!r}, which is no id")
+            raise BrokenStateFile(f"the file names a run {head.run_id[:80]!r}, which is no id")
         self._head = head
         self._folding = RunFold(head.run_id, codec=reader.codec, checks_roundtrip=False)
         self._keys_of_blobs = keys_of_blobs
@@ -135,13 +135,13 @@ class _Run:
     def take(self, item: StatedEvent) -> None:
         entry = self._folding.apply(item.event)
         if self._folding.drift:
-            raise BrokenState(f"{self._head.run_id}: {self._folding.drift[0]}")
+            raise BrokenStateFile(f"{self._head.run_id}: {self._folding.drift[0]}")
         if entry is None or entry.tenant != self._head.tenant:
-            raise BrokenState(f"{self._head.run_id}: an event belongs to another tenant than the run")
+            raise BrokenStateFile(f"{self._head.run_id}: an event belongs to another tenant than the run")
         self._key_ids |= _key_ids_in(item.event.value)
         self._in_clear = self._in_clear or is_in_clear(entry.event)
         if self._keys_of_blobs or self._blobs_in_clear:
-            for sha256 in payloads_told(entry.event):
+            for sha256 in payloads_of_event(entry.event):
                 self._key_ids |= self._keys_of_blobs.get(sha256, set())
                 self._in_clear = self._in_clear or sha256 in self._blobs_in_clear
         if isinstance(entry.event, RunStarted):
@@ -149,22 +149,24 @@ class _Run:
             if (before := conversation_origin(entry.event)) is not None:
                 self._origin = before.run_id
 
-    def check_end(self, found: CheckedState) -> None:
-        """Raises BrokenState when it is not what its head says; `found` then knows what is to be known of it."""
+    def check_end(self, found: ValidatedState) -> None:
+        """Raises BrokenStateFile when it is not what its head says; `found` then knows what is to be known of it."""
         head, folding = self._head, self._folding
         if (head.events, head.tail_digest) != (folding.seq, folding.tail_digest.hex()):
-            raise BrokenState(f"{head.run_id} has {folding.seq} events, not the {head.events} that its head promises")
+            raise BrokenStateFile(
+                f"{head.run_id} has {folding.seq} events, not the {head.events} that its head promises"
+            )
         if isinstance(folding.state, Refused) or head.is_over != isinstance(folding.state, Ended):
-            raise BrokenState(f"{head.run_id} is {type(folding.state).__name__}, which its head does not say")
+            raise BrokenStateFile(f"{head.run_id} is {type(folding.state).__name__}, which its head does not say")
         if is_importing(folding.state):
             if not self._is_restored:
-                found.hearsay.add(head.run_id)
+                found.foreign_runs.add(head.run_id)
             if not head.is_over:
-                found.half_told.add(head.run_id)
-        before = found.sealed.get(self._origin)
+                found.incomplete_runs.add(head.run_id)
+        before = found.encrypted_runs.get(self._origin)
         key_ids = self._key_ids if before is None else self._key_ids | before.key_ids
         if key_ids:
-            found.sealed[head.run_id] = SealedRun(is_over=head.is_over, key_ids=frozenset(key_ids))
+            found.encrypted_runs[head.run_id] = EncryptedRun(is_over=head.is_over, key_ids=frozenset(key_ids))
         if self._in_clear:
             found.runs_in_clear += 1
             found.first_in_clear = found.first_in_clear or head.run_id
@@ -179,14 +181,14 @@ def _check_pause(pause: PauseSet, tenant: str) -> None:
     try:
         validate_scope(pause.scope, pause.tenant, pause.agent)
     except InvalidPause as error:
-        raise BrokenState(f"a pause: {error}") from error
+        raise BrokenStateFile(f"a pause: {error}") from error
     if tenant and pause.tenant != tenant:
-        raise BrokenState("a pause reaches beyond the tenant of the file")
+        raise BrokenStateFile("a pause reaches beyond the tenant of the file")
 
 
 def _check_limit(limit: StatedLimit, tenant: str) -> None:
-    wrong = wrong_account(limit.scope, limit.tenant, limit.scope_id)
+    wrong = account_error(limit.scope, limit.tenant, limit.scope_id)
     if wrong:
-        raise BrokenState(f"a limit: {wrong}")
+        raise BrokenStateFile(f"a limit: {wrong}")
     if tenant and limit.tenant != tenant:
-        raise BrokenState("a limit reaches beyond the tenant of the file")
+        raise BrokenStateFile("a limit reaches beyond the tenant of the file")

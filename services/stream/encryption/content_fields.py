@@ -32,41 +32,41 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.services.stream.archive.bundle import blob_refs
-from loomlog.services.stream.encryption.subject_keys import Seal, SubjectKeys
+from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, SubjectKeys
 
-WithContent = StartRun | ForkRun | PostInput | ResolveCall | ResolveInterruption
+ContentRecord = StartRun | ForkRun | PostInput | ResolveCall | ResolveInterruption
 """Commands that bring content. Results that are handed over were sealed by whoever got them; an import keeps the bytes
 it had, because the hash of its history is over them: where there is a key, one in clear is refused (is_in_clear)."""
 
 
-def sealed_segments(segments: Iterable[Segment], seal: Seal) -> tuple[Segment, ...]:
+def encrypt_segments(segments: Iterable[Segment], seal: ContentEncryptor) -> tuple[Segment, ...]:
     """Texts and images; a block whose payload is in the blob store already stays as it is."""
-    return tuple(replace(one, content=tuple(_sealed_block(block, seal) for block in one.content)) for one in segments)
+    return tuple(replace(one, content=tuple(_encrypt_block(block, seal) for block in one.content)) for one in segments)
 
 
-def sealed_values(values: Mapping[str, str], seal: Seal) -> dict[str, str]:
+def encrypt_values(values: Mapping[str, str], seal: ContentEncryptor) -> dict[str, str]:
     return {name: seal(value, False) for name, value in values.items()}
 
 
-def sealed_untrusted(values: Mapping[str, str], seal: Seal) -> dict[str, str]:
+def encrypt_untrusted(values: Mapping[str, str], seal: ContentEncryptor) -> dict[str, str]:
     return {name: seal(value, True) for name, value in values.items()}
 
 
-def sealed_command(command: WithContent, seal: Seal) -> WithContent:
+def encrypt_command(command: ContentRecord, seal: ContentEncryptor) -> ContentRecord:
     """The command without a word in clear."""
     match command:
         case StartRun():
             return replace(
                 command,
                 prompt=seal(command.prompt, False),
-                segments=sealed_segments(command.segments, seal),
-                metadata=sealed_values(command.metadata, seal),
-                payload_metadata=sealed_untrusted(command.payload_metadata, seal),
-                parent_context=sealed_values(command.parent_context, seal),
+                segments=encrypt_segments(command.segments, seal),
+                metadata=encrypt_values(command.metadata, seal),
+                payload_metadata=encrypt_untrusted(command.payload_metadata, seal),
+                parent_context=encrypt_values(command.parent_context, seal),
             )
         case ForkRun():
             return replace(
-                command, prompt=seal(command.prompt, False), segments=sealed_segments(command.segments, seal)
+                command, prompt=seal(command.prompt, False), segments=encrypt_segments(command.segments, seal)
             )
         case PostInput():
             return replace(command, text=seal(command.text, False))
@@ -76,15 +76,15 @@ def sealed_command(command: WithContent, seal: Seal) -> WithContent:
             return replace(command, answer=seal(command.answer, False))
 
 
-def texts_in(command: Command) -> list[str]:
+def texts_of_command(command: Command) -> list[str]:
     """The content of a command; none when it brings none."""
     match command:
         case StartRun():
-            said = [command.prompt, *_texts(command.segments)]
+            said = [command.prompt, *_segment_texts(command.segments)]
             given = (command.metadata, command.payload_metadata, command.parent_context)
             return [*said, *(value for values in given for value in values.values())]
         case ForkRun():
-            return [command.prompt, *_texts(command.segments)]
+            return [command.prompt, *_segment_texts(command.segments)]
         case PostInput():
             return [command.text]
         case ResolveCall():
@@ -95,7 +95,7 @@ def texts_in(command: Command) -> list[str]:
             return []
 
 
-def texts_told(event: Record) -> list[str]:
+def texts_of_event(event: Record) -> list[str]:
     """What persons and models have said in an event.
 
     Results of tools are left out: they are sealed where the reply that asked for them is, and older logs have in clear
@@ -104,7 +104,7 @@ def texts_told(event: Record) -> list[str]:
     match event:
         case RunStarted():
             given = (event.metadata, event.payload_metadata, event.parent_context)
-            return [*_texts(event.segments), *(value for values in given for value in values.values())]
+            return [*_segment_texts(event.segments), *(value for values in given for value in values.values())]
         case InputReceived() | TurnCancelled():
             return [event.text]
         case ModelReplied():
@@ -126,10 +126,10 @@ def texts_told(event: Record) -> list[str]:
 
 def is_in_clear(event: Record) -> bool:
     """Whether anybody can read what was said in it: no key seals it, so no erasure takes it back."""
-    return _any_in_clear(texts_told(event))
+    return _has_plaintext(texts_of_event(event))
 
 
-def payloads_told(event: Record) -> set[str]:
+def payloads_of_event(event: Record) -> set[str]:
     """Hashes of the payloads that hold what was said in an event, or what a tool gave. The script of an agent is no
     content: it is as readable as the rest of its definition.
     """
@@ -137,7 +137,7 @@ def payloads_told(event: Record) -> set[str]:
     return {ref.sha256 for ref in blob_refs(event) if ref != script}
 
 
-def letters_value(
+def dead_letter_value(
     keys: SubjectKeys, codec: Codec, commands_topic: str, *, never: str = ""
 ) -> Callable[[LogRecord], bytes | None]:
     """The value of a record as a dead letter may hold it, which is kept for a year: without a word in clear.
@@ -160,28 +160,28 @@ def letters_value(
             told = [codec.decode(value).record for value in command.events] if isinstance(command, ImportRun) else []
         except Undecodable:
             return None
-        if not _any_in_clear(texts_in(command)) and not any(map(is_in_clear, told)):
+        if not _has_plaintext(texts_of_command(command)) and not any(map(is_in_clear, told)):
             return record.value
         if not isinstance(command, StartRun):
             return None
         tenant = command.envelope.tenant
-        sealer = keys.at_hand(tenant, command.user_id)
+        sealer = keys.cached(tenant, command.user_id)
         if sealer is None:
             return None
-        return codec.encode(sealed_command(command, keys.unsealed(tenant, command.user_id, sealer)))
+        return codec.encode(encrypt_command(command, keys.decrypt_if_encrypted(tenant, command.user_id, sealer)))
 
     return kept
 
 
-def _any_in_clear(texts: Iterable[str]) -> bool:
+def _has_plaintext(texts: Iterable[str]) -> bool:
     """A token among words in clear seals nothing of them."""
     return any(text and not is_token(text) for text in texts)
 
 
-def _sealed_block(block: ContentBlock, seal: Seal) -> ContentBlock:
+def _encrypt_block(block: ContentBlock, seal: ContentEncryptor) -> ContentBlock:
     # As in the core: what is not known to be trusted is not.
     return replace(block, text=seal(block.text, block.type != "trusted-text"), data=seal(block.data, False))
 
 
-def _texts(segments: Iterable[Segment]) -> list[str]:
+def _segment_texts(segments: Iterable[Segment]) -> list[str]:
     return [text for segment in segments for block in segment.content for text in (block.text, block.data)]

@@ -48,20 +48,20 @@ UNREADABLE = "[unreadable: its key is not here]"
 """What is shown of content whose key this installation never had, or that was altered."""
 
 
-class WrongKey(Exception):
+class WrongInstallationKey(Exception):
     """The key-encryption key is not the one this log was written with. The text says what to do."""
 
 
-class NewerKey(Transient):
+class NewerInstallationKey(Transient):
     """A data key is wrapped by a key-encryption key that this process does not have. The text says what to do."""
 
 
-Seal = Callable[[str, bool], str]
+ContentEncryptor = Callable[[str, bool], str]
 """A text and whether it is untrusted, as what goes into the log instead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sealer:
+class ContentCipher:
     """Seals texts for one subject. Not to be kept: the key may be erased in the next moment."""
 
     key: DataKey
@@ -71,17 +71,17 @@ class Sealer:
         """Empty stays empty: that there is nothing is no secret."""
         return self.key.encrypt(text, self.random) if text else ""
 
-    def untrusted(self, text: str) -> str:
+    def untrusted_text(self, text: str) -> str:
         """For text that a model is shown fenced."""
         return self.key.encrypt(text, self.random, untrusted=True) if text else ""
 
-    def short(self, text: str) -> str:
+    def short_text(self, text: str) -> str:
         """For reasons and errors, of which the core keeps a beginning only."""
         data = text.encode()
         return self.text(text if len(data) <= SHORT_BYTES else data[:SHORT_BYTES].decode(errors="ignore") + " [cut]")
 
 
-async def opened_keys(
+async def open_subject_keys(
     wrapping: KeyEncryptionKeys | None,
     codec: Codec,
     appender: LogAppender,
@@ -92,11 +92,12 @@ async def opened_keys(
 ) -> "SubjectKeys | None":
     """The keys as far as they are in the log; None when content is not encrypted here.
 
-    Raises Transient, and WrongKey when the key-encryption key is wrong, or missing although there are data keys.
+    Raises Transient, and WrongInstallationKey when the key-encryption key is wrong, or missing although there are data
+    keys.
     """
     if wrapping is None:
         if await ranges.end_offset(topic, PARTITION) > 0:
-            raise WrongKey(
+            raise WrongInstallationKey(
                 f"LOOMLOG_ENCRYPTION_KEY is not set, and {topic} has data keys: content of this log is encrypted, and "
                 "nobody could read it or add to it"
             )
@@ -175,10 +176,10 @@ class SubjectKeys:
                 log.warning("%s offset %d: the erased key %s came back", self.topic, record.offset, change.key_id)
 
     def check(self) -> None:
-        """Raises WrongKey when keys in the log are not wrapped by what this process was given."""
+        """Raises WrongInstallationKey when keys in the log are not wrapped by what this process was given."""
         strange = {key.wrapped_by for key in self.table.all_keys()} - set(self._wrapping.keys)
         if strange:
-            raise WrongKey(
+            raise WrongInstallationKey(
                 f"{self.topic} has data keys wrapped by {', '.join(sorted(strange))}, and LOOMLOG_ENCRYPTION_KEY is "
                 f"{self._wrapping.current}: set the right one, or give the earlier one as "
                 "LOOMLOG_ENCRYPTION_KEY_PREVIOUS"
@@ -186,58 +187,60 @@ class SubjectKeys:
 
     # --- sealing -----------------------------------------------------------------------------------------------------
 
-    def at_hand(self, tenant: str, subject: str) -> Sealer | None:
+    def cached(self, tenant: str, subject: str) -> ContentCipher | None:
         """As `sealer`, without waiting; None when there is no key yet, or none this process can unwrap."""
         made = self.table.current_key(tenant, subject)
-        return Sealer(self._data_key(made), self._random) if made is not None and self._is_ours(made) else None
+        return (
+            ContentCipher(self._data_key(made), self._random) if made is not None and self._is_own_key(made) else None
+        )
 
-    async def sealer(self, tenant: str, subject: str) -> Sealer:
+    async def cipher_for(self, tenant: str, subject: str) -> ContentCipher:
         """Seals for that subject; its key is made when it has none.
 
         Raises Transient, also while another process uses a newer key-encryption key than this one was started with.
         """
-        sealer = self.at_hand(tenant, subject)
+        sealer = self.cached(tenant, subject)
         if sealer is not None:
             return sealer
         async with self._making:
             await self.catch_up()
             if self.table.current_key(tenant, subject) is None:
-                await self._make(tenant, subject)
-            sealer = self.at_hand(tenant, subject)
+                await self._make_key(tenant, subject)
+            sealer = self.cached(tenant, subject)
         if sealer is None and (strange := self.table.current_key(tenant, subject)) is not None:
-            raise self._newer(strange)
+            raise self._is_newer_key(strange)
         if sealer is None:
             raise Transient(f"the key of {subject or tenant} could not be written to {self.topic}", kind="unavailable")
         return sealer
 
-    def _is_ours(self, key: SubjectKeyMade) -> bool:
+    def _is_own_key(self, key: SubjectKeyMade) -> bool:
         return key.key_id in self._open or key.wrapped_by in self._wrapping.keys
 
-    def _newer(self, key: SubjectKeyMade) -> NewerKey:
-        return NewerKey(
+    def _is_newer_key(self, key: SubjectKeyMade) -> NewerInstallationKey:
+        return NewerInstallationKey(
             f"the key {key.key_id} is wrapped by {key.wrapped_by}, which this process was not started with: restart it "
             "with the new LOOMLOG_ENCRYPTION_KEY",
             kind="unavailable",
         )
 
-    def unsealed(self, tenant: str, subject: str, sealer: Sealer) -> Seal:
+    def decrypt_if_encrypted(self, tenant: str, subject: str, sealer: ContentCipher) -> ContentEncryptor:
         """Seals for the subject what is not sealed for it already."""
 
         def seal(text: str, untrusted: bool) -> str:
-            if self._is_sealed(text, tenant, subject, untrusted=untrusted):
+            if self._is_encrypted(text, tenant, subject, untrusted=untrusted):
                 return text
-            return sealer.untrusted(text) if untrusted else sealer.text(text)
+            return sealer.untrusted_text(text) if untrusted else sealer.text(text)
 
         return seal
 
-    def _is_sealed(self, text: str, tenant: str, subject: str, *, untrusted: bool) -> bool:
+    def _is_encrypted(self, text: str, tenant: str, subject: str, *, untrusted: bool) -> bool:
         if not is_token(text, untrusted=untrusted):
             return False
         (key_id,) = key_ids_in(text)
         key = self.table.key(key_id)
         return self.table.is_erased(key_id, tenant) if key is None else (key.tenant, key.subject) == (tenant, subject)
 
-    async def _make(self, tenant: str, subject: str) -> None:
+    async def _make_key(self, tenant: str, subject: str) -> None:
         key = generate_data_key(tenant, subject, self._random)
         try:
             await self._appender.append(self.topic, PARTITION, [self._record_of(key, self._clock_ms())])
@@ -261,50 +264,50 @@ class SubjectKeys:
     def can_open(self, key_id: str) -> bool:
         """Whether content sealed by that key can be read by this process."""
         key = self.table.key(key_id)
-        return key is not None and self._is_ours(key)
+        return key is not None and self._is_own_key(key)
 
     def is_erased(self, key_id: str) -> bool:
         """Whether nobody will ever read what that key has sealed."""
         return self.table.key(key_id) is None and self.table.is_known(key_id)
 
-    async def know(self, *texts: str) -> None:
+    async def wait_for_keys(self, *texts: str) -> None:
         """Reads the topic to its end when a text has a token of a key nothing is known of. Raises Transient."""
         for text in texts:
             if any(not self.table.is_known(key_id) for key_id in key_ids_in(text)):
                 await self.catch_up()
                 return
 
-    def opened(self, text: str, tenant: str) -> str:
+    def decrypt(self, text: str, tenant: str) -> str:
         """The text with every token of that tenant in it opened, for people."""
-        return self._replaced(text, tenant, for_model=False)
+        return self._replace_tokens(text, tenant, for_model=False)
 
-    def opened_for_model(self, text: str, tenant: str) -> str:
+    def decrypt_for_model(self, text: str, tenant: str) -> str:
         """As `opened`; untrusted text is escaped for its fence.
 
         Raises Permanent for what is unreadable and not erased, Transient while a newer key-encryption key is needed.
         """
-        return self._replaced(text, tenant, for_model=True)
+        return self._replace_tokens(text, tenant, for_model=True)
 
-    def _replaced(self, text: str, tenant: str, *, for_model: bool) -> str:
+    def _replace_tokens(self, text: str, tenant: str, *, for_model: bool) -> str:
         if not has_tokens(text):
             return text
         parts: list[str] = []
         end = 0
         # One pass: what comes out of a token is never looked at for tokens again.
         for match in TOKEN.finditer(text):
-            shown = self._shown(match[0], match[2], tenant)
+            shown = self._placeholder(match[0], match[2], tenant)
             if for_model:
                 if shown == UNREADABLE:
                     key = self.table.key(match[2])
-                    if key is not None and not self._is_ours(key):
-                        raise self._newer(key)
+                    if key is not None and not self._is_own_key(key):
+                        raise self._is_newer_key(key)
                     raise Permanent(f"content sealed by the key {match[2]} cannot be read here", kind="invalid")
                 shown = shown.replace("<", "&lt;") if match[1] else shown
             parts += (text[end : match.start()], shown)
             end = match.end()
         return "".join((*parts, text[end:]))
 
-    def _shown(self, token: str, key_id: str, tenant: str) -> str:
+    def _placeholder(self, token: str, key_id: str, tenant: str) -> str:
         if self.table.is_erased(key_id, tenant):
             return ERASED
         key = self.table.key(key_id)
@@ -356,7 +359,7 @@ class SubjectKeys:
         await self.catch_up()
         return Erasure(record=record, offset=offset)
 
-    async def wrap_anew(self) -> int:
+    async def rewrap(self) -> int:
         """Wraps every data key that an earlier key-encryption key wrapped under the current one; how many.
 
         Raises Transient, also when a newer one than this process has wrapped one of them; then none is wrapped.
@@ -364,7 +367,7 @@ class SubjectKeys:
         await self.catch_up()
         old = [key for key in self.table.all_keys() if key.wrapped_by != self._wrapping.current]
         if (newer := next((key for key in old if key.wrapped_by not in self._wrapping.keys), None)) is not None:
-            raise self._newer(newer)
+            raise self._is_newer_key(newer)
         for key in old:
             await self._appender.append(self.topic, PARTITION, [self._record_of(self._data_key(key), key.at_ms)])
         await self.catch_up()

@@ -12,12 +12,12 @@ from loomlog.connectors.protocols import LogTail
 from loomlog.schemas.codec import Codec, Record
 from loomlog.schemas.generated.stream_records import ClientHostAlive, ClientLeft, ClientRegistered
 from loomlog.services.core.clients.table import ClientTable, TooManyClients
-from loomlog.services.stream.global_tables.global_table import PARTITION, Board, NotUnderstood
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, UnknownRecord
 
-__all__ = ["PARTITION", "ClientBoard"]
+__all__ = ["PARTITION", "ClientGlobalTable"]
 
 
-class ClientBoard(Board):
+class ClientGlobalTable(GlobalTable):
     """The table, as far as this process has read."""
 
     def __init__(self, codec: Codec, topic: str, *, clock_ms: Callable[[], int]) -> None:
@@ -26,14 +26,14 @@ class ClientBoard(Board):
         self._clock_ms = clock_ms
         self._follows = False
 
-    def take(self, record: Record) -> bool:
+    def apply(self, record: Record) -> bool:
         if not isinstance(record, ClientRegistered | ClientLeft | ClientHostAlive):
-            raise NotUnderstood(f"a {type(record).__name__}, expected something about a client")
+            raise UnknownRecord(f"a {type(record).__name__}, expected something about a client")
         before, now_ms = self.table, self._clock_ms()
         try:
             self.table = before.apply(record, now_ms if self._follows else min(now_ms, record.at_ms))
         except TooManyClients as error:
-            raise NotUnderstood(str(error)) from error
+            raise UnknownRecord(str(error)) from error
         return self.table is not before
 
     async def follow(self, tail: LogTail) -> None:

@@ -20,11 +20,11 @@ PARTITION = 0
 POLL_S = 1.0
 
 
-class NotUnderstood(Exception):
+class UnknownRecord(Exception):
     """A record that says nothing to this board; the text says what was expected."""
 
 
-class Board:
+class GlobalTable:
     """See the module. Whoever inherits it keeps the fold."""
 
     def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
@@ -35,8 +35,8 @@ class Board:
         self._grown = asyncio.Event()
 
     @abstractmethod
-    def take(self, record: Record) -> bool:
-        """Fold one record; whether anything is different now. Raises NotUnderstood."""
+    def apply(self, record: Record) -> bool:
+        """Fold one record; whether anything is different now. Raises UnknownRecord."""
 
     async def catch_up(self, ranges: LogRanges) -> None:
         """Read everything there is now. Raises Transient."""
@@ -55,11 +55,11 @@ class Board:
             recordses = await tail.poll(timeout_s=POLL_S)
             self.feed(recordses.get(PARTITION, ()))
 
-    async def passed(self, offset: int, *, timeout_s: float) -> bool:
+    async def has_read(self, offset: int, *, timeout_s: float) -> bool:
         """Whether the record at the offset has been folded, now or within the time."""
-        return await self.until(lambda: self.next_offset > offset, timeout_s=timeout_s)
+        return await self.wait_for(lambda: self.next_offset > offset, timeout_s=timeout_s)
 
-    async def until(self, true: Callable[[], bool], *, timeout_s: float) -> bool:
+    async def wait_for(self, true: Callable[[], bool], *, timeout_s: float) -> bool:
         """Whether something is so, now or after a record that is read within the time."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -78,8 +78,8 @@ class Board:
                 continue
             self.next_offset = record.offset + 1
             try:
-                is_different |= self.take(self._codec.decode(record.value or b"").record)
-            except (Undecodable, NotUnderstood) as error:
+                is_different |= self.apply(self._codec.decode(record.value or b"").record)
+            except (Undecodable, UnknownRecord) as error:
                 log.error("%s offset %d is left out: %s", self.topic, record.offset, error)
         self._grown.set()
         if is_different:

@@ -9,22 +9,22 @@ Before: services/application/admin/hooks.py appends. After: services/runtime/too
 from loomlog.schemas.codec import Codec, Record
 from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
 from loomlog.services.core.hooks import HookTable, InvalidHook
-from loomlog.services.stream.global_tables.global_table import Board, NotUnderstood
+from loomlog.services.stream.global_tables.global_table import GlobalTable, UnknownRecord
 
 
-class HookBoard(Board):
+class HookGlobalTable(GlobalTable):
     """What is registered, as far as this process has read."""
 
     def __init__(self, codec: Codec, topic: str) -> None:
         super().__init__(codec, topic)
         self.table = HookTable()
 
-    def take(self, record: Record) -> bool:
+    def apply(self, record: Record) -> bool:
         if not isinstance(record, HookRegistered | HookRemoved):
-            raise NotUnderstood(f"a {type(record).__name__}, expected a HookRegistered or a HookRemoved")
+            raise UnknownRecord(f"a {type(record).__name__}, expected a HookRegistered or a HookRemoved")
         before = self.table
         try:
             self.table = before.apply(record)
         except InvalidHook as error:
-            raise NotUnderstood(str(error)) from error
+            raise UnknownRecord(str(error)) from error
         return self.table is not before

@@ -11,24 +11,24 @@ from collections.abc import Callable
 from loomlog.schemas.codec import Codec, Record
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.core.pauses import InvalidPause, PauseTable
-from loomlog.services.stream.global_tables.global_table import PARTITION, Board, NotUnderstood
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, UnknownRecord
 
-__all__ = ["PARTITION", "PauseBoard"]
+__all__ = ["PARTITION", "PauseGlobalTable"]
 
 
-class PauseBoard(Board):
+class PauseGlobalTable(GlobalTable):
     """What is paused wider than a run, as far as this process has read."""
 
     def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
         super().__init__(codec, topic, changed=changed)
         self.table = PauseTable()
 
-    def take(self, record: Record) -> bool:
+    def apply(self, record: Record) -> bool:
         if not isinstance(record, PauseSet):
-            raise NotUnderstood(f"a {type(record).__name__}, expected a PauseSet")
+            raise UnknownRecord(f"a {type(record).__name__}, expected a PauseSet")
         before = self.table
         try:
             self.table = before.apply(record)
         except InvalidPause as error:
-            raise NotUnderstood(str(error)) from error
+            raise UnknownRecord(str(error)) from error
         return self.table != before

@@ -12,27 +12,27 @@ from collections.abc import Callable
 from loomlog.schemas.codec import Codec, Record
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
 from loomlog.services.core.availability import AvailabilityTable, InvalidMark, ProviderRecord
-from loomlog.services.stream.global_tables.global_table import PARTITION, Board, NotUnderstood
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, UnknownRecord
 
-__all__ = ["PARTITION", "ProviderBoard"]
+__all__ = ["PARTITION", "ProviderGlobalTable"]
 
 
-class ProviderBoard(Board):
+class ProviderGlobalTable(GlobalTable):
     """The matrix, as far as this process has read."""
 
     def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
         super().__init__(codec, topic, changed=changed)
         self.matrix = AvailabilityTable()
 
-    def take(self, record: Record) -> bool:
+    def apply(self, record: Record) -> bool:
         if not isinstance(record, ModelMarked | ProviderProbed | ProbeRequested):
-            raise NotUnderstood(f"a {type(record).__name__}, expected something about a provider")
+            raise UnknownRecord(f"a {type(record).__name__}, expected something about a provider")
         before = self.matrix
-        self.note(record)
+        self.publish_locally(record)
         return self.matrix != before
 
-    def note(self, record: ProviderRecord) -> None:
-        """The record counts from now on. Raises NotUnderstood.
+    def publish_locally(self, record: ProviderRecord) -> None:
+        """The record counts from now on. Raises UnknownRecord.
 
         Folding a record twice changes nothing, and the log's order has the last word, because every record that was
         noted is read from the log again.
@@ -40,4 +40,4 @@ class ProviderBoard(Board):
         try:
             self.matrix = self.matrix.apply(record)
         except InvalidMark as error:
-            raise NotUnderstood(str(error)) from error
+            raise UnknownRecord(str(error)) from error

@@ -18,23 +18,23 @@ from functools import partial
 from typing import Any, Protocol
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.stream.context import Figures, Workplace
+from loomlog.services.stream.context import HostContext, HostMetrics
 from loomlog.services.stream.flusher import Flusher
-from loomlog.services.stream.ownership.drain import NOTE_S, Drain
+from loomlog.services.stream.ownership.drain import NOTE_TIMEOUT_S, Drain
 from loomlog.services.stream.ownership.membership import Membership
-from loomlog.services.stream.ownership.owner import Owner
-from loomlog.services.stream.ownership.standby import PausableTail, Standby, followed_by
+from loomlog.services.stream.ownership.owner import PartitionOwner
+from loomlog.services.stream.ownership.standby import PausableTail, Standby, partitions_followed_by
 from loomlog.services.stream.partition.recovered_state import PartitionFold
-from loomlog.services.stream.partition.timers import Alarms
+from loomlog.services.stream.partition.timers import Timers
 
 log = logging.getLogger(__name__)
 
-ASSIGNED_TOO_S = 2.0
+ASSIGNMENT_WAIT_S = 2.0
 """A partition is asked for by whom the group told that it is his; we hear of it within so long, or he is wrong."""
-UNFORCED_EVERY_S = 2.0
+ADOPTION_RETRY_S = 2.0
 """A partition that the group has not given us is claimed at most so often, however quickly its owners die one after the
 other: the next one is then noticed by the group, which is hardly slower."""
-FIRST_CLAIMS = frozenset({"assigned", "standby"})
+CONCURRENT_CLAIMS = frozenset({"assigned", "standby"})
 """Reasons for which somebody claims who did not own before, and so does not wait."""
 RECLAIM_BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Pause before the next claim after being fenced or refused by the broker; two owners must not fight."""
@@ -42,28 +42,28 @@ SETTLED_S = 10.0
 """Having held a partition for this long forgets earlier failures to hold it."""
 
 
-class AskFor(Protocol):
+class RequestHandover(Protocol):
     """loomlog.connectors.process.liveness_sockets.request_handover."""
 
     async def __call__(self, name: str, number: int, *, timeout_s: float) -> str: ...
 
 
-class Ownership:
+class PartitionAssignment:
     """Keeps `owners` what they should be: one for each partition that is ours, by number."""
 
     def __init__(
         self,
-        owners: dict[int, Owner],
-        work: Workplace,
+        owners: dict[int, PartitionOwner],
+        work: HostContext,
         *,
         membership: Membership,
         commands: PausableTail,
         flusher: Flusher,
         drain: Drain,
-        alarms: Alarms,
-        figures: Figures,
+        alarms: Timers,
+        figures: HostMetrics,
         standby: Standby | None,
-        ask_for: AskFor | None,
+        ask_for: RequestHandover | None,
         drain_s: float,
     ) -> None:
         """`commands`, `standby`, `ask_for` and `drain_s` are those of the Host."""
@@ -90,7 +90,7 @@ class Ownership:
         self._leaving: dict[int, asyncio.Task[None]] = {}
         """Partitions that others are to own, until the calls under way there have ended."""
         if standby is not None:
-            standby.owner_died = self._adopt
+            standby.owner_died = self.claim_orphaned
 
     def stop(self) -> None:
         """Claim no more for a standby, and let no claim under way lead to commands."""
@@ -112,30 +112,30 @@ class Ownership:
                 if number not in wanted and life in members and number in members[life].partitions
             }
             for number in sorted(set(self._owners) - wanted - set(self._adopted)):
-                self._leave(number)
+                self._start_handover(number)
             for number in sorted(wanted - set(self._owners)):
-                self._own(number, "assigned")
-            self._stand_by()
+                self._add_owner(number, "assigned")
+            self._update_standby()
             self._followed.set()
 
-    def _stand_by(self) -> None:
+    def _update_standby(self) -> None:
         if self._standby is not None:
-            followed = followed_by(self._standby.life, self._membership.members)
+            followed = partitions_followed_by(self._standby.life, self._membership.members)
             self._standby.follow(followed - set(self._owners))
 
-    def _adopt(self, number: int, life: str) -> None:
+    def claim_orphaned(self, number: int, life: str) -> None:
         """The owner of a partition, of that life, has died: claim it without asking the group."""
         now = time.monotonic()
-        recent = now - self._unforced.get(number, -UNFORCED_EVERY_S) < UNFORCED_EVERY_S
+        recent = now - self._unforced.get(number, -ADOPTION_RETRY_S) < ADOPTION_RETRY_S
         if self._stopping or number in self._owners or recent:
             return
         self._unforced[number] = now
         self._adopted[number] = life
-        self._own(number, "standby")
+        self._add_owner(number, "standby")
 
-    def _own(self, number: int, reason: str) -> None:
+    def _add_owner(self, number: int, reason: str) -> None:
         folded = self._standby.take(number) if self._standby is not None else None
-        self._owners[number] = Owner(
+        self._owners[number] = PartitionOwner(
             number, self._work, wake=self._flusher.wake, alarms=self._alarms, figures=self._figures
         )
         self._claim(number, reason, folded)
@@ -144,17 +144,21 @@ class Ownership:
 
     def _claim(self, number: int, reason: str, folded: PartitionFold | None = None) -> None:
         if number not in self._claiming:
-            self._claiming[number] = self._begin(self._keep_claiming(number, reason, folded))
+            self._claiming[number] = self._spawn(self._keep_claiming(number, reason, folded))
 
     async def _keep_claiming(self, number: int, reason: str, folded: PartitionFold | None) -> None:
         """Claim until it works or the partition is not ours to claim any more."""
         owner = self._owners[number]
-        if reason not in FIRST_CLAIMS:
+        if reason not in CONCURRENT_CLAIMS:
             await self._back_off(number)
         while self._owners.get(number) is owner:
             first, folded = folded, None  # one that was fed in vain may be fed half
             try:
-                before = partial(self._ask, number) if reason == "assigned" and self._ask_for is not None else None
+                before = (
+                    partial(self._request_handover, number)
+                    if reason == "assigned" and self._ask_for is not None
+                    else None
+                )
                 commands_from = await owner.claim(reason, first, before)
             except Transient as error:
                 log.warning("%s partition %d cannot be taken yet: %s", self._work.family.name, number, error)
@@ -166,10 +170,10 @@ class Ownership:
             break
         self._claiming.pop(number, None)
 
-    async def _ask(self, number: int, lifeline: str) -> None:
+    async def _request_handover(self, number: int, lifeline: str) -> None:
         """Before a Claim over somebody who may be at work."""
         assert self._ask_for is not None
-        answer = await self._ask_for(lifeline, number, timeout_s=self._drain_s + NOTE_S + ASSIGNED_TOO_S)
+        answer = await self._ask_for(lifeline, number, timeout_s=self._drain_s + NOTE_TIMEOUT_S + ASSIGNMENT_WAIT_S)
         log.info("%s partition %d: asked %s for it: %s", self._work.family.name, number, lifeline, answer)
 
     async def _back_off(self, number: int) -> None:
@@ -180,7 +184,7 @@ class Ownership:
 
     # --- losing and giving up ----------------------------------------------------------------------------------------
 
-    def lost(self, owner: Owner, reason: str) -> None:
+    def lost(self, owner: PartitionOwner, reason: str) -> None:
         """An owner must read the log again: it was fenced, or does not know the outcome of an append."""
         if reason == "fenced":
             self._figures.fenced += 1
@@ -197,31 +201,31 @@ class Ownership:
             # Its owner lives after all, or the group was as quick: it is theirs.
             del self._adopted[owner.number]
             self._release(owner.number)
-            self._stand_by()
+            self._update_standby()
         else:
-            if time.monotonic() - owner.taken_s > SETTLED_S:
+            if time.monotonic() - owner.claimed_at_s > SETTLED_S:
                 self._failures.pop(owner.number, None)
             self._claim(owner.number, reason)
 
-    def _leave(self, number: int) -> None:
+    def _start_handover(self, number: int) -> None:
         """Somebody else is to own it, and asks for it; without a lifeline nobody can, and it is given up at once."""
         if self._ask_for is None or number in self._claiming:
             self._release(number)
         elif number not in self._leaving:
             self._flusher.leaving.add(number)
             self._commands.pause([number])
-            self._leaving[number] = self._begin(self._let_go(number))
+            self._leaving[number] = self._spawn(self._hand_over(number))
 
-    async def _let_go(self, number: int) -> None:
+    async def _hand_over(self, number: int) -> None:
         """Begin no more calls, let those under way finish and reach the log, give the partition up."""
         owner = self._owners[number]
-        calls = self._work.calls
+        calls = self._work.effect_runner
 
         def is_lost() -> bool:
             return self._owners.get(number) is not owner
 
         try:
-            await self._drain.finished(self._drain_s, lambda: is_lost() or calls.under_way_of(number) == 0, only=owner)
+            await self._drain.run(self._drain_s, lambda: is_lost() or calls.running_calls_of(number) == 0, only=owner)
         finally:
             del self._leaving[number]
             self._flusher.leaving.discard(number)
@@ -229,17 +233,17 @@ class Ownership:
             self._release(number)
         self._membership.changed.set()  # meanwhile it may be ours again
 
-    async def asked(self, number: int) -> None:
+    async def handover_requested(self, number: int) -> None:
         """Somebody wants a partition: returns when it is given up. It is not when the group knows nothing of that."""
         try:
-            async with asyncio.timeout(ASSIGNED_TOO_S):
+            async with asyncio.timeout(ASSIGNMENT_WAIT_S):
                 while number in self._membership.assigned and not self._stopping:
                     self._followed.clear()
                     await self._followed.wait()
         except TimeoutError:
             return
         if number in self._owners:
-            self._leave(number)
+            self._start_handover(number)
         if number in self._leaving:
             await asyncio.wait({self._leaving[number]})
 
@@ -250,9 +254,9 @@ class Ownership:
         task = self._claiming.pop(number, None)
         if task is not None:
             task.cancel()
-        owner.give_up()
+        owner.release()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        group = self._work.calls.group
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        group = self._work.effect_runner.group
         assert group is not None, "partitions are owned inside the host's task group"
         return group.create_task(work)

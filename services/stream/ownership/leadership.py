@@ -12,40 +12,47 @@ import asyncio
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from loomlog.services.stream.context import Desk, Figures, Workplace
-from loomlog.services.stream.partition.command_intake import Intake
-from loomlog.services.stream.partition.decisions import Deciding, Wake
+from loomlog.services.stream.context import CommandHandler, HostContext, HostMetrics
+from loomlog.services.stream.partition.command_intake import CommandIntake
+from loomlog.services.stream.partition.decisions import DecisionExecutor, Wake
 from loomlog.services.stream.partition.local_effects import LocalEffects
-from loomlog.services.stream.partition.lookups import Tasks
+from loomlog.services.stream.partition.lookups import PendingLookups
 from loomlog.services.stream.partition.partition import Aggregate, Partition
-from loomlog.services.stream.partition.timers import Alarms
+from loomlog.services.stream.partition.timers import Timers
 
 HANDOVER_GRACE_S = 2.0
 """What a former owner that may be alive gets to hand over results whose loss costs something. Most tool calls and short
 turns end within it; whoever waits for the run waits so long at a rebalance, and not at all after a death."""
 
-Result = tuple[str, str, Any]
+LateResult = tuple[str, str, Any]
 """Of a call: aggregate, tenant, order."""
 
 
-class Tenure:
+class Leadership:
     """Holds one partition. `end` is called once, and nothing after it."""
 
     def __init__(
-        self, partition: Partition, desk: Desk, work: Workplace, *, wake: Wake, alarms: Alarms, figures: Figures
+        self,
+        partition: Partition,
+        desk: CommandHandler,
+        work: HostContext,
+        *,
+        wake: Wake,
+        alarms: Timers,
+        figures: HostMetrics,
     ) -> None:
         self.partition = partition
         self.desk = desk
         self._work = work
         self._figures = figures
-        self._tasks = Tasks(work.calls.group)
-        self._deciding = Deciding(partition, work, wake=wake, alarms=alarms, figures=figures)
-        self.intake = Intake(partition, desk, work, deciding=self._deciding, tasks=self._tasks, figures=figures)
+        self._tasks = PendingLookups(work.effect_runner.group)
+        self._deciding = DecisionExecutor(partition, work, wake=wake, alarms=alarms, figures=figures)
+        self.intake = CommandIntake(partition, desk, work, deciding=self._deciding, tasks=self._tasks, figures=figures)
         self.local_effects = LocalEffects(partition, desk, work, deciding=self._deciding, tasks=self._tasks)
 
     # --- what the former owner left ----------------------------------------------------------------------------------
 
-    def begin(self, live: Sequence[Aggregate], late: Sequence[Result], *, may_be_alive: bool) -> None:
+    def begin(self, live: Sequence[Aggregate], late: Sequence[LateResult], *, may_be_alive: bool) -> None:
         """Hold what is live and recover its calls; `late` are results of ours that no owner has recorded.
 
         `may_be_alive`: somebody before us may still have calls under way, and hands over what they give.
@@ -57,11 +64,11 @@ class Tenure:
             if waits:
                 awaited[aggregate.id] = waits
         for name, _, order in late:
-            self.result(name, order)
+            self.receive_result(name, order)
         if awaited:
             self._tasks.begin(self._recover_later(awaited))
         for aggregate in live:
-            self.local_effects.unsettled(aggregate)
+            self.local_effects.start_pending(aggregate)
 
     def _recover(
         self, aggregate: Aggregate, returned: frozenset[Hashable], *, may_be_alive: bool
@@ -69,18 +76,18 @@ class Tenure:
         """Hold it and recover its calls; gives those that are left to a former owner for a while."""
         work = self._work
         self.partition.aggregates[aggregate.id] = aggregate
-        self.desk.found_live(aggregate)
+        self.desk.live_found(aggregate)
         if aggregate.quarantined:
-            self._deciding.stands_still(aggregate, aggregate.quarantined)
+            self._deciding.is_quarantined(aggregate, aggregate.quarantined)
             return frozenset()
         aggregate.quarantined = work.family.quarantined(aggregate.state)
         if aggregate.quarantined:
             self._figures.quarantined += 1
             return frozenset()
-        running = work.calls.running(aggregate.id) | returned
-        self._deciding.set_alarm(aggregate)
-        waits = work.family.worth_waiting_for(aggregate.state) - running if may_be_alive else frozenset()
-        order = work.family.recover(work.clock_ms(), running | waits, self.desk.standing(aggregate))
+        running = work.effect_runner.running(aggregate.id) | returned
+        self._deciding.set_timer(aggregate)
+        waits = work.family.costly_call_keys(aggregate.state) - running if may_be_alive else frozenset()
+        order = work.family.recover(work.clock_ms(), running | waits, self.desk.wide_pauses_command(aggregate))
         self._deciding.submit(aggregate, order, at_ms=work.clock_ms())
         return waits
 
@@ -89,59 +96,59 @@ class Tenure:
         work = self._work
         await asyncio.sleep(HANDOVER_GRACE_S)
         for name, waits in awaited.items():
-            aggregate = self._well(name)
+            aggregate = self._decide_safely(name)
             if aggregate is None:
                 continue
             # What was begun here since is not lost, also while its intent is on the wire.
             ours = work.family.open_calls(aggregate.state) - waits
-            order = work.family.recover(work.clock_ms(), work.calls.running(name) | ours)
+            order = work.family.recover(work.clock_ms(), work.effect_runner.running(name) | ours)
             self._deciding.submit(aggregate, order, at_ms=work.clock_ms())
 
     # --- what comes in beside commands -------------------------------------------------------------------------------
 
-    def result(self, name: str, order: Any) -> None:
+    def receive_result(self, name: str, order: Any) -> None:
         """The result of a call. Of no use when its aggregate is over."""
-        aggregate = self._well(name)
+        aggregate = self._decide_safely(name)
         if aggregate is not None:
             self._deciding.submit(aggregate, order, at_ms=self._work.clock_ms(), is_result=True)
 
-    def not_begun(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
+    def record_unstarted_calls(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
         """Write down which calls of a planned stop were due and not begun, by aggregate."""
         work = self._work
         for name, keys in calls.items():
-            aggregate = self._well(name)
+            aggregate = self._decide_safely(name)
             if aggregate is not None:
-                order = work.family.not_begun(work.clock_ms(), keys)
+                order = work.family.record_unstarted_calls(work.clock_ms(), keys)
                 self._deciding.submit(aggregate, order, at_ms=work.clock_ms())
 
-    def ring(self, name: str) -> None:
+    def fire_timer(self, name: str) -> None:
         """An alarm of the aggregate, perhaps a former one."""
         aggregate = self.partition.aggregates.get(name)
-        if aggregate is None or not aggregate.wakes_at_ms:
+        if aggregate is None or not aggregate.timer_at_ms:
             return
         now_ms = self._work.clock_ms()
-        if aggregate.wakes_at_ms > now_ms:
+        if aggregate.timer_at_ms > now_ms:
             return  # a former one; or the clock went back, and the next look is the one that was set then
-        aggregate.wakes_at_ms = 0
+        aggregate.timer_at_ms = 0
         if not aggregate.quarantined:  # once released, what is decided then sets it again
-            self._deciding.submit(aggregate, self._work.family.woken(now_ms), at_ms=now_ms)
+            self._deciding.submit(aggregate, self._work.family.timer_fired(now_ms), at_ms=now_ms)
 
-    def obey(self) -> None:
+    def apply_wide_pauses(self) -> None:
         """Something wider than the aggregates has changed: each does what that asks of it now. Idempotent."""
         for aggregate in list(self.partition.aggregates.values()):
-            order = None if aggregate.quarantined else self.desk.standing(aggregate)
+            order = None if aggregate.quarantined else self.desk.wide_pauses_command(aggregate)
             if order is not None:
                 self._deciding.submit(aggregate, order, at_ms=self._work.clock_ms())
 
-    def _well(self, name: str) -> Aggregate | None:
+    def _decide_safely(self, name: str) -> Aggregate | None:
         """The aggregate, when it is live and not quarantined."""
         aggregate = self.partition.aggregates.get(name)
         return None if aggregate is None or aggregate.quarantined else aggregate
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def end(self) -> list[Result]:
+    def end(self) -> list[LateResult]:
         """Forget everything; gives the results that were decided on and may not be in the log."""
         self._tasks.end()
-        self.desk.closed()
-        return self.partition.unrecorded()
+        self.desk.aggregate_closed()
+        return self.partition.unacknowledged_results()

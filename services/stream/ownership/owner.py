@@ -14,36 +14,36 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any
 
 from loomlog.connectors.protocols import LogRecord
-from loomlog.services.stream.context import Figures, Workplace
-from loomlog.services.stream.ownership.leadership import Result, Tenure
-from loomlog.services.stream.ownership.takeover import TakeOver
+from loomlog.services.stream.context import HostContext, HostMetrics
+from loomlog.services.stream.ownership.leadership import LateResult, Leadership
+from loomlog.services.stream.ownership.takeover import Takeover
 from loomlog.services.stream.partition.decisions import Wake
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 from loomlog.services.stream.partition.recovered_state import PartitionFold
-from loomlog.services.stream.partition.timers import Alarms
+from loomlog.services.stream.partition.timers import Timers
 
 log = logging.getLogger(__name__)
 
-FORMER_ALIVE_MS = 1_500
+PREDECESSOR_ALIVE_MS = 1_500
 """A partition that was assigned to us and whose last record is younger has a former owner that may be alive: a group
 takes a session (3 s, less at most a heartbeat of 1 s) to notice a dead one, so his last record is older than this."""
 
 
-class Owner:
+class PartitionOwner:
     """Owns one partition: holds it, or is about to claim it. Whatever comes for it in between is not lost by that."""
 
-    def __init__(self, number: int, work: Workplace, *, wake: Wake, alarms: Alarms, figures: Figures) -> None:
+    def __init__(self, number: int, work: HostContext, *, wake: Wake, alarms: Timers, figures: HostMetrics) -> None:
         self.number = number
-        self.taken_s = 0.0
+        self.claimed_at_s = 0.0
         """When it was last claimed, monotonic."""
-        self.checkpointed_s = 0.0
+        self.snapshotted_at_s = 0.0
         """When it was last claimed or a checkpoint of it made, monotonic."""
         self._work = work
         self._wake = wake
         self._alarms = alarms
         self._figures = figures
-        self._tenure: Tenure | None = None
-        self._late: list[Result] = []
+        self._tenure: Leadership | None = None
+        self._late: list[LateResult] = []
         """Results that came or were not recorded while nothing was held."""
 
     @property
@@ -59,7 +59,7 @@ class Owner:
     @property
     def waiting_commands(self) -> int:
         """Commands held back by a look-up; 0 while nothing is held."""
-        return self._tenure.intake.waiting if self._tenure is not None else 0
+        return self._tenure.intake.waiting_count if self._tenure is not None else 0
 
     @property
     def issued_until_ms(self) -> int:
@@ -81,8 +81,8 @@ class Owner:
         """
         work, began_s = self._work, time.monotonic()
         self.drop()
-        work.calls.keep(self.number)
-        folded, last_ms = await TakeOver(self.number, work).folded_to_claim(reason, folded, before)
+        work.effect_runner.partition_reacquired(self.number)
+        folded, last_ms = await Takeover(self.number, work).claim_and_fold(reason, folded, before)
         fold = folded.fold
         term = fold.reader.term
         for problem in fold.problems:
@@ -90,7 +90,7 @@ class Owner:
                 "%s partition %d offset %d: %s", work.family.name, self.number, problem.record.offset, problem.error
             )
             work.dead_letters.park(problem.record, kind="undecodable", error=problem.error)
-        desk = work.desk(self.number, term, folded.known_since_ms, folded.forgotten_until)
+        desk = work.make_handler(self.number, term, folded.known_since_ms, folded.forgotten_until)
         partition = Partition(
             number=self.number,
             term=term,
@@ -103,17 +103,17 @@ class Owner:
         )
         partition.events_since_checkpoint = fold.events
         for first_event, last_event in fold.over.values():
-            desk.found_over(first_event, last_event)
-        live = await fold.live(lambda event: work.past.history_for(self.number, event), desk.folded)
-        self._tenure = Tenure(partition, desk, work, wake=self._wake, alarms=self._alarms, figures=self._figures)
-        may_be_alive = reason == "assigned" and work.clock_ms() - last_ms < FORMER_ALIVE_MS
+            desk.ended_found(first_event, last_event)
+        live = await fold.live(lambda event: work.ended_aggregates.history_for(self.number, event), desk.folded)
+        self._tenure = Leadership(partition, desk, work, wake=self._wake, alarms=self._alarms, figures=self._figures)
+        may_be_alive = reason == "assigned" and work.clock_ms() - last_ms < PREDECESSOR_ALIVE_MS
         late, self._late = self._late, []
         self._tenure.begin(live, late, may_be_alive=may_be_alive)
-        self.taken_s = self.checkpointed_s = time.monotonic()
-        took_s = self.taken_s - began_s
+        self.claimed_at_s = self.snapshotted_at_s = time.monotonic()
+        took_s = self.claimed_at_s - began_s
         self._figures.claims_for[reason] += 1
         self._figures.stale_records += fold.reader.stale
-        self._figures.take_over_s.observe(took_s)
+        self._figures.takeover_s.observe(took_s)
         log.info(
             "%s partition %d taken (%s) in %.0f ms: term %d, %d events folded, %d live",
             work.family.name,
@@ -136,46 +136,46 @@ class Owner:
         if tenure is not None:
             self._late += tenure.end()
 
-    def give_up(self) -> None:
+    def release(self) -> None:
         """Somebody else will own the partition: what its calls give from now on is handed over."""
-        calls = self._work.calls
+        calls = self._work.effect_runner
         self.drop()
-        calls.leave(self.number)
+        calls.partition_released(self.number)
         late, self._late = self._late, []
         for name, tenant, order in late:
             assert calls.group is not None, "owners work inside the host's task group"
-            calls.group.create_task(calls.hand_over(name, tenant, order))
+            calls.group.create_task(calls.forward_result(name, tenant, order))
 
     # --- what comes for it -------------------------------------------------------------------------------------------
 
-    def take(self, record: LogRecord) -> None:
+    def receive_command(self, record: LogRecord) -> None:
         """A command from the topic, in order. While nothing is held it is left: a claim reads from what is handled."""
         if self._tenure is not None:
             self._tenure.intake.take(record)
 
-    def result(self, aggregate: str, tenant: str, order: Any) -> None:
+    def receive_result(self, aggregate: str, tenant: str, order: Any) -> None:
         """The result of a call; kept while the partition is being claimed."""
         if self._tenure is None:
             self._late.append((aggregate, tenant, order))
         else:
-            self._tenure.result(aggregate, order)
+            self._tenure.receive_result(aggregate, order)
 
-    def not_begun(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
+    def record_unstarted_calls(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
         """Calls of a planned stop that were due and not begun, by aggregate; a claim finds them too."""
         if self._tenure is not None:
-            self._tenure.not_begun(calls)
+            self._tenure.record_unstarted_calls(calls)
 
-    def carry_out(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
+    def start_local_effect(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
         """A local effect that became due; a claim looks at the states."""
         if self._tenure is not None:
-            self._tenure.local_effects.carry_out(aggregate, effect, state)
+            self._tenure.local_effects.start(aggregate, effect, state)
 
-    def ring(self, name: str) -> None:
+    def fire_timer(self, name: str) -> None:
         """An alarm of the aggregate; a claim sets it again."""
         if self._tenure is not None:
-            self._tenure.ring(name)
+            self._tenure.fire_timer(name)
 
-    def obey(self) -> None:
+    def apply_wide_pauses(self) -> None:
         """Something wider than the aggregates has changed; a claim asks the desk when it is done."""
         if self._tenure is not None:
-            self._tenure.obey()
+            self._tenure.apply_wide_pauses()

@@ -26,30 +26,30 @@ from typing import Protocol
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail, MemberAssignment
-from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.partition.recovered_state import PartitionFold
-from loomlog.services.stream.snapshots.snapshots import Snapshots, Start
+from loomlog.services.stream.snapshots.snapshots import FoldStart, Snapshots
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 POLL_RECORDS_MAX = 500
 """Records fed in one go; a few milliseconds, because owners share this loop."""
-REST_S = 0.1
+IDLE_WAIT_S = 0.1
 """Between polls that found less than they may: ten fetches a second for all partitions together. A take-over reads the
 rest by itself, so what was not polled yet costs it nothing but the reading."""
 BROKER_PAUSE_S = 1.0
-KEEP_OVER = 5_000
+ENDED_KEPT = 5_000
 """Ended aggregates a standby remembers; each costs a take-over some microseconds, and a repeated command of an older
 one is looked up in the index."""
-MAX_KEPT_BYTES = 256 * 1024 * 1024
+KEPT_BYTES_MAX = 256 * 1024 * 1024
 """Events of live aggregates in all folds together; about a million of them."""
-MAX_AHEAD = 1_000
+PREFETCHED_MAX = 1_000
 """Commands above one that was handled without an event: a take-over would read them all again. The owner's checkpoints
 know of it."""
-MAX_DEAD = 1_000
+DEAD_OWNERS_MAX = 1_000
 """Dead lives remembered; a Claim of one that died longer ago was read long since."""
-ANEW_EVERY_S = 30.0
+REFOLD_EVERY_S = 30.0
 """A fold is not begun anew more often than the owner makes a checkpoint."""
 
 
@@ -60,20 +60,20 @@ class PausableTail(LogTail, Protocol):
     def resume(self, partitions: list[int]) -> None: ...
 
 
-def standby_of(partition: int, lives: Iterable[str]) -> str | None:
+def choose_standby(partition: int, lives: Iterable[str]) -> str | None:
     """Which of these stands by for the partition: rendezvous hashing, so that one that comes or goes moves only what
     it stands by for. None of nobody."""
     return max(lives, key=lambda life: blake2b(f"{partition}/{life}".encode(), digest_size=8).digest(), default=None)
 
 
-def followed_by(life: str, members: Mapping[str, MemberAssignment]) -> frozenset[int]:
+def partitions_followed_by(life: str, members: Mapping[str, MemberAssignment]) -> frozenset[int]:
     """The partitions for which that member stands by: of those to be owned by others."""
     willing = [name for name, share in members.items() if share.is_standby]
     return frozenset(
         partition
         for owner, share in members.items()
         for partition in share.partitions
-        if owner != life and standby_of(partition, (name for name in willing if name != owner)) == life
+        if owner != life and choose_standby(partition, (name for name in willing if name != owner)) == life
     )
 
 
@@ -87,7 +87,7 @@ class Standby:
 
     def __init__(
         self,
-        work: Workplace,
+        work: HostContext,
         *,
         life: str,
         tail: PausableTail,
@@ -120,7 +120,7 @@ class Standby:
         self._group: asyncio.TaskGroup | None = None
 
     @property
-    def warm(self) -> int:
+    def warm_partitions(self) -> int:
         """Partitions that are folded along, were read to their end, and whose owner's death is or would be noticed."""
         return sum(self._is_warm(number) and self._is_watched(folded) for number, folded in self._folds.items())
 
@@ -136,7 +136,7 @@ class Standby:
             self._drop(number)
             self._begun.pop(number, None)
         self._followed = partitions
-        self._hold()
+        self._watch_owner()
         self._changed.set()
 
     def take(self, partition: int) -> PartitionFold | None:
@@ -150,10 +150,10 @@ class Standby:
         is_away = False
         async with asyncio.TaskGroup() as group:
             self._group = group
-            self._hold()
+            self._watch_owner()
             while True:
                 try:
-                    await self._begin_what_is_due()
+                    await self._start_due_folds()
                     found = await self._tail.poll(timeout_s=POLL_S, max_records=POLL_RECORDS_MAX) if self._folds else {}
                 except Transient as error:
                     if not is_away:
@@ -164,43 +164,43 @@ class Standby:
                 is_away = False
                 for number, records in found.items():
                     self._feed(number, records)
-                self._tell_of_the_dead()
-                self._lighten()
+                self._report_dead_owners()
+                self._drop_ended()
                 if not self._followed:
                     self._changed.clear()
                     await self._changed.wait()
                 else:
                     is_behind = sum(map(len, found.values())) >= POLL_RECORDS_MAX
-                    await asyncio.sleep(0 if is_behind else REST_S)
+                    await asyncio.sleep(0 if is_behind else IDLE_WAIT_S)
 
     # --- folding along -----------------------------------------------------------------------------------------------
 
-    async def _begin_what_is_due(self) -> None:
+    async def _start_due_folds(self) -> None:
         now = time.monotonic()
         for number in sorted(self._followed - set(self._folds)):
-            if number in self._followed and now - self._begun.get(number, -ANEW_EVERY_S) >= ANEW_EVERY_S:
-                await self._begin(number)
+            if number in self._followed and now - self._begun.get(number, -REFOLD_EVERY_S) >= REFOLD_EVERY_S:
+                await self._start_fold(number)
 
-    async def _begin(self, number: int) -> None:
+    async def _start_fold(self, number: int) -> None:
         """From the owner's latest checkpoint."""
         topic, ranges = self._work.topics.events, self._ranges
         first = await ranges.beginning_offset(topic, number)
         start = await self._snapshots.load(number, first)
         end = await ranges.end_offset(topic, number)
         if start.next_offset > end:
-            start = Start(first)  # a checkpoint of another, longer log
-        folded = PartitionFold(self._work.family, self._work.codec, start, keep_over=KEEP_OVER)
+            start = FoldStart(first)  # a checkpoint of another, longer log
+        folded = PartitionFold(self._work.family, self._work.codec, start, keep_over=ENDED_KEPT)
         if start.term >= 0:
             async with await ranges.read(topic, number, start.term, start.term + 1) as chunks:
                 async for chunk in chunks:
-                    folded.learn(chunk[0])
+                    folded.note_claim(chunk[0])
         if number not in self._followed:
             return  # meanwhile it was claimed, or somebody else stands by
         self._begun[number] = time.monotonic()
         self._folds[number], self._ends[number] = folded, end
         self._tail.seek(number, start.next_offset)
         self._tail.resume([number])
-        self._hold()
+        self._watch_owner()
 
     def _feed(self, number: int, records: Sequence[LogRecord]) -> None:
         folded = self._folds.get(number)
@@ -214,26 +214,28 @@ class Standby:
         lifeline = folded.lifeline
         folded.feed(records)
         if folded.lifeline != lifeline:
-            self._hold()
+            self._watch_owner()
 
-    def _lighten(self) -> None:
+    def _drop_ended(self) -> None:
         """Drop what has become too heavy; it is begun anew in its time, and until then taken over without a standby."""
-        for number in [number for number, folded in self._folds.items() if folded.progress.ahead > MAX_AHEAD]:
-            if time.monotonic() - self._begun[number] >= ANEW_EVERY_S:
+        for number in [number for number, folded in self._folds.items() if folded.progress.ahead > PREFETCHED_MAX]:
+            if time.monotonic() - self._begun[number] >= REFOLD_EVERY_S:
                 self._drop(number)
-        while sum(folded.fold.kept_bytes for folded in self._folds.values()) > MAX_KEPT_BYTES:
+        while sum(folded.fold.kept_bytes for folded in self._folds.values()) > KEPT_BYTES_MAX:
             self._drop(max(self._folds, key=lambda number: self._folds[number].fold.kept_bytes))
 
     def _drop(self, number: int) -> None:
         if self._folds.pop(number, None) is not None:
             self._tail.pause([number])
-            self._hold()
+            self._watch_owner()
 
     # --- lifelines ---------------------------------------------------------------------------------------------------
 
-    def _hold(self) -> None:
+    def _watch_owner(self) -> None:
         """Hold the lifelines of the owners of what is folded along, and no others."""
-        wanted = {folded.lifeline for folded in self._folds.values()} - {"", self._work.lifeline} - set(self._dead)
+        wanted = (
+            {folded.lifeline for folded in self._folds.values()} - {"", self._work.liveness_address} - set(self._dead)
+        )
         for lifeline in set(self._held) - wanted:
             task = self._held.pop(lifeline)
             self._met.discard(lifeline)
@@ -250,11 +252,11 @@ class Standby:
             return
         log.warning("%s: the process at %s has died", self._work.family.name, lifeline)
         self._dead[lifeline] = set()
-        if len(self._dead) > MAX_DEAD:
+        if len(self._dead) > DEAD_OWNERS_MAX:
             del self._dead[next(iter(self._dead))]
-        self._tell_of_the_dead()
+        self._report_dead_owners()
 
-    def _tell_of_the_dead(self) -> None:
+    def _report_dead_owners(self) -> None:
         """Of every partition whose owner is dead, once, and when its log was read so far that he is its owner."""
         if not self._dead:
             return

@@ -13,24 +13,24 @@ from collections.abc import Awaitable, Callable
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import DecisionEnvelope
 from loomlog.schemas.generated.stream_events import Claim
-from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.partition.partition import NO_DIGEST
 from loomlog.services.stream.partition.recovered_state import PartitionFold
-from loomlog.services.stream.snapshots.snapshots import Start
+from loomlog.services.stream.snapshots.snapshots import FoldStart
 
 log = logging.getLogger(__name__)
 
 CLAIM_KEY = b"claim"
 
 
-class TakeOver:
+class Takeover:
     """One taking of one partition."""
 
-    def __init__(self, number: int, work: Workplace) -> None:
+    def __init__(self, number: int, work: HostContext) -> None:
         self.number = number
         self._work = work
 
-    async def folded_to_claim(
+    async def claim_and_fold(
         self, reason: str, folded: PartitionFold | None, before: Callable[[str], Awaitable[None]] | None
     ) -> tuple[PartitionFold, int]:
         """The partition up to our Claim, and when the last record before it was written (UTC milliseconds).
@@ -39,17 +39,17 @@ class TakeOver:
         """
         work = self._work
         if folded is None:
-            folded = await self._from_checkpoint()
+            folded = await self._load_snapshot()
         else:
             work.snapshots.forget(self.number)
         if before is not None:
             await self._catch_up(folded)
-            if folded.lifeline not in ("", work.lifeline):
+            if folded.lifeline not in ("", work.liveness_address):
                 await before(folded.lifeline)
         term = await work.appender.append(work.topics.events, self.number, [self._claim_record(folded.term, reason)])
         if folded.next_offset > term:
             ignored = f"what was folded up to {folded.next_offset} is of another, longer log"
-            folded = await self._from_start(ignored)
+            folded = await self._fold_from_start(ignored)
         last_ms = folded.last_ms
         async with await work.ranges.read(work.topics.events, self.number, folded.next_offset, term + 1) as chunks:
             async for chunk in chunks:
@@ -66,14 +66,14 @@ class TakeOver:
         if not folded.lifeline and folded.term >= await work.ranges.beginning_offset(topic, self.number):
             async with await work.ranges.read(topic, self.number, folded.term, folded.term + 1) as chunks:
                 async for chunk in chunks:
-                    folded.learn(chunk[0])
+                    folded.note_claim(chunk[0])
         end = await work.ranges.end_offset(topic, self.number)
         async with await work.ranges.read(topic, self.number, folded.next_offset, end) as chunks:
             async for chunk in chunks:
                 folded.feed(chunk)
                 await asyncio.sleep(0)  # heartbeats share this loop
 
-    async def _from_checkpoint(self) -> PartitionFold:
+    async def _load_snapshot(self) -> PartitionFold:
         work = self._work
         first = await work.ranges.beginning_offset(work.topics.events, self.number)
         start = await work.snapshots.load(self.number, first)
@@ -87,13 +87,13 @@ class TakeOver:
             )
         return PartitionFold(work.family, work.codec, start)
 
-    async def _from_start(self, because: str) -> PartitionFold:
+    async def _fold_from_start(self, because: str) -> PartitionFold:
         work = self._work
         first = await work.ranges.beginning_offset(work.topics.events, self.number)
         log.warning("%s partition %d: folding from offset %d because %s", work.family.name, self.number, first, because)
-        return PartitionFold(work.family, work.codec, Start(first))
+        return PartitionFold(work.family, work.codec, FoldStart(first))
 
     def _claim_record(self, term: int, reason: str) -> ProducerRecord:
         common = DecisionEnvelope(term=term, aggregate="", tenant="", at_ms=self._work.clock_ms())
-        claim = Claim(owner=self._work.name, reason=reason, lifeline=self._work.lifeline)
+        claim = Claim(owner=self._work.name, reason=reason, lifeline=self._work.liveness_address)
         return ProducerRecord(key=CLAIM_KEY, value=self._work.codec.encode_decision_event(common, 0, NO_DIGEST, claim))

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Mapping
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.stream.context import Workplace
-from loomlog.services.stream.flusher import Flusher, claimed_in
-from loomlog.services.stream.ownership.owner import Owner
+from loomlog.services.stream.context import HostContext
+from loomlog.services.stream.flusher import Flusher, has_claim_between
+from loomlog.services.stream.ownership.owner import PartitionOwner
 from loomlog.services.stream.ownership.standby import PausableTail
 from loomlog.services.stream.partition.partition import Partition
 
-LOOK_AROUND_S = 5.0
+QUIET_CHECK_EVERY_S = 5.0
 """How often an owner that appends nothing looks whether somebody has claimed over it; one small request for each quiet
 partition, and the longest a run waits that another owner began and left."""
 STALL_S = 30.0
@@ -26,16 +26,16 @@ STALL_S = 30.0
 SUSPICIOUS_S = 2.0
 """From this age of a batch on the broker is asked whether it is there."""
 WATCH_EVERY_S = 1.0
-ANSWER_S = 5.0
+BROKER_TIMEOUT_S = 5.0
 """Within so long a broker that is there answers."""
 
 
 async def watch_quiet_partitions(
-    work: Workplace, owners: Mapping[int, Owner], lost: Callable[[Owner, str], None]
+    work: HostContext, owners: Mapping[int, PartitionOwner], lost: Callable[[PartitionOwner, str], None]
 ) -> None:
     """Tells which ones were claimed over; until cancelled."""
     while True:
-        await asyncio.sleep(LOOK_AROUND_S)
+        await asyncio.sleep(QUIET_CHECK_EVERY_S)
         for owner in list(owners.values()):
             partition = owner.partition
             if partition is None or not partition.is_idle:
@@ -44,16 +44,16 @@ async def watch_quiet_partitions(
                 lost(owner, "fenced")
 
 
-async def _is_fenced(work: Workplace, partition: Partition) -> bool:
+async def _is_fenced(work: HostContext, partition: Partition) -> bool:
     topic, number, start = work.topics.events, partition.number, partition.next_offset
     try:
         end = await work.ranges.end_offset(topic, number)
-        return end > start and await claimed_in(work.ranges, work.codec, topic, number, start, end)
+        return end > start and await has_claim_between(work.ranges, work.codec, topic, number, start, end)
     except Transient:
         return False  # the next look may be luckier
 
 
-async def watch_the_wire(flusher: Flusher, commands: PausableTail) -> None:
+async def watch_in_flight_batch(flusher: Flusher, commands: PausableTail) -> None:
     """Raises RuntimeError when a batch is stuck although the broker answers for the `commands`; until cancelled."""
     answers_since = time.monotonic()
     while True:
@@ -69,7 +69,7 @@ async def watch_the_wire(flusher: Flusher, commands: PausableTail) -> None:
 
 async def _broker_answers(commands: PausableTail) -> bool:
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(BROKER_TIMEOUT_S):
             await commands.end_offsets()
     except (Transient, TimeoutError):
         return False

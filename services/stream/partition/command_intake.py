@@ -13,24 +13,24 @@ from typing import Any
 
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import Undecodable, UnknownSchema
-from loomlog.services.stream.context import Desk, Figures, Prepared, Workplace
-from loomlog.services.stream.partition.decisions import Deciding
-from loomlog.services.stream.partition.lookups import Tasks
+from loomlog.services.stream.context import CommandHandler, HostContext, HostMetrics, PendingDecision
+from loomlog.services.stream.partition.decisions import DecisionExecutor
+from loomlog.services.stream.partition.lookups import PendingLookups
 from loomlog.services.stream.partition.partition import Partition
 
 
-class Intake:
+class CommandIntake:
     """Takes the commands of one partition while it is held."""
 
     def __init__(
         self,
         partition: Partition,
-        desk: Desk,
-        work: Workplace,
+        desk: CommandHandler,
+        work: HostContext,
         *,
-        deciding: Deciding,
-        tasks: Tasks,
-        figures: Figures,
+        deciding: DecisionExecutor,
+        tasks: PendingLookups,
+        figures: HostMetrics,
     ) -> None:
         self._partition = partition
         self._desk = desk
@@ -42,7 +42,7 @@ class Intake:
         """By the key of each look-up under way, the commands that came after it."""
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """Commands held back by a look-up, their own or that of one before them with the same key."""
         return len(self._behind) + sum(map(len, self._behind.values()))
 
@@ -69,16 +69,16 @@ class Intake:
         except Exception as error:  # noqa: BLE001 - a command we cannot even look at must not stop the partition
             self._refuse(record, error)
             return
-        if isinstance(prepared, Prepared):
+        if isinstance(prepared, PendingDecision):
             self._decide(record, prepared)
             return
         self._behind[record.key or b""] = deque()
-        self._tasks.begin(self._handle_later(record, command, prepared))
+        self._tasks.begin(self._handle_async(record, command, prepared))
 
-    async def _handle_later(self, record: LogRecord, command: Any, preparing: Awaitable[Prepared]) -> None:
+    async def _handle_async(self, record: LogRecord, command: Any, preparing: Awaitable[PendingDecision]) -> None:
         prepared = None
         try:
-            prepared = await self._tasks.looked_up(
+            prepared = await self._tasks.lookup_with_retry(
                 preparing,
                 lambda: self._desk.prepare(record, command, self._partition),
                 waits=lambda: f"command {record.topic}/{record.offset}",
@@ -95,16 +95,16 @@ class Intake:
                 self._behind[key].extend(behind)
                 return
 
-    def _decide(self, record: LogRecord, prepared: Prepared) -> None:
+    def _decide(self, record: LogRecord, prepared: PendingDecision) -> None:
         aggregate = prepared.aggregate
-        if aggregate is not None and aggregate.quarantined and not prepared.despite_quarantine:
+        if aggregate is not None and aggregate.quarantined and not prepared.allowed_in_quarantine:
             self._deciding.refuse(record, "refused", f"{aggregate.id} is quarantined: {aggregate.quarantined}")
             return
-        if aggregate is None or prepared.order is None:
+        if aggregate is None or prepared.command is None:
             self._deciding.had_no_effect(record)
             return
         try:
-            order = prepared.order()
+            order = prepared.command()
         except Exception as error:  # noqa: BLE001 - as in _handle
             self._refuse(record, error)
             return

@@ -27,7 +27,7 @@ class CommandProgress:
     def is_handled(self, offset: int) -> bool:
         return offset < self.low or offset in self._above
 
-    def handled(self, offset: int) -> None:
+    def mark_handled(self, offset: int) -> None:
         """Mark one command; the low-water mark moves over what is contiguous."""
         if offset < self.low:
             return

@@ -12,9 +12,9 @@ import logging
 from typing import Any, Protocol
 
 from loomlog.connectors.protocols import LogRecord
-from loomlog.services.stream.context import Figures, Workplace
+from loomlog.services.stream.context import HostContext, HostMetrics
 from loomlog.services.stream.partition.partition import Aggregate, DecisionTooLarge, Partition
-from loomlog.services.stream.partition.timers import Alarms
+from loomlog.services.stream.partition.timers import Timers
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +25,12 @@ class Wake(Protocol):
     def __call__(self, *, at_once: bool = False) -> None: ...
 
 
-class Deciding:
+class DecisionExecutor:
     """Decides in the aggregates of one held partition."""
 
-    def __init__(self, partition: Partition, work: Workplace, *, wake: Wake, alarms: Alarms, figures: Figures) -> None:
+    def __init__(
+        self, partition: Partition, work: HostContext, *, wake: Wake, alarms: Timers, figures: HostMetrics
+    ) -> None:
         self._partition = partition
         self._work = work
         self._wake = wake
@@ -58,25 +60,25 @@ class Deciding:
         if decided:
             if not is_result:
                 self._look_at(aggregate)
-            self.set_alarm(aggregate)
+            self.set_timer(aggregate)
             self._wake(at_once=is_order)
         return decided
 
-    def set_alarm(self, aggregate: Aggregate) -> None:
+    def set_timer(self, aggregate: Aggregate) -> None:
         """For the time its state names."""
-        at_ms = self._work.family.wakes_at(aggregate.state)
-        if at_ms and at_ms != aggregate.wakes_at_ms:
+        at_ms = self._work.family.next_timer_at(aggregate.state)
+        if at_ms and at_ms != aggregate.timer_at_ms:
             self._alarms.set(at_ms, self._partition.number, aggregate.id)
-        aggregate.wakes_at_ms = at_ms
+        aggregate.timer_at_ms = at_ms
 
     def _look_at(self, aggregate: Aggregate) -> None:
         """What was decided may have parked the aggregate, or released it."""
         before, now = aggregate.quarantined, self._work.family.quarantined(aggregate.state)
         if now and not before:
-            self.stands_still(aggregate, now)
-        aggregate.quarantined = now or (before if aggregate.unfolded else "")
+            self.is_quarantined(aggregate, now)
+        aggregate.quarantined = now or (before if aggregate.pending_events else "")
 
-    def stands_still(self, aggregate: Aggregate, why: str, error: Exception | None = None) -> None:
+    def is_quarantined(self, aggregate: Aggregate, why: str, error: Exception | None = None) -> None:
         """Count and tell a quarantine that is in its state, or will be."""
         self._figures.quarantined += 1
         log.error("%s %s is quarantined: %s", self._work.family.name, aggregate.id, why, exc_info=error)
@@ -97,12 +99,12 @@ class Deciding:
             self.refuse(record, "refused" if too_large else "fold_bug", text)
             if too_large:
                 return  # the command is at fault; nothing has changed and the aggregate is well
-        self.stands_still(aggregate, text, error)
+        self.is_quarantined(aggregate, text, error)
         if aggregate.id not in partition.aggregates:
             return
         topic, offset = (record.topic, record.offset) if record is not None else (work.topics.events, -1)
         aggregate.quarantined = text
-        work.calls.stop(aggregate.id)
+        work.effect_runner.stop(aggregate.id)
         try:
             parked = work.family.quarantine(text, topic, offset)
             partition.append(aggregate, [parked], at_ms=at_ms, cause_id=cause_id)
@@ -116,7 +118,7 @@ class Deciding:
         self._figures.refused_records += 1
         log.warning("%s/%d offset %d is parked (%s): %s", record.topic, partition.number, record.offset, kind, error)
         self._work.dead_letters.park(
-            record, kind=kind, error=error, parked=lambda: partition.progress.handled(record.offset)
+            record, kind=kind, error=error, parked=lambda: partition.progress.mark_handled(record.offset)
         )
 
     def had_no_effect(self, record: LogRecord) -> None:
@@ -125,4 +127,4 @@ class Deciding:
         Not before: a checkpoint may overtake that decision, and whoever takes over without it would miss the command.
         """
         partition = self._partition
-        partition.mark(lambda _: partition.progress.handled(record.offset))
+        partition.on_durable(lambda _: partition.progress.mark_handled(record.offset))

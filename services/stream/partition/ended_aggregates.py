@@ -18,13 +18,13 @@ from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.fold import BrokenHistory, fold_event
 from loomlog.services.stream.partition.partition import Aggregate
 
-KEEP_STATES = 500
+CACHED_STATES_MAX = 500
 """States of ended aggregates kept in memory; a long chat has about 100 KB."""
-MAX_CHAIN = 10_000
+CHAIN_LENGTH_MAX = 10_000
 """Runs one session may chain; stops a damaged log that names itself."""
 
 
-Place = RunPosition | ForkPoint
+EventLocation = RunPosition | ForkPoint
 """The end of an aggregate that is over, or an event in the middle of any."""
 
 
@@ -40,7 +40,7 @@ class Prefix:
     point: ForkPoint | None
 
 
-class Past:
+class EndedAggregates:
     """Reads ended aggregates of one events topic."""
 
     def __init__(self, family: Family, codec: Codec, ranges: LogRanges, events_topic: str) -> None:
@@ -50,17 +50,17 @@ class Past:
         self._topic = events_topic
         self._kept: OrderedDict[str, Any] = OrderedDict()
 
-    def keep(self, aggregate: str, state: Any) -> None:
+    def cache(self, aggregate: str, state: Any) -> None:
         """Remember the last state of an aggregate that just ended."""
         self._kept[aggregate] = state
         self._kept.move_to_end(aggregate)
-        if len(self._kept) > KEEP_STATES:
+        if len(self._kept) > CACHED_STATES_MAX:
             self._kept.popitem(last=False)
 
-    def kept(self, aggregate: str) -> Any | None:
+    def cached(self, aggregate: str) -> Any | None:
         return self._kept.get(aggregate)
 
-    async def load(self, partition: int, position: Place) -> Aggregate:
+    async def load(self, partition: int, position: EventLocation) -> Aggregate:
         """The aggregate at that place, with its last state. Raises BrokenHistory when it is not all there.
 
         What it continues is read first, link by link and not by recursion: a chat may have thousands of runs.
@@ -86,7 +86,7 @@ class Past:
         started = self._codec.decode(link.events[0].value).record
         return Prefix(await self._loaded(partition, replace(link, position=point)), started, point)
 
-    async def again(self, partition: int, aggregate: Aggregate) -> Aggregate | str:
+    async def refold(self, partition: int, aggregate: Aggregate) -> Aggregate | str:
         """A live aggregate, all of which is in the log, folded from its first event; the reason when it cannot be.
 
         Raises Transient. What is in memory stays as it is.
@@ -105,8 +105,8 @@ class Past:
     async def _loaded(self, partition: int, newest: "_Link") -> Aggregate:
         links = [newest]
         while (earlier := links[-1].earlier) is not None and _name(earlier) not in self._kept:
-            if len(links) >= MAX_CHAIN:
-                raise BrokenHistory(f"more than {MAX_CHAIN} runs are chained at {newest.position.run_id}")
+            if len(links) >= CHAIN_LENGTH_MAX:
+                raise BrokenHistory(f"more than {CHAIN_LENGTH_MAX} runs are chained at {newest.position.run_id}")
             if earlier.last_offset >= links[-1].position.first_offset:
                 raise BrokenHistory(f"{links[-1].position.run_id} says it continues a run that ended later")
             links.append(await self._read(partition, earlier))
@@ -117,9 +117,9 @@ class Past:
             if not links:
                 return aggregate
             state = aggregate.state
-            self.keep(_name(link.position), state)
+            self.cache(_name(link.position), state)
 
-    async def _read(self, partition: int, position: Place, *, until_seq: int = 0) -> "_Link":
+    async def _read(self, partition: int, position: EventLocation, *, until_seq: int = 0) -> "_Link":
         """The accepted events of the aggregate at that place; with `until_seq` those up to it, as far as there are."""
         key = b""
         events: list[RawEvent] = []
@@ -147,7 +147,7 @@ class Past:
             raise BrokenHistory(f"{position.run_id} does not end at offset {position.last_offset}")
         return self._link(position, key, events)
 
-    def _link(self, position: Place, key: bytes, events: list[RawEvent]) -> "_Link":
+    def _link(self, position: EventLocation, key: bytes, events: list[RawEvent]) -> "_Link":
         first = self._codec.decode(events[0].value).record if events else None
         return _Link(position, key, tuple(events), self._family.origin(first))
 
@@ -164,16 +164,16 @@ class Past:
         if isinstance(place, ForkPoint):
             if (aggregate.seq, aggregate.digest.hex()) != (place.seq, place.digest):
                 raise BrokenHistory(f"{run_id} has another event at offset {place.last_offset} than was forked")
-        elif not self._family.is_over(aggregate.state):
+        elif not self._family.is_ended(aggregate.state):
             raise BrokenHistory(f"{run_id} is not over at offset {place.last_offset}")
         return aggregate
 
-    async def state(self, partition: int, position: Place) -> Any:
+    async def state(self, partition: int, position: EventLocation) -> Any:
         """The state of the aggregate at that place."""
         kept = self._kept.get(_name(position))
         if kept is None:
             kept = (await self.load(partition, position)).state
-            self.keep(_name(position), kept)
+            self.cache(_name(position), kept)
         return kept
 
     async def history_for(self, partition: int, first_event: Any) -> Any:
@@ -188,12 +188,12 @@ class Past:
 class _Link:
     """One run of a chain, read and not folded yet. `earlier` names the one before it."""
 
-    position: Place
+    position: EventLocation
     key: bytes
     events: tuple[RawEvent, ...]
-    earlier: Place | None
+    earlier: EventLocation | None
 
 
-def _name(position: Place) -> str:
+def _name(position: EventLocation) -> str:
     """Under which a state is kept: the end of an aggregate under its id, a place in its middle beside that."""
     return position.run_id if isinstance(position, RunPosition) else f"{position.run_id}@{position.seq}"

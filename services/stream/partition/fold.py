@@ -19,7 +19,7 @@ from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.partition import NO_DIGEST, Aggregate
 
-KEEP_OVER = 20_000
+ENDED_KEPT = 20_000
 """Ended aggregates remembered by id and place, to recognise repeated commands without a look-up (about 10 MB)."""
 
 
@@ -28,7 +28,7 @@ class BrokenHistory(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class SnapshotBase:
     """Where the fold of an aggregate begins when a snapshot is trusted."""
 
     state: Any
@@ -42,7 +42,7 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FoldProblem:
     """A record that could not be read, to be parked as a dead letter."""
 
     record: LogRecord
@@ -59,14 +59,14 @@ class Fold:
         *,
         term: int,
         next_offset: int,
-        bases: dict[str, Base] | None = None,
+        bases: dict[str, SnapshotBase] | None = None,
         keep_over: int | None = None,
     ) -> None:
         """`keep_over` instead of KEEP_OVER."""
         self.reader = TermReader(codec=codec, term=term, next_offset=next_offset)
         self.commands: list[int] = []
         """Offsets of the commands that caused the accepted events."""
-        self.problems: list[Problem] = []
+        self.problems: list[FoldProblem] = []
         self.over: OrderedDict[str, tuple[RawEvent, RawEvent]] = OrderedDict()
         self.forgotten_until = 0
         """Offset after the last ended aggregate that is no longer in `over`."""
@@ -75,7 +75,7 @@ class Fold:
         self.events = 0
         self.kept_bytes = 0
         """Of the events of live aggregates."""
-        self._keep_over = KEEP_OVER if keep_over is None else keep_over
+        self._keep_over = ENDED_KEPT if keep_over is None else keep_over
         self._family = family
         self._codec = codec
         self._bases = dict(bases or {})
@@ -91,7 +91,7 @@ class Fold:
                     continue
                 envelope, _ = read_envelope(event.value)
             except Undecodable as error:
-                self.problems.append(Problem(record, str(error)))
+                self.problems.append(FoldProblem(record, str(error)))
                 continue
             self.events += 1
             if envelope.cause_offset >= 0:
@@ -137,11 +137,11 @@ class Fold:
             base = self._bases.get(name)
             aggregate = self._from_base(name, base) if base is not None else self._fresh(name)
             await self._fold_one(aggregate, self._live.get(name, []), history, folded)
-            if not self._family.is_over(aggregate.state):
+            if not self._family.is_ended(aggregate.state):
                 aggregates.append(aggregate)
         return aggregates
 
-    def _from_base(self, name: str, base: Base) -> Aggregate:
+    def _from_base(self, name: str, base: SnapshotBase) -> Aggregate:
         return Aggregate(
             id=name,
             state=base.state,
@@ -174,14 +174,14 @@ class Fold:
                 raise  # nothing is wrong with the run: the log did not answer
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one run must not stop the others
                 aggregate.quarantined = f"offset {event.offset}: {type(error).__name__}: {error}"
-                _stop_at_end(aggregate, events)
+                _until_end(aggregate, events)
                 return
 
 
-def _stop_at_end(aggregate: Aggregate, events: list[RawEvent]) -> None:
+def _until_end(aggregate: Aggregate, events: list[RawEvent]) -> None:
     """Its place in the log is that of its last event, so that what becomes of it can be told behind that."""
     first, last = events[0], events[-1]
-    aggregate.unfolded = True
+    aggregate.pending_events = True
     aggregate.tenant = read_envelope(last.value)[0].tenant
     aggregate.first_offset = first.offset if aggregate.first_offset < 0 else aggregate.first_offset
     aggregate.seq, aggregate.digest, aggregate.last_offset = last.seq, digest(last.value), last.offset

@@ -11,63 +11,71 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
-from loomlog.services.stream.context import Desk, Prepared, Workplace
-from loomlog.services.stream.partition.decisions import Deciding
-from loomlog.services.stream.partition.lookups import Tasks
+from loomlog.services.stream.context import CommandHandler, HostContext, PendingDecision
+from loomlog.services.stream.partition.decisions import DecisionExecutor
+from loomlog.services.stream.partition.lookups import PendingLookups
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
 
 class LocalEffects:
     """Carries out the local effects of one partition while it is held."""
 
-    def __init__(self, partition: Partition, desk: Desk, work: Workplace, *, deciding: Deciding, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        desk: CommandHandler,
+        work: HostContext,
+        *,
+        deciding: DecisionExecutor,
+        tasks: PendingLookups,
+    ) -> None:
         self._partition = partition
         self._desk = desk
         self._work = work
         self._deciding = deciding
         self._tasks = tasks
 
-    def carry_out(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
+    def start(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
         """A local effect that became due, with the state after the decision that asked for it."""
         try:
-            found = self._desk.carry_out(aggregate, effect, state, self._partition)
+            found = self._desk.prepare_local_effect(aggregate, effect, state, self._partition)
         except Exception as error:  # noqa: BLE001 - a broken rule parks one aggregate, never the partition
             self._deciding.quarantine(aggregate, error, at_ms=self._work.clock_ms())
             return
         if isinstance(found, Sequence):
-            self._give(found)
+            self._submit(found)
         else:
-            self._tasks.begin(self._carry_out_later(aggregate, effect, state, found))
+            self._tasks.begin(self._prepare_async(aggregate, effect, state, found))
 
-    def unsettled(self, aggregate: Aggregate) -> None:
+    def start_pending(self, aggregate: Aggregate) -> None:
         """After a take-over: carry out what may not have been."""
         if not aggregate.quarantined:
-            for effect in self._work.family.unsettled(aggregate.state):
-                self.carry_out(aggregate, effect, aggregate.state)
+            for effect in self._work.family.pending_local_effects(aggregate.state):
+                self.start(aggregate, effect, aggregate.state)
 
-    async def _carry_out_later(
-        self, aggregate: Aggregate, effect: Any, state: Any, found: Awaitable[Sequence[Prepared]]
+    async def _prepare_async(
+        self, aggregate: Aggregate, effect: Any, state: Any, found: Awaitable[Sequence[PendingDecision]]
     ) -> None:
         try:
-            prepared = await self._tasks.looked_up(
+            prepared = await self._tasks.lookup_with_retry(
                 found,
-                partial(self._desk.carry_out, aggregate, effect, state, self._partition),
+                partial(self._desk.prepare_local_effect, aggregate, effect, state, self._partition),
                 waits=lambda: f"{self._work.family.name} {aggregate.id}: {type(effect).__name__}",
             )
         except Exception as error:  # noqa: BLE001 - as in carry_out
             self._deciding.quarantine(aggregate, error, at_ms=self._work.clock_ms())
             return
-        self._give(prepared)
+        self._submit(prepared)
 
-    def _give(self, orders: Sequence[Prepared]) -> None:
+    def _submit(self, orders: Sequence[PendingDecision]) -> None:
         for prepared in orders:
             aggregate = prepared.aggregate
-            if aggregate is None or prepared.order is None:
+            if aggregate is None or prepared.command is None:
                 continue
-            if aggregate.quarantined and not prepared.despite_quarantine:
+            if aggregate.quarantined and not prepared.allowed_in_quarantine:
                 continue  # once released it is looked at again
             try:
-                order = prepared.order()
+                order = prepared.command()
             except Exception as error:  # noqa: BLE001 - as in carry_out
                 self._deciding.quarantine(aggregate, error, at_ms=self._work.clock_ms(), cause_id=prepared.cause_id)
                 continue

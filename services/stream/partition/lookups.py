@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 LOOKUP_RETRY_S = 0.5
 """Pause before a look-up that the outside refused is tried again; what needs it keeps waiting."""
 
-Answer = TypeVar("Answer")
+LookupResult = TypeVar("LookupResult")
 
 
-class Tasks:
+class PendingLookups:
     """The tasks of one tenure, in the group of the host."""
 
     def __init__(self, group: asyncio.TaskGroup | None) -> None:
@@ -38,9 +38,13 @@ class Tasks:
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    async def looked_up(
-        self, first: Awaitable[Answer], again: Callable[[], Answer | Awaitable[Answer]], *, waits: Callable[[], str]
-    ) -> Answer:
+    async def lookup_with_retry(
+        self,
+        first: Awaitable[LookupResult],
+        again: Callable[[], LookupResult | Awaitable[LookupResult]],
+        *,
+        waits: Callable[[], str],
+    ) -> LookupResult:
         """The answer of `first`, or of asking `again` for as long as the outside refuses. Raises what a bug raises.
 
         `waits` names for the log what has to wait.

@@ -30,9 +30,9 @@ NO_DIGEST = bytes(16)
 RECORD_OVERHEAD_BYTES = 250
 """What a record takes at most besides its value, its key and ce_source, for sizing batches: 25 of framing, 19 for
 ce_specversion, 43 for ce_id, 10 and a name for ce_type, 12 for ce_source, 68 for traceparent."""
-MAX_DECISION_BYTES = 850_000
+DECISION_BYTES_MAX = 850_000
 """A decision must fit one batch, whole."""
-MAX_DECISIONS_PER_BATCH = 500
+BATCH_DECISIONS_MAX = 500
 """Keeps one flush short, so that small partitions are not starved."""
 
 
@@ -48,7 +48,7 @@ class DecisionTooLarge(Exception):
     """The events of one decision do not fit one batch."""
 
 
-class Gap(Exception):
+class OffsetGap(Exception):
     """Records of others lie between; the caller must look for a Claim in [start, end)."""
 
     def __init__(self, start: int, end: int) -> None:
@@ -70,9 +70,9 @@ class Aggregate:
     last_offset: int = -1
     quarantined: str = ""
     """Why nothing is decided in it; empty when it is well."""
-    unfolded: bool = False
+    pending_events: bool = False
     """Not all its events could be folded: the state is the last one that could, seq and digest are those of the log."""
-    wakes_at_ms: int = 0
+    timer_at_ms: int = 0
     """The alarm that is set for it; 0 = none."""
     snapshot_seq: int = 0
     """Seq of the snapshot in the log, 0 for none, and the hash of its state."""
@@ -81,7 +81,7 @@ class Aggregate:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True)
-class Due:
+class ReadyEffect:
     """An effect that may start now, with the state after the decision that asked for it."""
 
     aggregate: Aggregate
@@ -96,31 +96,31 @@ class Decision:
     aggregate: Aggregate | None
     records: list[ProducerRecord] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
-    dues: list[Due] = field(default_factory=list)
+    ready_effects: list[ReadyEffect] = field(default_factory=list)
     size: int = 0
     command_offset: int = -1
-    ends: bool = False
-    mark: Callable[[int], None] | None = None
+    ended: bool = False
+    on_durable: Callable[[int], None] | None = None
     result: Any = None
     """The result of a call that was decided on, until it is in the log."""
 
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True)
-class Flight:
+class InFlightBatch:
     """A batch on the wire."""
 
     decisions: tuple[Decision, ...]
     records: tuple[ProducerRecord, ...]
 
 
-_due, _outgoing = maker(Due), maker(ProducerRecord)  # at each event; see schemas/making.py
+_make_ready_effect, _outgoing = maker(ReadyEffect), maker(ProducerRecord)  # at each event; see schemas/making.py
 
 
-class Watcher(Protocol):
+class PartitionObserver(Protocol):
     """What a family wants to know of its partition as decisions are made and become durable. Does nothing itself."""
 
-    def as_kept(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
+    def to_snapshot_state(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
         """The events of a decision as the log may hold them."""
         ...
 
@@ -130,13 +130,13 @@ class Watcher(Protocol):
     def durable(self, aggregate: Aggregate, decision: Decision) -> None:
         """A decision is in the log; the aggregate's offsets are up to date."""
 
-    def found_over(self, first: RawEvent, last: RawEvent) -> None:
+    def ended_found(self, first: RawEvent, last: RawEvent) -> None:
         """At a take-over: an aggregate that is over, with its first and last event. The last ones only (KEEP_OVER)."""
 
     def folded(self, aggregate: Aggregate, event: Any, at_ms: int) -> None:
         """At a take-over: an event of a live aggregate, decided at `at_ms`. Those in a snapshot are not told."""
 
-    def found_live(self, aggregate: Aggregate) -> None:
+    def live_found(self, aggregate: Aggregate) -> None:
         """At a take-over: a live aggregate, folded."""
 
 
@@ -151,7 +151,7 @@ class Partition:
         next_offset: int,
         family: Family,
         codec: Codec,
-        watcher: Watcher,
+        watcher: PartitionObserver,
         progress: CommandProgress,
         events_topic: str,
     ) -> None:
@@ -167,7 +167,7 @@ class Partition:
         self._source = f"/loomlog/{events_topic}/{number}".encode()
         self._source_header = ("ce_source", self._source)
         self._pending: deque[Decision] = deque()
-        self._flight: Flight | None = None
+        self._flight: InFlightBatch | None = None
 
     @property
     def has_pending(self) -> bool:
@@ -201,9 +201,9 @@ class Partition:
         events: Sequence[Any] = self._family.decide(aggregate.state, order)
         if not events:
             return False
-        times = self._family.times(order)
+        times = self._family.event_times(order)
         if not times:  # a history that is told again stays as it is
-            events = self._watcher.as_kept(aggregate, events)
+            events = self._watcher.to_snapshot_state(aggregate, events)
         self.append(
             aggregate,
             events,
@@ -257,22 +257,22 @@ class Partition:
             state = evolve(state, event, decided_ms)
             effects += react(state, event)
         size = sum(map(len, values)) + len(values) * (RECORD_OVERHEAD_BYTES + len(aggregate.key) + len(self._source))
-        if size > MAX_DECISION_BYTES:
-            raise DecisionTooLarge(f"{size} bytes of events, at most {MAX_DECISION_BYTES} fit one append")
+        if size > DECISION_BYTES_MAX:
+            raise DecisionTooLarge(f"{size} bytes of events, at most {DECISION_BYTES_MAX} fit one append")
         decision = Decision(
             aggregate=aggregate,
             records=self._records(aggregate, first, events, values, family.traceparent(state)),
             events=list(events),
-            dues=[_due(aggregate, effect, state) for effect in effects],
+            ready_effects=[_make_ready_effect(aggregate, effect, state) for effect in effects],
             size=size,
             command_offset=command_offset,
-            ends=family.is_over(state),
+            ended=family.is_ended(state),
             result=result,
         )
         aggregate.state, aggregate.seq, aggregate.digest = state, first + len(values) - 1, tail
         if times:
             aggregate.quarantined = family.quarantined(state)  # it may have been parked where it comes from
-        if decision.ends:
+        if decision.ended:
             self.aggregates.pop(aggregate.id, None)
         else:
             self.aggregates[aggregate.id] = aggregate
@@ -281,38 +281,38 @@ class Partition:
         for event in events:
             decided(aggregate, event)
 
-    def mark(self, reached: Callable[[int], None]) -> None:
+    def on_durable(self, reached: Callable[[int], None]) -> None:
         """Call `reached` with the next offset once everything decided so far is in the log."""
         if self.is_idle:
             reached(self.next_offset)
         else:
-            self._pending.append(Decision(aggregate=None, mark=reached))
+            self._pending.append(Decision(aggregate=None, on_durable=reached))
 
     # --- the wire ----------------------------------------------------------------------------------------------------
 
-    def take(self, max_bytes: int) -> tuple[ProducerRecord, ...]:
+    def next_batch(self, max_bytes: int) -> tuple[ProducerRecord, ...]:
         """The next batch; empty when nothing is pending. One batch is on the wire at a time."""
         assert self._flight is None, "the last batch is still on the wire"
         decisions: list[Decision] = []
         records: list[ProducerRecord] = []
         size = marks = 0
-        while self._pending and len(decisions) - marks < MAX_DECISIONS_PER_BATCH:
+        while self._pending and len(decisions) - marks < BATCH_DECISIONS_MAX:
             if decisions and size + self._pending[0].size > max_bytes:
                 break
             decision = self._pending.popleft()
             decisions.append(decision)
-            marks += decision.mark is not None
+            marks += decision.on_durable is not None
             records += decision.records
             size += decision.size
         if not records:
             for decision in decisions:
-                if decision.mark is not None:
-                    decision.mark(self.next_offset)
+                if decision.on_durable is not None:
+                    decision.on_durable(self.next_offset)
             return ()
-        self._flight = Flight(tuple(decisions), tuple(records))
+        self._flight = InFlightBatch(tuple(decisions), tuple(records))
         return self._flight.records
 
-    def acked(self, base: int) -> list[Due]:
+    def acknowledged(self, base: int) -> list[ReadyEffect]:
         """The batch is in the log at `base`: what may start now.
 
         Raises Gap when records of others lie between; after a scan without a Claim call `skip_to(base)` and `acked`
@@ -321,30 +321,30 @@ class Partition:
         flight = self._flight
         assert flight is not None, "nothing is on the wire"
         if base > self.next_offset:
-            raise Gap(self.next_offset, base)
+            raise OffsetGap(self.next_offset, base)
         assert base == self.next_offset, f"base offset {base} below the expected {self.next_offset}"
         self._flight = None
         offset = base
-        dues: list[Due] = []
+        dues: list[ReadyEffect] = []
         for decision in flight.decisions:
             aggregate = decision.aggregate
             if aggregate is None:
-                assert decision.mark is not None
-                decision.mark(offset)
+                assert decision.on_durable is not None
+                decision.on_durable(offset)
                 continue
             if aggregate.first_offset < 0:
                 aggregate.first_offset = offset
             offset += len(decision.records)
             aggregate.last_offset = offset - 1
             if decision.command_offset >= 0:
-                self.progress.handled(decision.command_offset)
-            dues += decision.dues
+                self.progress.mark_handled(decision.command_offset)
+            dues += decision.ready_effects
             self._watcher.durable(aggregate, decision)
         self.events_since_checkpoint += len(flight.records)
         self.next_offset = offset
         return dues
 
-    def unrecorded(self) -> list[tuple[str, str, Any]]:
+    def unacknowledged_results(self) -> list[tuple[str, str, Any]]:
         """Results of calls whose decision is not known to be in the log: aggregate, tenant, order."""
         decisions = [*(self._flight.decisions if self._flight is not None else ()), *self._pending]
         return [(d.aggregate.id, d.aggregate.tenant, d.result) for d in decisions if d.aggregate and d.result]

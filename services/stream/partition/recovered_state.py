@@ -16,13 +16,13 @@ from loomlog.schemas.generated.stream_events import Claim
 from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.command_offsets import CommandProgress
 from loomlog.services.stream.partition.fold import Fold
-from loomlog.services.stream.snapshots.snapshots import Start
+from loomlog.services.stream.snapshots.snapshots import FoldStart
 
 
 class PartitionFold:
     """Fed with every record from `start` on, in order. `keep_over`: see Fold."""
 
-    def __init__(self, family: Family, codec: Codec, start: Start, *, keep_over: int | None = None) -> None:
+    def __init__(self, family: Family, codec: Codec, start: FoldStart, *, keep_over: int | None = None) -> None:
         self.fold = Fold(
             family,
             codec,
@@ -63,13 +63,13 @@ class PartitionFold:
         claims = reader.claims
         self.fold.feed(records)
         for offset in self.fold.commands:
-            self.progress.handled(offset)
+            self.progress.mark_handled(offset)
         self.fold.commands.clear()
         self.last_ms = records[-1].timestamp
         if reader.claims > claims:
-            self.learn(next(record for record in reversed(records) if record.offset == reader.term))
+            self.note_claim(next(record for record in reversed(records) if record.offset == reader.term))
 
-    def learn(self, record: LogRecord) -> None:
+    def note_claim(self, record: LogRecord) -> None:
         """The Claim by which the present owner took the partition."""
         try:
             claim = self._codec.decode(record.value or b"").record

@@ -11,11 +11,11 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
-LONGEST_SLEEP_S = 30.0
+SLEEP_MAX_S = 30.0
 """Also with nothing due: the clock may have been set forward meanwhile."""
 
 
-class Alarms:
+class Timers:
     """Rings (partition, aggregate) at its time. Times are UTC milliseconds of `clock_ms`."""
 
     def __init__(self, clock_ms: Callable[[], int], ring: Callable[[int, str], None]) -> None:
@@ -30,7 +30,7 @@ class Alarms:
             self._earlier.set()
         heapq.heappush(self._heap, (at_ms, partition, aggregate))
 
-    def look(self) -> None:
+    def fire_due(self) -> None:
         """Ring whatever is due."""
         now_ms = self._clock_ms()
         while self._heap and self._heap[0][0] <= now_ms:
@@ -41,8 +41,8 @@ class Alarms:
         """Until cancelled."""
         while True:
             self._earlier.clear()
-            self.look()
-            wait_s = min(LONGEST_SLEEP_S, (self._heap[0][0] - self._clock_ms()) / 1000) if self._heap else None
+            self.fire_due()
+            wait_s = min(SLEEP_MAX_S, (self._heap[0][0] - self._clock_ms()) / 1000) if self._heap else None
             try:
                 async with asyncio.timeout(wait_s):
                     await self._earlier.wait()

@@ -13,25 +13,25 @@ import time
 from collections.abc import Callable, Mapping
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.stream.context import Workplace
-from loomlog.services.stream.ownership.owner import Owner
+from loomlog.services.stream.context import HostContext
+from loomlog.services.stream.ownership.owner import PartitionOwner
 from loomlog.services.stream.partition.command_offsets import CommandProgress
 from loomlog.services.stream.partition.partition import Partition
-from loomlog.services.stream.snapshots.snapshots import Cut
+from loomlog.services.stream.snapshots.snapshots import ConsistentCut
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_EVERY_EVENTS = 20_000
+SNAPSHOT_EVERY_EVENTS = 20_000
 """Keeps the tail a take-over reads below half a second (about 100,000 events a second, measured on a prototype)."""
-CHECKPOINT_EVERY_S = 30.0
+SNAPSHOT_EVERY_S = 30.0
 """Also without many events, so that a quiet partition does not keep an old tail."""
-CHECKPOINT_LOOK_S = 1.0
+SNAPSHOT_CHECK_EVERY_S = 1.0
 
 
-class Checkpoints:
+class SnapshotSchedule:
     """Makes them for the owners of a process. `wake` is Flusher.wake."""
 
-    def __init__(self, work: Workplace, owners: Mapping[int, Owner], wake: Callable[[], None]) -> None:
+    def __init__(self, work: HostContext, owners: Mapping[int, PartitionOwner], wake: Callable[[], None]) -> None:
         self._work = work
         self._owners = owners
         self._wake = wake
@@ -39,21 +39,21 @@ class Checkpoints:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(CHECKPOINT_LOOK_S)
+            await asyncio.sleep(SNAPSHOT_CHECK_EVERY_S)
             for owner in list(self._owners.values()):
                 partition = owner.partition
                 if partition is None or partition.events_since_checkpoint == 0:
                     continue
-                age_s = time.monotonic() - owner.checkpointed_s
-                if partition.events_since_checkpoint >= CHECKPOINT_EVERY_EVENTS or age_s >= CHECKPOINT_EVERY_S:
+                age_s = time.monotonic() - owner.snapshotted_at_s
+                if partition.events_since_checkpoint >= SNAPSHOT_EVERY_EVENTS or age_s >= SNAPSHOT_EVERY_S:
                     await self.make(owner)
 
-    async def make(self, owner: Owner) -> bool:
+    async def make(self, owner: PartitionOwner) -> bool:
         """Write a checkpoint of what the owner holds now; False when the partition was lost meanwhile."""
         partition = owner.partition
         if partition is None:
             return False
-        cut = Cut.of(partition.aggregates)
+        cut = ConsistentCut.of(partition.aggregates)
         partition.events_since_checkpoint = 0
         if await self._write(owner, partition, cut):
             return True
@@ -61,21 +61,21 @@ class Checkpoints:
         partition.events_since_checkpoint = max(1, partition.events_since_checkpoint)
         return False
 
-    async def _write(self, owner: Owner, partition: Partition, cut: Cut) -> bool:
+    async def _write(self, owner: PartitionOwner, partition: Partition, cut: ConsistentCut) -> bool:
         reached: asyncio.Future[tuple[int, CommandProgress]] = asyncio.get_running_loop().create_future()
 
         def mark(offset: int) -> None:
             if not reached.done():
                 reached.set_result((offset, CommandProgress(partition.progress.low, partition.progress.above)))
 
-        partition.mark(mark)
+        partition.on_durable(mark)
         self._wake()
         while not reached.done():
-            await asyncio.wait([reached], timeout=CHECKPOINT_LOOK_S)
+            await asyncio.wait([reached], timeout=SNAPSHOT_CHECK_EVERY_S)
             if owner.partition is not partition:
                 return False
         next_offset, progress = reached.result()
-        owner.checkpointed_s = time.monotonic()
+        owner.snapshotted_at_s = time.monotonic()
         try:
             return await self._work.snapshots.write(
                 owner.number,

@@ -20,24 +20,24 @@ from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import PartitionCheckpoint, RunSnapshot, SnapshotRef
-from loomlog.services.core.canonical import Unreadable
+from loomlog.services.core.canonical import UnreadableState
 from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.command_offsets import CommandProgress
-from loomlog.services.stream.partition.fold import Base
+from loomlog.services.stream.partition.fold import SnapshotBase
 from loomlog.services.stream.partition.partition import Aggregate
 
 CHECKPOINT_KEY = b"checkpoint"
-MAX_SNAPSHOT_BYTES = 700_000
+SNAPSHOT_BYTES_MAX = 700_000
 """A larger state is not snapshotted, and then no checkpoint is made: its run folds from its events."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class FoldStart:
     """Where a fold begins. Without a checkpoint: at the first record, knowing everything (known_since_ms = 0)."""
 
     next_offset: int
     term: int = -1
-    bases: Mapping[str, Base] = field(default_factory=dict)
+    bases: Mapping[str, SnapshotBase] = field(default_factory=dict)
     progress: CommandProgress = field(default_factory=CommandProgress)
     known_since_ms: int = 0
     ignored: str = ""
@@ -45,15 +45,15 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ConsistentCut:
     """The live aggregates at one moment, taken while decisions are still on their way."""
 
     aggregates: tuple[tuple[Aggregate, Any, int, bytes], ...]
     """(aggregate, state, seq, digest): states are immutable, so this is a consistent picture."""
 
     @staticmethod
-    def of(aggregates: Mapping[str, Aggregate]) -> "Cut":
-        return Cut(tuple((a, a.state, a.seq, a.digest) for a in aggregates.values()))
+    def of(aggregates: Mapping[str, Aggregate]) -> "ConsistentCut":
+        return ConsistentCut(tuple((a, a.state, a.seq, a.digest) for a in aggregates.values()))
 
 
 class Snapshots:
@@ -67,7 +67,7 @@ class Snapshots:
         self._topic = topic
         self._written: dict[int, set[str]] = {}
 
-    async def load(self, partition: int, first_offset: int) -> Start:
+    async def load(self, partition: int, first_offset: int) -> FoldStart:
         """Where to begin; `first_offset` is the first record the events partition holds."""
         snapshots: dict[str, RunSnapshot] = {}
         checkpoints: list[PartitionCheckpoint] = []
@@ -94,34 +94,34 @@ class Snapshots:
                         snapshots[found.run_id] = found
         self._written[partition] = set(snapshots)
         if not checkpoints:
-            return Start(first_offset, ignored=problem)
+            return FoldStart(first_offset, ignored=problem)
         # Any owner's checkpoint is a legal prefix; the furthest one saves the most.
         best = max(checkpoints, key=lambda c: c.next_offset)
-        return self._verified(best, snapshots, first_offset)
+        return self._verify(best, snapshots, first_offset)
 
-    def _verified(
+    def _verify(
         self, checkpoint: PartitionCheckpoint, snapshots: Mapping[str, RunSnapshot], first_offset: int
-    ) -> Start:
+    ) -> FoldStart:
         if checkpoint.reducer_version != self._family.reducer_version:
-            return Start(
+            return FoldStart(
                 first_offset,
                 ignored=f"the checkpoint at {checkpoint.next_offset} was made by fold version "
                 f"{checkpoint.reducer_version}, this is {self._family.reducer_version}",
             )
         if checkpoint.next_offset < first_offset:
-            return Start(first_offset, ignored=f"the checkpoint at {checkpoint.next_offset} is older than the log")
-        bases: dict[str, Base] = {}
+            return FoldStart(first_offset, ignored=f"the checkpoint at {checkpoint.next_offset} is older than the log")
+        bases: dict[str, SnapshotBase] = {}
         for ref in checkpoint.runs:
             snapshot = snapshots.get(ref.run_id)
-            reason = _why_not(ref, snapshot, self._family.reducer_version)
+            reason = snapshot_error(ref, snapshot, self._family.reducer_version)
             if snapshot is not None and not reason:
                 try:
                     bases[ref.run_id] = self._base(snapshot)
-                except Unreadable as error:
+                except UnreadableState as error:
                     reason = f"its state cannot be read: {error}"
             if reason:
-                return Start(first_offset, ignored=f"the snapshot of {ref.run_id} is not usable: {reason}")
-        return Start(
+                return FoldStart(first_offset, ignored=f"the snapshot of {ref.run_id} is not usable: {reason}")
+        return FoldStart(
             checkpoint.next_offset,
             checkpoint.term,
             bases,
@@ -129,8 +129,8 @@ class Snapshots:
             max(checkpoint.at_ms, checkpoint.issued_until_ms),
         )
 
-    def _base(self, snapshot: RunSnapshot) -> Base:
-        return Base(
+    def _base(self, snapshot: RunSnapshot) -> SnapshotBase:
+        return SnapshotBase(
             state=self._family.states.decode(snapshot.state),
             seq=snapshot.seq,
             digest=snapshot.tail_digest,
@@ -145,7 +145,7 @@ class Snapshots:
         """Others have written since this process looked; the next `write` looks again."""
         self._written.pop(partition, None)
 
-    async def _names(self, partition: int) -> set[str]:
+    async def _snapshot_keys(self, partition: int) -> set[str]:
         """The runs that have a snapshot in the topic. Raises Transient."""
         found: set[str] = set()
         end = await self._ranges.end_offset(self._topic, partition)
@@ -165,7 +165,7 @@ class Snapshots:
         term: int,
         next_offset: int,
         progress: CommandProgress,
-        cut: Cut,
+        cut: ConsistentCut,
         at_ms: int,
         issued_until_ms: int = 0,
     ) -> bool:
@@ -179,13 +179,13 @@ class Snapshots:
         outgoing: list[ProducerRecord] = []
         refs: list[SnapshotRef] = []
         for aggregate, state, seq, tail in cut.aggregates:
-            if aggregate.unfolded or (aggregate.quarantined and not self._family.quarantined(state)):
+            if aggregate.pending_events or (aggregate.quarantined and not self._family.quarantined(state)):
                 return False  # its events cannot be folded, so they must stay in the tail
             if aggregate.snapshot_seq == seq:
                 refs.append(SnapshotRef(run_id=aggregate.id, seq=seq, state_sha256=aggregate.snapshot_sha256))
                 continue
             data = self._family.states.encode(state)
-            if len(data) > MAX_SNAPSHOT_BYTES:
+            if len(data) > SNAPSHOT_BYTES_MAX:
                 return False
             mark = sha256(data).hexdigest()
             refs.append(SnapshotRef(run_id=aggregate.id, seq=seq, state_sha256=mark))
@@ -215,15 +215,15 @@ class Snapshots:
             issued_until_ms=issued_until_ms,
         )
         outgoing.append(ProducerRecord(key=CHECKPOINT_KEY, value=self._codec.encode(checkpoint)))
-        if len(outgoing[-1].value or b"") > MAX_SNAPSHOT_BYTES:
+        if len(outgoing[-1].value or b"") > SNAPSHOT_BYTES_MAX:
             return False
         live = {aggregate.id for aggregate, *_ in cut.aggregates}
         if partition not in self._written:
-            self._written[partition] = await self._names(partition)
+            self._written[partition] = await self._snapshot_keys(partition)
         known = self._written[partition]
         outgoing += [ProducerRecord(key=name.encode(), value=None) for name in sorted(known - live)]
         known |= live  # also when an append fails: what may be there must be buried one day
-        for batch in batches(outgoing):
+        for batch in batch_records(outgoing):
             await self._appender.append(self._topic, partition, batch)
         for (aggregate, _, seq, _), ref in zip(cut.aggregates, refs, strict=True):
             aggregate.snapshot_seq, aggregate.snapshot_sha256 = seq, ref.state_sha256
@@ -231,7 +231,7 @@ class Snapshots:
         return True
 
 
-def _why_not(ref: SnapshotRef, snapshot: RunSnapshot | None, reducer_version: int) -> str:
+def snapshot_error(ref: SnapshotRef, snapshot: RunSnapshot | None, reducer_version: int) -> str:
     """Why a snapshot must not be used; empty when it may be."""
     if snapshot is None:
         return "it is missing"
@@ -246,7 +246,7 @@ def _why_not(ref: SnapshotRef, snapshot: RunSnapshot | None, reducer_version: in
     return ""
 
 
-def batches(records: Sequence[ProducerRecord]) -> list[list[ProducerRecord]]:
+def batch_records(records: Sequence[ProducerRecord]) -> list[list[ProducerRecord]]:
     """The records in order, in pieces that fit an append."""
     found: list[list[ProducerRecord]] = [[]]
     size = 0

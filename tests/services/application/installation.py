@@ -27,7 +27,7 @@ from loomlog.services.application.application import TOPICS, CommandLayer
 from loomlog.services.application.authentication import Gate
 from loomlog.services.application.streaming.event_hub import Hub, Start
 from loomlog.services.core.run.state import State
-from loomlog.services.stream.archive.run_log import Link, RunLog, folded
+from loomlog.services.stream.archive.run_log import LineageSegment, RunLog, fold_run
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.projections.twin import Twin
 from tests.services.application.world import TwinProjection, tokens
@@ -96,11 +96,11 @@ class Installation:
                     places[event.aggregate] = (places.get(event.aggregate, (record.offset, 0))[0], record.offset + 1)
             log = RunLog(self.log, local_codec(), TOPICS.events, partition)
             for run_id, (first_offset, end_offset) in places.items():
-                link = Link(run_id=run_id, first_offset=first_offset, end_offset=end_offset)
+                link = LineageSegment(run_id=run_id, first_offset=first_offset, end_offset=end_offset)
                 first = await log.first(link)
                 assert first is not None
                 seq = 0 if seqs is None else seqs.get(run_id, 0)
-                replayed = await folded(
+                replayed = await fold_run(
                     log, await log.lineage(link, first), codec=local_codec(), to_seq=seq, through_bytes=False
                 )
                 assert not replayed.drift, replayed.drift

@@ -14,7 +14,7 @@ SECRET = "sk-abcdefghijklmnop1234"
 
 async def test_a_secret_in_the_arguments_of_a_call_is_masked_once_they_are_opened() -> None:
     keys = keys_over(MemoryLog({TOPIC: 1}))
-    sealer = await keys.sealer("acme", "ada")
+    sealer = await keys.cipher_for("acme", "ada")
     inputs = sealer.text(orjson.dumps({"value": SECRET, "key": "k"}).decode())
     event = {"type": "tool_call", "tool_use": {"id": "c1", "name": "Memory", "input": inputs}}
     output = {"type": "text", "text": sealer.text(f"I was told {SECRET}")}
@@ -29,7 +29,7 @@ async def test_a_secret_in_the_arguments_of_a_call_is_masked_once_they_are_opene
 
 async def test_a_key_that_only_a_newer_key_encryption_key_opens_is_said_and_not_taken_for_a_log_that_is_away() -> None:
     log = MemoryLog({TOPIC: 1})
-    await keys_over(log, b"n" * 32, KEK).sealer("acme", "ada")
+    await keys_over(log, b"n" * 32, KEK).cipher_for("acme", "ada")
     here = Content(keys_over(log))
     for asked in (here.seal("acme", "ada"), here.digest("acme", "ada", "ab12")):
         with pytest.raises(Declined) as caught:

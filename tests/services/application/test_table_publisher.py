@@ -12,15 +12,15 @@ from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.application import limits
 from loomlog.services.application.errors import Declined
 from loomlog.services.application.table_publisher import Posting
-from loomlog.services.stream.global_tables.pauses import PauseBoard
+from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
 TOPIC = "loom.control.events"
 CODEC = local_codec()
 ALL = PauseSet(scope="all", tenant="", agent="", paused=True)
 
 
-def posting(log: LogAppender) -> tuple[Posting, PauseBoard]:
-    board = PauseBoard(CODEC, TOPIC)
+def posting(log: LogAppender) -> tuple[Posting, PauseGlobalTable]:
+    board = PauseGlobalTable(CODEC, TOPIC)
     return Posting(board, log, CODEC), board
 
 

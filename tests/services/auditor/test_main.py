@@ -22,8 +22,8 @@ from loomlog.services.cli.log.audit import verify_partitions
 from loomlog.services.cli.log.reader import open_ranges, read_range
 from loomlog.services.cli.log.verification import VerificationTask
 from loomlog.services.cli.stack.services import PROGRAM_ROOT
-from loomlog.services.core.audit.findings import Kind
-from loomlog.services.core.audit.verify import Report
+from loomlog.services.core.audit.findings import FindingKind
+from loomlog.services.core.audit.verify import VerificationReport
 from tests.projections.stories import a3x2
 from tests.services.core.audit.written import Log, flipped, renumbered, violations
 
@@ -86,8 +86,8 @@ class Running:
 
 
 async def until_covered(
-    options: KafkaOptions, task: VerificationTask, accepted: Callable[[Report], bool]
-) -> list[Report]:
+    options: KafkaOptions, task: VerificationTask, accepted: Callable[[VerificationReport], bool]
+) -> list[VerificationReport]:
     """Verifies until every partition is covered as wanted."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -145,7 +145,7 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
     )
     output = tmp_path / "auditor.log"
 
-    def all_signed(report: Report) -> bool:
+    def all_signed(report: VerificationReport) -> bool:
         return report.unsigned == 0 and report.covered == (len(written.records) if report.partition == partition else 0)
 
     try:
@@ -181,13 +181,17 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
         (
             "edited",
             [replace(r, value=flipped(value, len(value) - 1)) if r.offset == 20 else r for r in records],
-            [(Kind.EDITED, 20, "r_2", 8)],
+            [(FindingKind.EDITED, 20, "r_2", 8)],
         ),
-        ("removed", [r for r in records if r.offset != 20], [(Kind.REMOVED, 20, "r_2", 8)]),
-        ("without-claim", records[1:], [(Kind.REMOVED, 0, "", -1)]),
-        ("twice", [*records[:21], *records[20:]], [(Kind.INSERTED, 21, "r_2", 8)]),
-        ("cut", records[:50], [(Kind.TRUNCATED, 50, "", -1)]),
-        ("moved", [*records[:20], *records[21:40], records[20], *records[40:]], [(Kind.REORDERED, 20, "r_2", 8)]),
+        ("removed", [r for r in records if r.offset != 20], [(FindingKind.REMOVED, 20, "r_2", 8)]),
+        ("without-claim", records[1:], [(FindingKind.REMOVED, 0, "", -1)]),
+        ("twice", [*records[:21], *records[20:]], [(FindingKind.INSERTED, 21, "r_2", 8)]),
+        ("cut", records[:50], [(FindingKind.TRUNCATED, 50, "", -1)]),
+        (
+            "moved",
+            [*records[:20], *records[21:40], records[20], *records[40:]],
+            [(FindingKind.REORDERED, 20, "r_2", 8)],
+        ),
     ):
         topic = await fresh_copy(kafka, f"{topic_prefix}.{name}.events")
         await copy(kafka, topic, partition, renumbered(tampered))

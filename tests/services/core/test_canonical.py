@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.services.core.canonical import StateCodec, Unreadable
+from loomlog.services.core.canonical import StateCodec, UnreadableState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def test_the_order_of_a_mapping_does_not_matter() -> None:
 def test_random_bytes_are_unreadable_or_plain_and_nothing_else(data: bytes) -> None:
     try:
         CODEC.decode(data)
-    except Unreadable:
+    except UnreadableState:
         return
 
 
@@ -83,7 +83,7 @@ def test_random_bytes_are_unreadable_or_plain_and_nothing_else(data: bytes) -> N
     ],
 )
 def test_what_the_classes_cannot_make_is_unreadable(data: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableState):
         CODEC.decode(data)
 
 

@@ -19,9 +19,9 @@ from loomlog.schemas.generated.run_events import ModelReplied, RunCompleted, Run
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
-from loomlog.services.families.budget.client import BudgetClerk
+from loomlog.services.families.budget.client import BudgetClient
 from loomlog.services.families.budget.family import topics_of
-from loomlog.services.families.budget.state import Account, Books, account_key, evolve
+from loomlog.services.families.budget.state import AccountUsage, BudgetState, account_key, evolve
 from loomlog.services.runtime.budget_hosting import build_budget_host, build_budget_replica
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
@@ -43,7 +43,7 @@ class Clerkship:
 
     def __init__(self, world: "BudgetWorld", name: str) -> None:
         self.board = build_budget_replica(local_codec(), BUDGETS, appender=world.log, ranges=world.log)
-        self.clerk = BudgetClerk(
+        self.clerk = BudgetClient(
             self.board,
             world.log,
             local_codec(),
@@ -158,7 +158,7 @@ class BudgetWorld:
         command = SetLimit(
             envelope=clerkship.clerk.envelope(tenant, "root"), tenant=tenant, scope="tenant", scope_id=tenant, **amounts
         )
-        answer = await clerkship.clerk.ask(command, wait_s=WAIT_S)
+        answer = await clerkship.clerk.request(command, wait_s=WAIT_S)
         assert answer is not None
         assert isinstance(answer[0], LimitSet)
 
@@ -192,9 +192,9 @@ class BudgetWorld:
         """What answers in the log have cost."""
         return sum(event.cost_micros for _, event in self.events() if isinstance(event, ModelReplied))
 
-    def history(self) -> list[tuple[Any, Books]]:
+    def history(self) -> list[tuple[Any, BudgetState]]:
         """Every legal event of the books, and the books after it."""
-        reader, books, result = TermReader(), Books(), []
+        reader, books, result = TermReader(), BudgetState(), []
         for record in self.log.records[BUDGETS.events, 0]:
             event = reader.read(record.offset, record.value)
             if event is not None:
@@ -208,7 +208,7 @@ class BudgetWorld:
         """Of the events of the books; those that settle with the kind of settlement."""
         return [getattr(event, "kind", "") or type(event).__name__ for event, _ in self.history()]
 
-    def account(self) -> Account:
+    def account(self) -> AccountUsage:
         return self.history()[-1][1].accounts[ACME]
 
 

@@ -23,9 +23,9 @@ from loomlog.schemas.ids import partition_key
 from loomlog.services.core.run.state import Ended
 from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.stream.context import Prepared
+from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.command_offsets import CommandProgress
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 from tests.services.core.run.given import NOW
 from tests.services.stream.given import CODEC, EVENTS, FAMILY, claim_record
@@ -58,7 +58,7 @@ class DeskAtWork:
     log: MemoryLog = field(default_factory=lambda: MemoryLog({EVENTS: PARTITIONS}))
     definitions: Definitions = field(default_factory=Definitions)
     index: Index = field(init=False)
-    past: Past = field(init=False)
+    past: EndedAggregates = field(init=False)
     tallies: ToldTallies = field(init=False)
     desk: RunCommandHandler = field(init=False)
     partition: Partition = field(init=False)
@@ -66,7 +66,7 @@ class DeskAtWork:
 
     def __post_init__(self) -> None:
         self.index = Index(self.log, PARTITIONS)
-        self.past = Past(FAMILY, CODEC, self.log, EVENTS)
+        self.past = EndedAggregates(FAMILY, CODEC, self.log, EVENTS)
         self.tallies = ToldTallies(self.log)
         self.take_over()
 
@@ -108,23 +108,25 @@ class DeskAtWork:
         """What the desk makes of it: Prepared, or something to be awaited."""
         return self.desk.prepare(self.record(command, key, headers), command, self.partition)
 
-    def at_once(self, command: Command, key: bytes | None = None, headers: Any = ()) -> Prepared:
+    def at_once(self, command: Command, key: bytes | None = None, headers: Any = ()) -> PendingDecision:
         prepared = self.prepare(command, key, headers)
-        assert isinstance(prepared, Prepared), "the desk wants to look something up"
+        assert isinstance(prepared, PendingDecision), "the desk wants to look something up"
         return prepared
 
-    async def looked_up(self, command: Command) -> Prepared:
+    async def looked_up(self, command: Command) -> PendingDecision:
         prepared = self.prepare(command)
         assert inspect.isawaitable(prepared), "the desk knew it from memory"
-        result: Prepared = await prepared
+        result: PendingDecision = await prepared
         return result
 
-    def decide(self, prepared: Prepared) -> list[str]:
+    def decide(self, prepared: PendingDecision) -> list[str]:
         """Decide what was prepared; names of its events, which are not in the log yet."""
         assert prepared.aggregate is not None
-        assert prepared.order is not None
+        assert prepared.command is not None
         before = prepared.aggregate.seq
-        if not self.partition.submit(prepared.aggregate, prepared.order(), at_ms=self.now, cause_id=prepared.cause_id):
+        if not self.partition.submit(
+            prepared.aggregate, prepared.command(), at_ms=self.now, cause_id=prepared.cause_id
+        ):
             return []
         events = self.partition._pending[-1].events
         assert prepared.aggregate.seq == before + len(events)
@@ -133,9 +135,9 @@ class DeskAtWork:
     def flush(self) -> None:
         """Everything decided is in the log and acknowledged."""
         while self.partition.has_pending:
-            records = self.partition.take(900_000)
+            records = self.partition.next_batch(900_000)
             if records:
-                self.partition.acked(self.log.put(EVENTS, 0, records))
+                self.partition.acknowledged(self.log.put(EVENTS, 0, records))
 
     def start(self, run_id: str, **fields: Any) -> Aggregate:
         """A run that started; it is in the log."""

@@ -51,13 +51,13 @@ from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
 from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
-from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.host import Host, PausableTail
 from loomlog.services.stream.ownership.membership import FixedMembership
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.snapshots.snapshots import Snapshots
 
 AGENT = AgentDefinition(name="helper", sha256="ab12", provider="mock", model="m-1", tools=("Echo",), max_tokens=100)
@@ -184,7 +184,7 @@ class SmallRuntime:
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
-        past = Past(family, codec, ranges, topics.events)
+        past = EndedAggregates(family, codec, ranges, topics.events)
         tallies = RunSummaries(codec, appender, topic="unused", clock_ms=clock_ms)
         blobs = MemoryBlobs() if blobs is None else blobs
         shelf = ProcessToolset({"Echo": Echo()} if tools is None else tools)
@@ -226,7 +226,7 @@ class SmallRuntime:
             SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, encryption=secrecy),
         )
         self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
-        self.calls = Calls(
+        self.calls = EffectRunner(
             family,
             run=work.run,
             done=lambda *result: self.host.result(*result),
@@ -255,17 +255,17 @@ class SmallRuntime:
                 credentials=credentials,
             )
 
-        workplace = Workplace(
+        workplace = HostContext(
             family=family,
             codec=codec,
             topics=topics,
             appender=appender,
             ranges=ranges,
             snapshots=Snapshots(family, codec, appender=appender, ranges=ranges, topic=topics.snapshots),
-            past=past,
+            ended_aggregates=past,
             dead_letters=self.dead_letters,
-            calls=self.calls,
-            desk=desk,
+            effect_runner=self.calls,
+            make_handler=desk,
             clock_ms=clock_ms,
             name=name,
         )

@@ -8,7 +8,7 @@ import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.generated.run_events import RunFailed, RunRefused
-from loomlog.services.families.budget.client import BudgetClerk
+from loomlog.services.families.budget.client import BudgetClient
 from loomlog.services.runtime.models import budget_reservation as spending_module
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations, BudgetUnavailable
 from tests.services.runtime.budget_world import BudgetWorld, Clerkship, until
@@ -116,7 +116,7 @@ async def test_a_run_whose_owner_died_spends_nothing_before_the_next_one_knows_i
             await world.limit(api, hard_tokens=1_000)
             world.start("r_one", books_offset=api.board.limits_offset)
             await world.model.holding.wait()
-            books.clerk.post = lambda command: None  # type: ignore[method-assign]  # a crash says nothing to anybody
+            books.clerk.publish = lambda command: None  # type: ignore[method-assign]  # a crash says nothing to anybody
         await world.limit(api, hard_tokens=20)
         world.model.let_go.set()
         asked_the_log(behind, asked)
@@ -144,7 +144,7 @@ class Away:
 
 
 def after_a_take_over(times: int) -> BudgetReservations:
-    spending = BudgetReservations(cast(BudgetClerk, SimpleNamespace(board=Away(times))), lambda: 0)
+    spending = BudgetReservations(cast(BudgetClient, SimpleNamespace(board=Away(times))), lambda: 0)
     spending.on_takeover()
     return spending
 

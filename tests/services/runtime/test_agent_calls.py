@@ -95,7 +95,7 @@ async def test_results_that_cannot_be_read_are_an_error_result() -> None:
 async def test_with_encryption_prompts_and_results_are_sealed_and_still_make_one_result() -> None:
     log = MemoryLog({TOPIC: 1})
     keys = keys_over(log)
-    sealer = await keys.sealer("t", "")
+    sealer = await keys.cipher_for("t", "")
     work, run = Work(ContentEncryption(keys)), granted("Agent")
     text = sealer.text('{"op":"parallel_spawn","spawns":[{"name":"a","prompt":"the secret"}]}')
     order = await work.run(run, input=text)

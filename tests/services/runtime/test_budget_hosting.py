@@ -63,7 +63,7 @@ async def test_a_call_whose_owner_dies_counts_as_reserved_and_its_next_attempt_a
             worst = world.account().reserved_micros
             before = world.account().used_micros
             # A crash says nothing to anybody.
-            books.clerk.post = lambda command: None  # type: ignore[method-assign]
+            books.clerk.publish = lambda command: None  # type: ignore[method-assign]
         world.model.let_go.set()
         async with world.runtime("b"):
             await until(lambda: world.ends().total() == 1)

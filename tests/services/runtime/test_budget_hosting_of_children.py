@@ -140,7 +140,7 @@ async def test_a_child_that_was_named_and_not_begun_is_looked_at_by_the_next_own
         async with AsyncExitStack() as first:
             runtime, books = await first.enter_async_context(world.runtime("a"))
             await world.limit(books, hard_tokens=2 * COST)
-            runtime.host.owners[0].carry_out = lambda *_: None  # type: ignore[method-assign]  # it dies before it does
+            runtime.host.owners[0].start_local_effect = lambda *_: None  # type: ignore[method-assign]  # it dies before it does
             world.start("r_one")
             await until(lambda: any(type(event).__name__ == "ChildRequested" for _, event in world.events()))
             await world.limit(books, hard_tokens=COST)

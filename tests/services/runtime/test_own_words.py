@@ -50,7 +50,7 @@ def results(on: Stage, keys: SubjectKeys) -> list[str]:
     texts = [event.text for event in on.events() if isinstance(event, ToolReturned)]
     assert texts
     assert all(is_token(text, untrusted=False) for text in texts), texts
-    return [keys.opened(text, "acme") for text in texts]
+    return [keys.decrypt(text, "acme") for text in texts]
 
 
 async def test_that_the_outcome_of_a_call_is_unknown_is_encrypted() -> None:

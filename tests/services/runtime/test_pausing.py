@@ -30,7 +30,7 @@ async def test_a_run_accepted_while_paused_waits_without_a_call_and_completes_wh
             await stage.until(lambda: stage.has(RunPaused))  # noqa: B023
             assert kinds(stage)[-3:] == ["RunStarted", "RunPauseRequested", "RunPaused"]
             stage.pauses = NOTHING
-            runtime.host.obey()
+            runtime.host.apply_wide_pauses()
             await stage.until(lambda: stage.has(RunCompleted))  # noqa: B023
 
 
@@ -41,7 +41,7 @@ async def test_runs_of_others_go_on() -> None:
     )
     async with stage.owner("one") as runtime:
         stage.start()
-        runtime.host.obey()
+        runtime.host.apply_wide_pauses()
         await stage.until(lambda: stage.has(RunCompleted))
     assert not stage.has(RunPauseRequested)
 
@@ -53,8 +53,8 @@ async def test_a_call_under_way_is_finished_and_obeying_twice_says_nothing_more(
         stage.start()
         await stage.model.holding.wait()
         stage.pauses = only("all")
-        runtime.host.obey()
-        runtime.host.obey()
+        runtime.host.apply_wide_pauses()
+        runtime.host.apply_wide_pauses()
         stage.model.let_go.set()
         await stage.until(lambda: stage.has(RunCompleted))
     assert kinds(stage)[-3:] == ["RunPauseRequested", "ModelReplied", "RunCompleted"]

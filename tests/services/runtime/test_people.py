@@ -70,10 +70,10 @@ async def test_a_question_holds_nothing_and_is_answered_before_another_owner() -
     async with stage.owner("first") as first:
         stage.start()
         await stage.until(lambda: stage.has(InterruptionOpened))
-        await stage.until(lambda: first.calls.under_way == 0)
+        await stage.until(lambda: first.calls.running_count == 0)
     [opened] = of(stage, InterruptionOpened)
     async with stage.owner("second") as second:
-        assert second.calls.under_way == 0
+        assert second.calls.running_count == 0
         answer(stage, opened.interrupt_id)
         await stage.until(lambda: stage.has(RunCompleted))
     [result] = of(stage, ToolReturned)
@@ -167,7 +167,7 @@ async def test_a_turn_is_stopped_before_the_first_byte_or_in_the_middle_and_the_
         await stage.until(model.has_said.is_set)
         stage.send(CancelTurn(envelope=envelope("x1"), run_id=RUN, reason="stop talking"))
         await stage.until(lambda: stage.has(RunParked))
-        await stage.until(lambda: runtime.calls.under_way == 0 and model.stopped == 1)
+        await stage.until(lambda: runtime.calls.running_count == 0 and model.stopped == 1)
         stage.send(PostInput(envelope=envelope("i1"), run_id=RUN, text="again"))
         await stage.until(lambda: stage.has(ModelReplied))
     [stopped] = of(stage, TurnCancelled)

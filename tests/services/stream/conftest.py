@@ -18,7 +18,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "LOOKUP_RETRY_S", 0.0)
     monkeypatch.setattr(leadership, "HANDOVER_GRACE_S", 0.0)
     monkeypatch.setattr(dead_letters, "RETRY_S", 0.0)
-    monkeypatch.setattr(standby, "REST_S", 0.0)
+    monkeypatch.setattr(standby, "IDLE_WAIT_S", 0.0)
     monkeypatch.setattr(standby, "POLL_S", 0.001)
     monkeypatch.setattr(standby, "BROKER_PAUSE_S", 0.0)
 

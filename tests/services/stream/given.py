@@ -78,10 +78,10 @@ def flushed(owned: Partition, log: MemoryLog) -> int:
     """Bring what is pending to the log and acknowledge it; how many batches that took."""
     batches = 0
     while owned.has_pending:
-        records = owned.take(900_000)
+        records = owned.next_batch(900_000)
         if records:
             batches += 1
-            owned.acked(log.put(EVENTS, 0, records))
+            owned.acknowledged(log.put(EVENTS, 0, records))
     return batches
 
 

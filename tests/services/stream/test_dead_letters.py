@@ -9,7 +9,7 @@ from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.schemas.generated.stream_records import DeadLetter, Header
-from loomlog.services.stream.dead_letters import MAX_ERROR_CHARACTERS, MAX_ORIGINAL_BYTES, DeadLetters
+from loomlog.services.stream.dead_letters import MAX_ERROR_CHARACTERS, ORIGINAL_BYTES_MAX, DeadLetters
 from tests.services.core.run.given import NOW
 from tests.services.stream.given import CODEC
 
@@ -104,7 +104,7 @@ async def test_many_letters_travel_in_batches_that_fit_an_append(desk: Desk) -> 
 
 
 async def test_of_a_record_that_is_too_large_the_place_is_kept(desk: Desk) -> None:
-    desk.letters.park(record(b"x" * (MAX_ORIGINAL_BYTES + 1)), kind="refused", error="e")
+    desk.letters.park(record(b"x" * (ORIGINAL_BYTES_MAX + 1)), kind="refused", error="e")
     letter = (await desk.until(1))[0]
     assert (letter.value, letter.key, letter.offset) == (None, b"key", 7)
 
@@ -130,7 +130,7 @@ async def test_nulls_garbage_and_endless_errors_make_letters_too(desk: Desk) -> 
 def test_a_letter_of_the_largest_record_fits_an_append() -> None:
     letters = DeadLetters(CODEC, MemoryLog({}), topic=TOPIC, service="runtime", clock_ms=lambda: NOW)
     letters.park(
-        record(b"v" * MAX_ORIGINAL_BYTES, headers=(("h" * 9_999, b"x" * 9_999),) * 20, key=b"k" * 99_999),
+        record(b"v" * ORIGINAL_BYTES_MAX, headers=(("h" * 9_999, b"x" * 9_999),) * 20, key=b"k" * 99_999),
         kind="refused",
         error="\u20ac" * 99_999,
     )

@@ -8,7 +8,7 @@ import pytest_asyncio
 from loomlog.services.core.run.commands import ModelFailed, ToolCompleted
 from loomlog.services.core.run.react import CallModel, CallTool, Effect
 from loomlog.services.stream import effect_calls as calls_module
-from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.effect_calls import EffectRunner
 from tests.services.core.run.given import NOW, begun
 from tests.services.stream.given import FAMILY
 
@@ -67,9 +67,9 @@ async def outside() -> AsyncIterator[Outside]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def calls(outside: Outside) -> AsyncIterator[Calls]:
+async def calls(outside: Outside) -> AsyncIterator[EffectRunner]:
     """Calls in a group that lives as long as the test."""
-    made = Calls(FAMILY, run=outside.run, done=outside.done, hand_over=outside.hand_over, clock_ms=lambda: NOW)
+    made = EffectRunner(FAMILY, run=outside.run, done=outside.done, hand_over=outside.hand_over, clock_ms=lambda: NOW)
     over = asyncio.Event()
 
     async def hold() -> None:
@@ -85,7 +85,7 @@ async def calls(outside: Outside) -> AsyncIterator[Calls]:
     await task
 
 
-def begin(calls: Calls, effect: Effect, partition: int = 0) -> None:
+def begin(calls: EffectRunner, effect: Effect, partition: int = 0) -> None:
     calls.start(partition, effect.run_id, "t", effect, STATE)
 
 
@@ -95,30 +95,30 @@ async def soon(count: int = 5) -> None:
 
 
 async def test_a_call_is_made_with_its_state_and_tenant_and_its_result_handed_over(
-    calls: Calls, outside: Outside
+    calls: EffectRunner, outside: Outside
 ) -> None:
     begin(calls, model(), partition=3)
     await soon()
     assert outside.begun == [(model().key, STATE, "t")]
     assert calls.running("r_x") == {model().key}
-    assert calls.under_way == 1
+    assert calls.running_count == 1
     outside.returns.set()
     await soon()
     assert outside.results == [(3, "r_x", f"result of {model().key}")]
     assert calls.running("r_x") == frozenset()
-    assert calls.under_way == 0
+    assert calls.running_count == 0
 
 
-async def test_a_call_is_over_before_its_result_is_handed_over(calls: Calls, outside: Outside) -> None:
+async def test_a_call_is_over_before_its_result_is_handed_over(calls: EffectRunner, outside: Outside) -> None:
     seen: list[int] = []
-    calls._done = lambda *_: seen.append(calls.under_way)
+    calls._done = lambda *_: seen.append(calls.running_count)
     begin(calls, model())
     outside.returns.set()
     await soon()
     assert seen == [0]
 
 
-async def test_the_same_call_is_not_made_twice_while_it_is_under_way(calls: Calls, outside: Outside) -> None:
+async def test_the_same_call_is_not_made_twice_while_it_is_under_way(calls: EffectRunner, outside: Outside) -> None:
     begin(calls, model())
     begin(calls, model())
     begin(calls, model(attempt=2))
@@ -126,7 +126,9 @@ async def test_the_same_call_is_not_made_twice_while_it_is_under_way(calls: Call
     assert [key for key, _, _ in outside.begun] == [model().key, model(attempt=2).key]
 
 
-async def test_a_crash_becomes_an_order_so_that_the_run_does_not_wait_for_ever(calls: Calls, outside: Outside) -> None:
+async def test_a_crash_becomes_an_order_so_that_the_run_does_not_wait_for_ever(
+    calls: EffectRunner, outside: Outside
+) -> None:
     outside.fails = ZeroDivisionError("a bug")
     begin(calls, model())
     begin(calls, TOOL)
@@ -140,7 +142,7 @@ async def test_a_crash_becomes_an_order_so_that_the_run_does_not_wait_for_ever(c
     assert (orders[ToolCompleted].is_error, orders[ToolCompleted].outcome) == (True, "error")
 
 
-async def test_a_call_cancelled_from_inside_becomes_an_order_too(calls: Calls, outside: Outside) -> None:
+async def test_a_call_cancelled_from_inside_becomes_an_order_too(calls: EffectRunner, outside: Outside) -> None:
     """Nobody stopped it: a library did, and without an order the run would wait for ever."""
     outside.fails = asyncio.CancelledError()
     begin(calls, TOOL)
@@ -149,7 +151,7 @@ async def test_a_call_cancelled_from_inside_becomes_an_order_too(calls: Calls, o
     assert [type(order) for _, _, order in outside.results] == [ToolCompleted]
 
 
-async def test_stopped_calls_give_no_result(calls: Calls, outside: Outside) -> None:
+async def test_stopped_calls_give_no_result(calls: EffectRunner, outside: Outside) -> None:
     begin(calls, model())
     begin(calls, TOOL)
     begin(calls, model("r_y"))
@@ -164,25 +166,25 @@ async def test_stopped_calls_give_no_result(calls: Calls, outside: Outside) -> N
 
 
 async def test_a_stopped_call_is_not_running_any_more_even_while_it_takes_its_time(
-    calls: Calls, outside: Outside
+    calls: EffectRunner, outside: Outside
 ) -> None:
     """Else a new owner of the run in this process would wait for a result that never comes."""
     begin(calls, model())
     await soon()
     calls.stop("r_x")
     assert calls.running("r_x") == frozenset()
-    assert calls.under_way == 0
+    assert calls.running_count == 0
 
 
-async def test_a_call_that_was_stopped_before_it_began_is_forgotten_too(calls: Calls, outside: Outside) -> None:
+async def test_a_call_that_was_stopped_before_it_began_is_forgotten_too(calls: EffectRunner, outside: Outside) -> None:
     begin(calls, model())
     calls.stop("r_x")
     await soon()
     assert outside.begun == []
-    assert (calls.running("r_x"), calls.under_way) == (frozenset(), 0)
+    assert (calls.running("r_x"), calls.running_count) == (frozenset(), 0)
 
 
-async def test_a_stopped_call_that_returns_all_the_same_is_not_heard(calls: Calls, outside: Outside) -> None:
+async def test_a_stopped_call_that_returns_all_the_same_is_not_heard(calls: EffectRunner, outside: Outside) -> None:
     outside.stubborn = True
     begin(calls, model())
     await soon()
@@ -196,7 +198,7 @@ async def test_a_stopped_call_that_returns_all_the_same_is_not_heard(calls: Call
     assert [order for _, _, order in outside.results] == [f"result of {model().key}"]
 
 
-async def test_all_calls_of_a_partition_are_stopped_together(calls: Calls, outside: Outside) -> None:
+async def test_all_calls_of_a_partition_are_stopped_together(calls: EffectRunner, outside: Outside) -> None:
     for number, name in enumerate(["r_a", "r_b", "r_c"]):
         begin(calls, model(name), partition=number % 2)
     await soon()
@@ -205,7 +207,7 @@ async def test_all_calls_of_a_partition_are_stopped_together(calls: Calls, outsi
 
 
 async def test_a_result_without_an_owner_here_is_handed_over_and_counts_as_under_way_until_it_is(
-    calls: Calls, outside: Outside
+    calls: EffectRunner, outside: Outside
 ) -> None:
     outside.elsewhere, outside.hand_over_s = {3}, 60.0
     begin(calls, model(), partition=3)
@@ -213,37 +215,37 @@ async def test_a_result_without_an_owner_here_is_handed_over_and_counts_as_under
     await soon()
     assert outside.handed_over == [(model().run_id, "t", f"result of {model().key}")]
     assert calls.running(model().run_id) == frozenset()
-    assert calls.under_way == 1
+    assert calls.running_count == 1
 
 
 async def test_a_hand_over_that_takes_too_long_is_given_up(
-    calls: Calls, outside: Outside, monkeypatch: pytest.MonkeyPatch
+    calls: EffectRunner, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls_module, "HAND_OVER_S", 0.0)
+    monkeypatch.setattr(calls_module, "FORWARD_TIMEOUT_S", 0.0)
     outside.elsewhere, outside.hand_over_s = {0}, 60.0
     begin(calls, model())
     outside.returns.set()
     await soon()
     await asyncio.sleep(0)
-    assert calls.under_way == 0
+    assert calls.running_count == 0
 
 
 @pytest.mark.parametrize("came_back", [False, True])
 async def test_calls_of_a_partition_that_was_left_end_after_a_while_unless_it_comes_back(
-    calls: Calls, outside: Outside, monkeypatch: pytest.MonkeyPatch, came_back: bool
+    calls: EffectRunner, outside: Outside, monkeypatch: pytest.MonkeyPatch, came_back: bool
 ) -> None:
-    monkeypatch.setattr(calls_module, "LEFT_S", 0.0)
+    monkeypatch.setattr(calls_module, "RELEASED_GRACE_S", 0.0)
     begin(calls, model())
     await soon()
-    calls.leave(0)
+    calls.partition_released(0)
     if came_back:
-        calls.keep(0)
+        calls.partition_reacquired(0)
     await soon()
-    assert calls.under_way == came_back
+    assert calls.running_count == came_back
 
 
 async def test_whoever_waits_for_a_call_hears_once_that_it_has_ended_however_it_ended(
-    calls: Calls, outside: Outside
+    calls: EffectRunner, outside: Outside
 ) -> None:
     ended: list[str] = []
 
@@ -272,7 +274,7 @@ async def test_an_error_of_whoever_takes_the_result_comes_out(outside: Outside) 
     def broken(partition: int, aggregate: str, tenant: str, order: Any) -> bool:
         raise LookupError("no such owner")
 
-    made = Calls(FAMILY, run=outside.run, done=broken, clock_ms=lambda: NOW)
+    made = EffectRunner(FAMILY, run=outside.run, done=broken, clock_ms=lambda: NOW)
     outside.returns.set()
 
     async def hold() -> None:
@@ -286,6 +288,6 @@ async def test_an_error_of_whoever_takes_the_result_comes_out(outside: Outside) 
 
 
 def test_calls_begin_inside_the_hosts_task_group_only(outside: Outside) -> None:
-    made = Calls(FAMILY, run=outside.run, done=outside.done, clock_ms=lambda: NOW)
+    made = EffectRunner(FAMILY, run=outside.run, done=outside.done, clock_ms=lambda: NOW)
     with pytest.raises(AssertionError, match="task group"):
         begin(made, model())

@@ -143,19 +143,19 @@ async def test_children_whose_end_the_parent_never_heard_of_are_found_over(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch, remembered: int
 ) -> None:
     """By the next owner: in memory, or by the index when memory has forgotten them."""
-    monkeypatch.setattr(fold, "KEEP_OVER", remembered)
+    monkeypatch.setattr(fold, "ENDED_KEPT", remembered)
     monkeypatch.setattr(run_directory, "KEEP_OVER", remembered)
     world = families(world_of(), "tree-2")
     hosted = world.host()
     await world.until(hosted.partition)
     owner = hosted.host.owners[0]
-    carry_out = owner.carry_out
+    carry_out = owner.start_local_effect
 
     def deaf(aggregate: Any, effect: Any, state: Any) -> None:
         if not isinstance(effect, NotifyParent):
             carry_out(aggregate, effect, state)
 
-    owner.carry_out = deaf  # type: ignore[method-assign]  # its process dies before it can tell
+    owner.start_local_effect = deaf  # type: ignore[method-assign]  # its process dies before it can tell
     world.start_run("r_x", agent="tree-2")
     await world.finished(*(child_run_id("r_x", 1, 0, number) for number in (0, 1)))
     await hosted.kill()
@@ -201,7 +201,7 @@ async def test_children_whose_parent_ended_with_its_owner_are_ended_by_the_next_
     world.start_run("r_x", agent="tree-2")
     await world.until(lambda: len(world._started) == 3)
     owner = hosted.host.owners[0]
-    owner.carry_out = lambda *_: None  # type: ignore[method-assign]  # it dies before it does what the end asks for
+    owner.start_local_effect = lambda *_: None  # type: ignore[method-assign]  # it dies before it does what the end asks for
     world.cancel_run("r_x")
     await world.until(lambda: world._look() and "r_x" in world._ended)
     await hosted.kill()
@@ -321,7 +321,7 @@ def _depth(world: World, run_id: str) -> int:
 async def turn_stopped(world: World, hosted: Hosted, *, owner_dies: bool) -> None:
     """The turn of r_x is stopped; the owner dies before it does what the stop asks for, or lives."""
     if owner_dies:
-        hosted.host.owners[0].carry_out = lambda *_: None  # type: ignore[method-assign]
+        hosted.host.owners[0].start_local_effect = lambda *_: None  # type: ignore[method-assign]
     envelope = CommandEnvelope(command_id="stop", tenant="t", issued_at_ms=world.now)
     world.put(CancelTurn(envelope=envelope, run_id="r_x", reason="enough"))
     await world.until(lambda: isinstance(world.story().runs["r_x"].state, Parked))

@@ -11,7 +11,7 @@ import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.services.stream import flusher as flusher_module
-from loomlog.services.stream.flusher import claimed_in
+from loomlog.services.stream.flusher import has_claim_between
 from tests.services.stream.given import CODEC, EVENTS, claimed, flushed, started
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.world import PATIENCE_S, World
@@ -93,7 +93,7 @@ async def test_a_partition_that_was_given_up_is_not_told_about_its_last_batch(wo
 
 
 def lingering(monkeypatch: pytest.MonkeyPatch, *, share: float, max_s: float) -> None:
-    monkeypatch.setattr(flusher_module, "LINGER", share)
+    monkeypatch.setattr(flusher_module, "LINGER_STEPS", share)
     monkeypatch.setattr(flusher_module, "LINGER_MAX_S", max_s)
 
 
@@ -213,7 +213,7 @@ async def test_a_claim_is_found_wherever_it_lies_in_the_gap() -> None:
     started(owned)
     flushed(owned, log)
     claimed(log)
-    assert [await claimed_in(log, CODEC, EVENTS, 0, at, at + 1) for at in range(4)] == [True, False, False, True]
-    assert await claimed_in(log, CODEC, EVENTS, 0, 1, 4)
-    assert not await claimed_in(log, CODEC, EVENTS, 0, 1, 3)
-    assert not await claimed_in(log, CODEC, EVENTS, 0, 2, 2)
+    assert [await has_claim_between(log, CODEC, EVENTS, 0, at, at + 1) for at in range(4)] == [True, False, False, True]
+    assert await has_claim_between(log, CODEC, EVENTS, 0, 1, 4)
+    assert not await has_claim_between(log, CODEC, EVENTS, 0, 1, 3)
+    assert not await has_claim_between(log, CODEC, EVENTS, 0, 2, 2)

@@ -140,7 +140,7 @@ async def test_the_former_owner_of_a_partition_that_has_been_quiet_is_not_waited
     await world.until(lambda: world.begun["r_x", FIRST] == 1)
     await hosted.kill()
     world.on_effect = None
-    world.now += owner.FORMER_ALIVE_MS
+    world.now += owner.PREDECESSOR_ALIVE_MS
     world.host("b")
     await world.finished("r_x")
     assert world.begun["r_x", ("model", 1, 0, 2)] == 1

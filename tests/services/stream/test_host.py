@@ -88,11 +88,11 @@ async def test_a_cancel_ends_the_run_and_stops_its_calls(world_of: Worlds) -> No
     hosted = world.host()
     gate(world)
     world.start_run("r_x")
-    await world.until(lambda: hosted.work.calls.under_way == 1)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 1)
     world.cancel_run("r_x")
     story = await world.finished("r_x")
     assert isinstance(story.runs["r_x"].events[-1], RunCancelled)
-    await world.until(lambda: hosted.work.calls.under_way == 0)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 0)
 
 
 async def test_a_command_of_another_tenant_touches_nothing(world_of: Worlds) -> None:
@@ -100,7 +100,7 @@ async def test_a_command_of_another_tenant_touches_nothing(world_of: Worlds) -> 
     hosted = world.host()
     opened = gate(world)
     world.start_run("r_x")
-    await world.until(lambda: hosted.work.calls.under_way == 1)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 1)
     world.cancel_run("r_x", tenant="other")
     world.say("r_x", "hello", tenant="other")
     await world.until(lambda: hosted.handled(2))
@@ -126,9 +126,9 @@ async def test_a_run_goes_on_with_the_conversation_of_its_session(world_of: Worl
         story.runs["r_tok-2"].offsets[0],
         story.runs["r_tok-2"].offsets[-1],
     )
-    past = world.hosts[1].work.past
-    await world.until(lambda: past.kept("r_tok-3"))
-    kept = past.kept("r_tok-3")
+    past = world.hosts[1].work.ended_aggregates
+    await world.until(lambda: past.cached("r_tok-3"))
+    kept = past.cached("r_tok-3")
     assert isinstance(kept, Ended)
     assert len(kept.facts.messages) == 6
 
@@ -139,7 +139,7 @@ async def test_a_start_in_a_session_whose_last_run_is_just_ending_waits_for_it(w
     hosted = world.host()
     world.start_run("r_tok")
     opened = gate(world)
-    await world.until(lambda: hosted.work.calls.under_way == 1)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 1)
     hosted.wire.open.clear()
     opened.set()
     await world.until(lambda: hosted.host.flusher.in_flight_since)
@@ -174,7 +174,7 @@ async def test_a_lost_partition_is_given_up_and_another_host_finishes_its_runs(w
     names = [f"r_{number}" for number in range(10)]
     for name in names:
         world.start_run(name)
-    await world.until(lambda: first.work.calls.under_way == 10)
+    await world.until(lambda: first.work.effect_runner.running_count == 10)
     first.reassign(0)
     second.reassign(1)
     opened.set()
@@ -189,7 +189,7 @@ async def test_a_call_of_a_partition_that_was_given_up_goes_on_for_when_it_comes
     hosted = world.host()
     opened = gate(world)
     world.start_run("r_x")
-    await world.until(lambda: hosted.work.calls.under_way == 1)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 1)
     hosted.reassign()
     await world.until(lambda: not hosted.host.owners)
     hosted.reassign(0)
@@ -205,7 +205,7 @@ async def test_a_drain_lets_calls_finish_and_takes_no_more_commands(world_of: Wo
     hosted = world.host()
     opened = gate(world)
     world.start_run("r_x")
-    await world.until(lambda: hosted.work.calls.under_way == 1)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 1)
     draining = asyncio.get_running_loop().create_task(hosted.host.drain(5.0))
     await world.ticks(3)
     world.start_run("r_y")
@@ -222,15 +222,15 @@ async def test_a_drain_that_takes_too_long_says_so(world_of: Worlds) -> None:
     hosted = world.host()
     gate(world)
     world.start_run("r_x")
-    await world.until(lambda: hosted.work.calls.under_way == 1)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 1)
     assert not await hosted.host.drain(0.0)
 
 
 async def test_commands_stay_in_their_topic_while_too_many_decisions_wait(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "MAX_PENDING", 10)
-    monkeypatch.setattr(host_module, "PENDING_LOOK_S", 0.001)
+    monkeypatch.setattr(host_module, "PENDING_COMMANDS_MAX", 10)
+    monkeypatch.setattr(host_module, "PENDING_CHECK_S", 0.001)
     world = world_of()
     hosted = world.host()
     await world.until(hosted.partition)
@@ -250,8 +250,8 @@ async def test_intake_goes_on_when_what_waited_vanished_with_its_partition(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No flush would ever wake it: everything that waited was lost, and nothing of it is in the log."""
-    monkeypatch.setattr(host_module, "MAX_PENDING", 5)
-    monkeypatch.setattr(host_module, "PENDING_LOOK_S", 0.001)
+    monkeypatch.setattr(host_module, "PENDING_COMMANDS_MAX", 5)
+    monkeypatch.setattr(host_module, "PENDING_CHECK_S", 0.001)
     world = world_of()
     hosted = world.host()
     await world.until(hosted.partition)
@@ -270,8 +270,8 @@ async def test_intake_goes_on_when_what_waited_vanished_with_its_partition(
 async def test_commands_that_wait_for_the_index_are_bounded_too(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "MAX_PENDING", 5)
-    monkeypatch.setattr(host_module, "PENDING_LOOK_S", 0.001)
+    monkeypatch.setattr(host_module, "PENDING_COMMANDS_MAX", 5)
+    monkeypatch.setattr(host_module, "PENDING_CHECK_S", 0.001)
     world = world_of()
     hosted = world.host()
     world.index.limits[0] = -1

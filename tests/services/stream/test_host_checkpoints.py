@@ -73,7 +73,7 @@ async def test_a_start_forgotten_by_a_fold_without_checkpoint_is_looked_up_too(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fold keeps only the last ended runs; what it forgot must not be taken for new."""
-    monkeypatch.setattr(fold_module, "KEEP_OVER", 2)
+    monkeypatch.setattr(fold_module, "ENDED_KEPT", 2)
     world = world_of(turns=1)
     first = world.host("a")
     commands = [world.start_run(f"r_{number}", idempotency_key=f"key{number}") for number in range(6)]
@@ -145,7 +145,7 @@ async def test_the_mark_of_a_checkpoint_waits_for_what_was_decided_before_it(wor
 async def test_a_checkpoint_of_a_partition_that_is_lost_meanwhile_is_not_written(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "CHECKPOINT_LOOK_S", 0.001)
+    monkeypatch.setattr(schedule, "SNAPSHOT_CHECK_EVERY_S", 0.001)
     world = world_of()
     hosted = world.host()
     await world.until(hosted.partition)
@@ -177,8 +177,8 @@ async def test_a_checkpoint_that_cannot_be_written_is_tried_again_in_its_time(wo
 
 
 async def test_checkpoints_are_made_by_themselves(world_of: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "CHECKPOINT_LOOK_S", 0.0)
-    monkeypatch.setattr(schedule, "CHECKPOINT_EVERY_EVENTS", 3)
+    monkeypatch.setattr(schedule, "SNAPSHOT_CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(schedule, "SNAPSHOT_EVERY_EVENTS", 3)
     world = world_of(turns=1)
     world.host()
     world.start_run("r_x")
@@ -247,7 +247,7 @@ async def test_a_command_dropped_because_of_an_end_is_read_again_when_the_end_is
     first = world.host("a")
     opened = gate(world)
     world.start_run("r_x")
-    await world.until(lambda: first.work.calls.running("r_x"))
+    await world.until(lambda: first.work.effect_runner.running("r_x"))
     lands = asyncio.Semaphore(0)
     append = first.wire.append
 

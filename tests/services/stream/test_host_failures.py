@@ -111,7 +111,7 @@ async def test_calls_outlive_a_claim_and_their_results_count(world_of: Worlds) -
     opened = gate(world)
     world.start_run("r_x")
     world.start_run("r_y")
-    await world.until(lambda: hosted.work.calls.under_way == 2)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 2)
     hosted.host.ownership.lost(hosted.host.owners[0], "unknown_outcome")
     await world.until(lambda: hosted.host.figures.claims == 2)
     opened.set()
@@ -126,11 +126,11 @@ async def test_a_result_that_comes_while_its_partition_is_claimed_again_counts(w
     hosted = world.host()
     opened = gate(world)
     world.start_run("r_x")
-    await world.until(lambda: hosted.work.calls.under_way == 1)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 1)
     hosted.wire.open.clear()
     hosted.host.ownership.lost(hosted.host.owners[0], "unknown_outcome")
     opened.set()
-    await world.until(lambda: hosted.work.calls.under_way == 0)  # the result has nowhere to go yet
+    await world.until(lambda: hosted.work.effect_runner.running_count == 0)  # the result has nowhere to go yet
     assert hosted.partition() is None
     hosted.wire.open.set()
     story = await world.finished("r_x")
@@ -143,7 +143,7 @@ async def test_an_overtaken_host_changes_nothing_with_what_it_still_had_on_the_w
     zombie = world.host("zombie")
     await world.until(zombie.partition)
     world.start_run("r_x")
-    await world.until(lambda: zombie.work.calls.under_way or world.has("r_x"))
+    await world.until(lambda: zombie.work.effect_runner.running_count or world.has("r_x"))
     zombie.wire.open.clear()  # it is stopped; its next batch leaves only when it wakes up
     world.start_run("r_y")
     await world.until(lambda: zombie.host.flusher.in_flight_since)
@@ -170,7 +170,7 @@ async def test_the_owner_steps_over_stale_records_and_goes_on_without_a_new_clai
     await world.until(lambda: zombie.host.flusher.in_flight_since)
     owner = world.host("owner")
     opened = gate(world)
-    await world.until(lambda: owner.work.calls.under_way == 1)
+    await world.until(lambda: owner.work.effect_runner.running_count == 1)
     zombie.reassign()
     zombie.wire.open.set()
     await world.until(lambda: world.story().stale)
@@ -283,7 +283,7 @@ async def test_claims_are_found_in_a_gap_and_nowhere_else(world_of: Worlds) -> N
     second = world.host("b", owns=[])
     second.reassign(0)
     await world.until(second.partition)
-    find = flusher_module.claimed_in
+    find = flusher_module.has_claim_between
     assert await find(world.log, first.work.codec, TOPICS.events, 0, 1, 2)
     assert not await find(world.log, first.work.codec, TOPICS.events, 0, 2, 2)
     assert not await find(world.log, first.work.codec, TOPICS.events, 0, 2, 9)
@@ -312,7 +312,7 @@ async def test_an_owner_with_nothing_to_append_notices_that_another_one_claimed_
 ) -> None:
     # Found by the simulation: the one who was to own the partition never appended again, so it never
     # learnt that it was fenced, and the run that the other began waited for ever.
-    monkeypatch.setattr(watchdog, "LOOK_AROUND_S", 0.01)
+    monkeypatch.setattr(watchdog, "QUIET_CHECK_EVERY_S", 0.01)
     world = world_of()
     stays = world.host("stays")
     await world.until(lambda: stays.partition() is not None)

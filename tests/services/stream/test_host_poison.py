@@ -104,7 +104,7 @@ async def test_a_command_that_is_too_large_is_refused_and_its_run_goes_on(world_
     hosted = world.host()
     opened = gate(world)
     world.start_run("r_x")
-    await world.until(lambda: hosted.work.calls.under_way == 1)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 1)
     envelope = CommandEnvelope(command_id="big", tenant="t")
     offset = world.put(PostInput(envelope=envelope, run_id="r_x", text="x" * 900_000))
     await world.until(lambda: hosted.handled(offset))
@@ -195,7 +195,7 @@ async def test_a_bug_that_only_the_new_owner_has_quarantines_the_run_until_it_is
     first = world.host("a")
     gate(world)
     world.start_run("r_bad")
-    await world.until(lambda: first.work.calls.under_way == 1)
+    await world.until(lambda: first.work.effect_runner.running_count == 1)
     await first.kill()
     world.on_effect = None
     buggy = world.host("b", family=BuggyFamily("evolve", turn=1))
@@ -232,7 +232,7 @@ async def test_damaged_records_of_the_log_are_parked_and_only_their_run_suffers(
     gate(world)
     for name in ("r_bad", "r_fine"):
         world.start_run(name)
-    await world.until(lambda: first.work.calls.under_way == 2)
+    await world.until(lambda: first.work.effect_runner.running_count == 2)
     await first.kill()
     world.on_effect = None
     records = world.log.records[TOPICS.events, 0]

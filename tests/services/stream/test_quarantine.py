@@ -49,7 +49,7 @@ async def under_way(world: World, hosted: Hosted) -> None:
     """The first model call of r_bad has begun, and does not return."""
     gate(world)
     world.start_run("r_bad")
-    await world.until(lambda: hosted.work.calls.running("r_bad"))
+    await world.until(lambda: hosted.work.effect_runner.running("r_bad"))
 
 
 async def test_a_run_quarantined_by_an_operator_stands_still_over_a_take_over_while_others_flow(
@@ -61,7 +61,7 @@ async def test_a_run_quarantined_by_an_operator_stands_still_over_a_take_over_wh
     world.quarantine_run("r_bad", "it sends mails")
     parked = await stands_still(world)
     assert (parked.error, parked.by) == ("it sends mails", "op")
-    await world.until(lambda: not first.work.calls.running("r_bad"))
+    await world.until(lambda: not first.work.effect_runner.running("r_bad"))
     world.on_effect = None
     await others_finish(world)
     await first.kill()
@@ -89,7 +89,7 @@ async def test_a_text_to_a_quarantined_run_becomes_a_letter_that_reaches_it_afte
     (letter,) = dead_letters(world.log, TOPICS.dead_letters)
     assert "is quarantined" in letter.error
     world.release_run("r_bad")
-    await world.until(lambda: hosted.work.calls.running("r_bad"))
+    await world.until(lambda: hosted.work.effect_runner.running("r_bad"))
     world.log.put(TOPICS.commands, 0, [ProducerRecord(key=letter.key, value=letter.value)])
     await world.until(lambda: any(type(event).__name__ == "InputReceived" for event in events_of(world)))
 
@@ -113,7 +113,7 @@ async def test_orders_to_runs_that_are_unknown_over_or_of_somebody_else_have_no_
     offsets = [order(run_id) for run_id in ("r_none", "r_over") for order in (world.quarantine_run, world.release_run)]
     gate(world)
     world.start_run("r_of_others", tenant="other")
-    await world.until(lambda: hosted.work.calls.running("r_of_others"))
+    await world.until(lambda: hosted.work.effect_runner.running("r_of_others"))
     offsets.append(world.quarantine_run("r_of_others"))
     await world.until(lambda: all(hosted.handled(offset) for offset in offsets))
     assert len(events_of(world, "r_over")) == before

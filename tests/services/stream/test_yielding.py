@@ -13,7 +13,7 @@ from loomlog.schemas.generated.run_events import CallNotBegun, ModelCallFailed, 
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.runtime.run.command_handler import RunCommandHandler
-from loomlog.services.stream.context import Prepared
+from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.ownership import assignment
 from loomlog.services.stream.ownership.drain import DRAIN_S
 from loomlog.services.stream.partition.partition import Partition
@@ -36,7 +36,7 @@ async def at_work(world: World, *, drain_s: float = DRAIN_S) -> tuple[Hosted, Ho
     second = world.host("b", owns=[], stands_by=True)
     world.share_out(a=[0], b=[])
     world.start_run("r_x")
-    await world.until(lambda: first.work.calls.under_way)
+    await world.until(lambda: first.work.effect_runner.running_count)
     return first, second
 
 
@@ -81,12 +81,12 @@ async def test_what_a_look_up_leads_to_while_a_partition_is_given_up_is_written_
 
     def later(
         self: RunCommandHandler, record: LogRecord, command: Any, partition: Partition
-    ) -> Prepared | Awaitable[Prepared]:
-        async def looked_up() -> Prepared:
+    ) -> PendingDecision | Awaitable[PendingDecision]:
+        async def looked_up() -> PendingDecision:
             for _ in range(random.randint(1, 40)):
                 await asyncio.sleep(0)
             actual = prepare(self, record, command, partition)
-            return actual if isinstance(actual, Prepared) else await actual
+            return actual if isinstance(actual, PendingDecision) else await actual
 
         return looked_up()
 
@@ -116,7 +116,7 @@ async def test_a_result_that_waits_for_a_claim_is_waited_for(world_of: Worlds) -
     first.wire.open.clear()
     first.host.ownership.lost(owner, "unknown_outcome")
     opened.set()
-    await world.until(lambda: not first.work.calls.under_way)
+    await world.until(lambda: not first.work.effect_runner.running_count)
     draining = asyncio.get_running_loop().create_task(first.host.drain(5.0))
     await world.ticks(50)
     assert not draining.done()
@@ -152,11 +152,11 @@ async def test_an_owner_that_is_gone_is_not_waited_for(world_of: Worlds) -> None
 async def test_a_partition_that_is_to_stay_is_not_given_to_whoever_asks(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assignment, "ASSIGNED_TOO_S", 0.05)
+    monkeypatch.setattr(assignment, "ASSIGNMENT_WAIT_S", 0.05)
     world = world_of(turns=1)
     opened = gate(world)
     first, _ = await at_work(world)
-    await first.host.ownership.asked(0)
+    await first.host.ownership.handover_requested(0)
     assert first.partition() is not None
     opened.set()
     await world.finished("r_x")

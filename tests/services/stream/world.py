@@ -34,14 +34,14 @@ from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.late_results import ResultForwarder
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.drain import DRAIN_S
 from loomlog.services.stream.ownership.membership import FixedMembership
 from loomlog.services.stream.ownership.standby import Standby
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.partition import Partition
 from loomlog.services.stream.snapshots.snapshots import Snapshots
 from tests.services.stream.judge import Story, judged
@@ -62,7 +62,7 @@ class Hosted:
     name: str
     host: Host
     wire: Wire
-    work: Workplace
+    work: HostContext
     membership: FixedMembership
     task: asyncio.Task[None]
 
@@ -119,7 +119,7 @@ class Lifelines:
         if life in self.lives and not self.lives[life].task.done():
             try:
                 async with asyncio.timeout(timeout_s):
-                    await self.lives[life].host.ownership.asked(number)
+                    await self.lives[life].host.ownership.handover_requested(number)
                 answer = "yielded"
             except TimeoutError:
                 answer = "late"
@@ -225,7 +225,7 @@ class World:
         """
         family = family or RunFamily()
         wire = Wire(self.log, Random(self.random.random()))
-        past = Past(family, CODEC, self.log, TOPICS.events)
+        past = EndedAggregates(family, CODEC, self.log, TOPICS.events)
         tallies = RunSummaries(CODEC, wire, topic=TALLIES, clock_ms=self.clock)
 
         late = ResultForwarder(
@@ -246,26 +246,26 @@ class World:
                 absent_state=family.absent,
             )
 
-        work = Workplace(
+        work = HostContext(
             family=family,
             codec=CODEC,
             topics=TOPICS,
             appender=wire,
             ranges=self.log,
             snapshots=Snapshots(family, CODEC, appender=wire, ranges=self.log, topic=TOPICS.snapshots),
-            past=past,
+            ended_aggregates=past,
             dead_letters=DeadLetters(CODEC, wire, topic=TOPICS.dead_letters, service="test", clock_ms=self.clock),
-            calls=Calls(
+            effect_runner=EffectRunner(
                 family,
                 run=self.effect,
                 done=lambda *result: host.result(*result),
                 hand_over=late.forward,
                 clock_ms=self.clock,
             ),
-            desk=desk,
+            make_handler=desk,
             clock_ms=self.clock,
             name=name,
-            lifeline=f"memory:1/{name}" if stands_by else "",
+            liveness_address=f"memory:1/{name}" if stands_by else "",
         )
         standby = None
         if stands_by:

@@ -18,7 +18,7 @@ from loomlog.schemas.codec import DIGEST_BYTES, Codec, Undecodable, digest, loca
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_events import Event
 from loomlog.schemas.reader import RawEvent
-from loomlog.services.core.canonical import StateCodec, Unreadable
+from loomlog.services.core.canonical import StateCodec, UnreadableState
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.state import Absent, Ended, IllegalEvent, Refused, State
@@ -123,7 +123,7 @@ class RunFold:
             self.state = evolve(self.state, decoded.record, envelope.at_ms)
             if self._roundtrip_state is not None:
                 self._roundtrip_state = _roundtrip(evolve(self._roundtrip_state, decoded.record, envelope.at_ms))
-        except (Undecodable, IllegalEvent, Unreadable) as error:
+        except (Undecodable, IllegalEvent, UnreadableState) as error:
             self.report_drift(event.seq, f"{where}: {type(error).__name__}: {error}")
             self.is_stuck = True
             return None

@@ -222,7 +222,7 @@ async def test_with_a_key_what_is_asked_lies_encrypted_and_is_shown_in_clear() -
     async with world(encrypted=True) as made:
         run = await silent(made)
         assert made.keys is not None
-        sealer = await made.keys.sealer("default", "default")
+        sealer = await made.keys.cipher_for("default", "default")
         made.ask(run.run_id, {"question": sealer.text('a "secret"?'), "options": [sealer.text('"yes"'), "no"]})
         [row] = (await made.layer.interrupts.of_run(ADMIN_CALLER, run.run_id)).rows
         stored = made.twin.tables["interrupts"][run.run_id, row.interrupt_id]

@@ -17,9 +17,9 @@ from loomlog.services.application.admin.budget_limits import LimitWanted
 from loomlog.services.application.transfer.budget_limits import as_command, stated_limits
 from loomlog.services.application.transfer.restore import Restored
 from loomlog.services.application.transfer.state_files import Wanted
-from loomlog.services.families.budget.state import Account, account_key
-from loomlog.services.stream.archive.state_file import BrokenState, StatedLimit, StateHeader, StateWriter
-from loomlog.services.stream.archive.state_validation import check_state
+from loomlog.services.families.budget.state import AccountUsage, account_key
+from loomlog.services.stream.archive.state_file import BrokenStateFile, StatedLimit, StateHeader, StateWriter
+from loomlog.services.stream.archive.state_validation import validate_state
 from tests.services.application.world import ADMIN_CALLER, World, world
 
 MONTH_MS = 32 * 86_400_000
@@ -46,7 +46,7 @@ async def spent(made: World, tenant: str, tokens: int) -> None:
         micros=0,
         reserved=False,
     )
-    assert await made.layer.clerk.ask(command, wait_s=10.0) is not None
+    assert await made.layer.clerk.request(command, wait_s=10.0) is not None
 
 
 async def file_of(made: World, **wanted: Any) -> bytes:
@@ -64,7 +64,7 @@ def accounts(made: World) -> dict[str, tuple[int | None, int]]:
     """Each limit's hard_tokens and what is used of them."""
     books = made.layer.books.books
     return {
-        limit.scope_id: (limit.hard_tokens, books.accounts.get(key, Account()).used_tokens)
+        limit.scope_id: (limit.hard_tokens, books.accounts.get(key, AccountUsage()).used_tokens)
         for key, limit in books.limits.items()
     }
 
@@ -97,8 +97,8 @@ async def test_a_file_of_before_limits_were_in_them_is_restored(tmp_path: Path) 
         plain = gzip.decompress(b"".join(StateWriter().rewrite(document)))
         # The hash of the lines as they are now, as whoever wrote version 1 would have made it.
         lines = plain.splitlines(keepends=True)
-        with pytest.raises(BrokenState) as altered:
-            check_state(io.BytesIO(plain))
+        with pytest.raises(BrokenStateFile) as altered:
+            validate_state(io.BytesIO(plain))
         right = str(altered.value).split("hash to ")[1].split(",")[0]
         lines[-1] = lines[-1].replace(document["sha256"].encode(), right.encode())
         assert (await restored(there, b"".join(lines))).limits == 0
@@ -125,8 +125,8 @@ def test_a_limit_that_makes_no_sense_breaks_the_file(wrong: dict[str, Any], tena
         created_at="", label="", tenant=tenant, topic="t", reducer_version=1, include_history=True, positions={}
     )
     data = writer.begin(header) + writer.limit(limit(**wrong)) + writer.end()
-    with pytest.raises(BrokenState, match=says):
-        check_state(io.BytesIO(data))
+    with pytest.raises(BrokenStateFile, match=says):
+        validate_state(io.BytesIO(data))
 
 
 async def test_what_was_spent_in_another_month_counts_for_nothing_and_what_is_set_aside_counts_as_spent() -> None:
@@ -135,7 +135,7 @@ async def test_what_was_spent_in_another_month_counts_for_nothing_and_what_is_se
         books = made.layer.books.books
         key = account_key("tenant", "acme", "acme")
         books = type(books)(
-            month=books.month, limits=books.limits, accounts={key: Account(used_tokens=5, reserved_tokens=8)}
+            month=books.month, limits=books.limits, accounts={key: AccountUsage(used_tokens=5, reserved_tokens=8)}
         )
         now = made.layer.budgets._clock_ms()
         [stated] = stated_limits(books, now)

@@ -34,9 +34,9 @@ from loomlog.services.core.run.conversation.conversation import build_conversati
 from loomlog.services.core.run.lifecycle.event_import import HISTORY_ONLY
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Refused
 from loomlog.services.stream.archive.bundle import BlobPart
-from loomlog.services.stream.archive.state_file import BrokenState, StatedEvent, StatedRun, StateWriter
+from loomlog.services.stream.archive.state_file import BrokenStateFile, StatedEvent, StatedRun, StateWriter
 from loomlog.services.stream.archive.state_reader import StateReader
-from loomlog.services.stream.archive.state_validation import check_state
+from loomlog.services.stream.archive.state_validation import validate_state
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.services.application.installation import WAIT_S, Installation, as_here, envelope, installation
 from tests.services.application.world import ACME, ADMIN_CALLER
@@ -162,8 +162,8 @@ async def test_what_was_imported_there_is_hearsay_here_too_and_never_goes_on(par
         await there.world.until(lambda: "r_tok" in there.world.story().runs)
         await worked(there, 1)
         data = await file_of(there)
-    checked = check_state(io.BytesIO(data))
-    assert (checked.hearsay, checked.half_told) == ({"r_tok"}, {"r_tok"} if parts == 1 else set())
+    checked = validate_state(io.BytesIO(data))
+    assert (checked.foreign_runs, checked.incomplete_runs) == ({"r_tok"}, {"r_tok"} if parts == 1 else set())
     async with installation(tmp_path / "b", partitions=1) as here:
         dry = await restored(here, data, dry_run=True)
         actual = await restored(here, data)
@@ -183,7 +183,7 @@ async def test_what_was_imported_there_is_hearsay_here_too_and_never_goes_on(par
 async def sealed_file(folder: Path, keys: SubjectKeys, *, live: bool = True) -> bytes:
     """Two runs of ivy, one over and one that goes on with it and is under way, and one in clear; all texts of ivy are
     sealed by her key."""
-    sealer = await keys.sealer("t", "ivy")
+    sealer = await keys.cipher_for("t", "ivy")
     async with installation(folder, partitions=2) as there:
         there.world.start_run("r_tok", prompt=sealer.text("her first words"), user_id="ivy")
         there.world.start_run("r_clear")
@@ -266,7 +266,7 @@ async def test_content_in_clear_is_refused_where_content_is_encrypted_unless_it_
 
 
 async def test_keys_of_payloads_are_looked_for_too(tmp_path: Path) -> None:
-    sealer = await keys_over(MemoryLog({TOPIC: 1})).sealer("t", "ivy")
+    sealer = await keys_over(MemoryLog({TOPIC: 1})).cipher_for("t", "ivy")
     async with installation(tmp_path / "a", partitions=1) as there:
         ref = await there.blobs.put(sealer.text("long " * 100).encode(), "text/plain")
         block = ContentBlock(type="trusted-text", blob=ref)
@@ -282,7 +282,7 @@ async def test_keys_of_payloads_are_looked_for_too(tmp_path: Path) -> None:
 
 async def test_a_payload_in_clear_is_content_in_clear(tmp_path: Path) -> None:
     log = MemoryLog({TOPIC: 1})
-    sealer = await keys_over(log).sealer("t", "")
+    sealer = await keys_over(log).cipher_for("t", "")
     for data, is_refused in ((b"long " * 100, True), (sealer.text("long " * 100).encode(), False)):
         async with installation(tmp_path / f"a{is_refused}", partitions=1) as there:
             block = ContentBlock(type="trusted-text", blob=await there.blobs.put(data, "text/plain"))
@@ -602,12 +602,12 @@ async def test_a_file_that_was_cut_altered_or_is_another_one_is_refused(tmp_path
 
 async def test_no_byte_can_be_changed_without_being_found(good: bytes) -> None:
     plain, random = gzip.decompress(good), Random(7)
-    check_state(io.BytesIO(plain))
+    validate_state(io.BytesIO(plain))
     for at in (*range(0, 400, 3), *random.sample(range(len(plain)), 300), *range(len(plain) - 120, len(plain))):
         altered = bytearray(plain)
         altered[at] ^= 1 << random.randrange(8)
-        with pytest.raises(BrokenState):
-            check_state(io.BytesIO(bytes(altered)))
+        with pytest.raises(BrokenStateFile):
+            validate_state(io.BytesIO(bytes(altered)))
 
 
 async def test_a_newer_or_an_unknown_version_says_so(tmp_path: Path, good: bytes) -> None:

@@ -17,7 +17,7 @@ from loomlog.services.cli.admin.budget_repair import archive_records, limit_comm
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.main import app
 from loomlog.services.families.budget.family import topics_of
-from loomlog.services.families.budget.state import Account, Books, Limit
+from loomlog.services.families.budget.state import AccountUsage, BudgetState, Limit
 from tests.services.cli.fake_api import FakeApi, Scripted
 from tests.services.runtime.budget_world import BUDGETS, BudgetWorld
 
@@ -41,12 +41,12 @@ def test_a_limit_is_told_as_the_command_that_sets_it(limit: Limit, command: str)
 
 
 def test_what_was_used_and_set_aside_is_told_with_each_limit() -> None:
-    account = Account(used_tokens=2_000, reserved_tokens=30, used_micros=1_250_000, reserved_micros=5)
-    books = Books(limits={"a": ADA}, accounts={"a": account})
+    account = AccountUsage(used_tokens=2_000, reserved_tokens=30, used_micros=1_250_000, reserved_micros=5)
+    books = BudgetState(limits={"a": ADA}, accounts={"a": account})
     assert [line.plain.partition("#")[2] for line in limit_lines(books)] == [
         " 2,000 and 30 tokens, 1.25 and 0.000005 USD"
     ]
-    assert [line.plain.strip() for line in limit_lines(Books())] == ["none"]
+    assert [line.plain.strip() for line in limit_lines(BudgetState())] == ["none"]
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, broken: str = BROKEN) -> list[Path]
     put: list[Path] = []
 
     async def read(*_: object) -> SimpleNamespace:
-        return SimpleNamespace(broken=broken, books=Books(limits={"a": ACME}))
+        return SimpleNamespace(broken=broken, books=BudgetState(limits={"a": ACME}))
 
     async def aside(options: object, topics: object, file: Path) -> int:
         put.append(file)
@@ -155,7 +155,7 @@ async def test_books_that_stopped_are_kept_in_a_file_and_begin_anew(
         for topic in (topics.events, topics.commands):
             assert await ranges.beginning_offset(topic, 0) == await ranges.end_offset(topic, 0) > 0
         board = await read_budget_table(options, local_codec(), topics)
-        assert (board.broken, board.books) == ("", Books())
+        assert (board.broken, board.books) == ("", BudgetState())
     finally:
         await appender.close()
         await ranges.close()

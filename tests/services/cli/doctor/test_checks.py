@@ -12,7 +12,7 @@ from loomlog.services.cli.doctor.checks import FAIL, OK, WARN, Check, run_checks
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.main import app
 from loomlog.services.cli.stack import home
-from loomlog.services.families.budget.state import Books
+from loomlog.services.families.budget.state import BudgetState
 from tests.services.cli.log.test_projections import PROJECTOR, lag
 from tests.services.cli.places import CONFIGURATION, child, configured, settings_in, with_stack
 
@@ -160,7 +160,7 @@ def status(**changes):
     return actual | changes
 
 
-WELL = SimpleNamespace(broken="", books=Books())
+WELL = SimpleNamespace(broken="", books=BudgetState())
 
 
 async def checked_while_running(tmp_path, monkeypatch, found, topics=(), books=WELL) -> dict[str, Check]:

@@ -15,7 +15,7 @@ from loomlog.services.cli.log.verification import (
     unsigned_since_ms,
     verify_partition,
 )
-from loomlog.services.core.audit.findings import Kind
+from loomlog.services.core.audit.findings import FindingKind
 from tests.projections.stories import a3x2, completed, replied, requested, started
 from tests.services.core.audit.test_verify import story
 from tests.services.core.audit.written import CHECKPOINTS, KEY, PARTITION, START_MS, TOPIC, flipped, violations
@@ -80,7 +80,7 @@ async def test_since_begins_at_the_checkpoint_that_was_signed_then():
     assert report.is_clean, report.findings
     assert (report.first_offset, report.records) == (24, 10)
     change(log, 25)
-    assert violations(await verified(log, since_ms=third)) == [(Kind.EDITED, 25, "r_b", 5)]
+    assert violations(await verified(log, since_ms=third)) == [(FindingKind.EDITED, 25, "r_b", 5)]
 
 
 async def test_since_after_the_last_checkpoint_still_verifies_the_tail_nobody_signed():
@@ -101,7 +101,7 @@ async def test_a_run_is_verified_with_the_checkpoints_that_cover_it():
     assert (await verified(log, run_id="r_c")).is_clean, "another run's damage does not concern it"
     change(log, 13)
     for place in (RunRange(12, 23), None):
-        assert violations(await verified(log, run_id="r_c", place=place)) == [(Kind.EDITED, 13, "r_c", 2)]
+        assert violations(await verified(log, run_id="r_c", place=place)) == [(FindingKind.EDITED, 13, "r_c", 2)]
 
 
 async def test_an_open_run_is_verified_to_the_end_of_the_log():
@@ -111,7 +111,7 @@ async def test_an_open_run_is_verified_to_the_end_of_the_log():
     assert (report.first_offset, report.next_offset) == (28, 34)
     del log.records[TOPIC, PARTITION][29:]
     cut = await verified(log, run_id="r_d")
-    assert [kind for kind, *_ in violations(cut)] == [Kind.TRUNCATED]
+    assert [kind for kind, *_ in violations(cut)] == [FindingKind.TRUNCATED]
 
 
 @pytest.mark.parametrize("place", [RunRange(24, 27), RunRange(12, 15), RunRange(29, -1), RunRange(0, 3)])
@@ -127,7 +127,7 @@ async def test_a_copy_in_another_topic_is_verified_against_the_same_checkpoints(
     log.records["copy", PARTITION] = log.records[TOPIC, PARTITION][:20]
     report = await verified(log, records_topic="copy")
     assert [(f.kind, f.offset, f.count, f.topic) for f in report.findings if f.kind.is_violation] == [
-        (Kind.TRUNCATED, 20, 10, TOPIC)
+        (FindingKind.TRUNCATED, 20, 10, TOPIC)
     ]
 
 
@@ -149,8 +149,8 @@ async def test_a_missing_and_a_damaged_blob_are_named_with_the_event_that_names_
     blobs.blob_path(refs[0].sha256).unlink()
     blobs.blob_path(refs[2].sha256).write_bytes(b"other")
     assert violations(await verified(log, blobs=blobs)) == [
-        (Kind.MISSING_BLOB, 3, "r_0", 3),
-        (Kind.DAMAGED_BLOB, 11, "r_2", 3),
+        (FindingKind.MISSING_BLOB, 3, "r_0", 3),
+        (FindingKind.DAMAGED_BLOB, 11, "r_2", 3),
     ]
     assert (await verified(log)).is_clean, "nobody asked for blobs"
 
@@ -163,4 +163,4 @@ async def test_a_blob_of_another_size_than_the_event_says_is_damaged():
     written.add("r_a", started("r_a"), requested(1), replied(1, "", text_blob=replace(ref, size_bytes=8)))
     written.add("r_b", *a3x2("r_b"))
     report = await verified(stored(written), blobs=blobs)
-    assert violations(report) == [(Kind.DAMAGED_BLOB, 3, "r_a", 3)]
+    assert violations(report) == [(FindingKind.DAMAGED_BLOB, 3, "r_a", 3)]

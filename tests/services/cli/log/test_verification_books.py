@@ -14,8 +14,8 @@ from loomlog.schemas.generated.stream_events import Claim
 from loomlog.services.auditor.settings import BUDGET_CHECKPOINTS_TOPIC, BUDGET_TOPIC, budget_settings
 from loomlog.services.cli.log.audit import VerificationRequest, budget_task
 from loomlog.services.cli.log.verification import LogReaders, verify_partition
-from loomlog.services.core.audit.findings import Kind
-from loomlog.services.core.audit.verify import Report
+from loomlog.services.core.audit.findings import FindingKind
+from loomlog.services.core.audit.verify import VerificationReport
 from tests.services.auditor.test_loop import running, settings, written
 from tests.services.auditor.test_loop import until as until_so
 from tests.services.core.audit.written import KEY, START_MS, flipped, violations
@@ -61,7 +61,7 @@ def covered(log: MemoryLog) -> int:
     )
 
 
-async def verified(records: Sequence[ConsumerRecord], checkpoints: Sequence[ConsumerRecord]) -> Report:
+async def verified(records: Sequence[ConsumerRecord], checkpoints: Sequence[ConsumerRecord]) -> VerificationReport:
     log = copied(records, checkpoints)
     task = budget_task(VerificationRequest(), {KEY.key_id: KEY.public})
     return await verify_partition(LogReaders(log, log, local_codec()), task, 0, now_ms=START_MS)
@@ -99,9 +99,9 @@ async def test_a_flipped_byte_of_any_record_is_found_also_of_the_claim_and_the_l
         changed = [*records]
         changed[offset] = replace(record, value=flipped(value, len(value) - 1))
         found = violations(await verified(changed, checkpoints))
-        assert (Kind.EDITED, offset) in [one[:2] for one in found], offset
+        assert (FindingKind.EDITED, offset) in [one[:2] for one in found], offset
         changed[offset] = replace(record, timestamp=record.timestamp + 1)
-        assert [one[:2] for one in violations(await verified(changed, checkpoints))] == [(Kind.EDITED, offset)]
+        assert [one[:2] for one in violations(await verified(changed, checkpoints))] == [(FindingKind.EDITED, offset)]
 
 
 async def test_a_chain_that_was_made_anew_from_the_first_event_on_is_found(signed: tuple[Records, Records]) -> None:
@@ -112,7 +112,7 @@ async def test_a_chain_that_was_made_anew_from_the_first_event_on_is_found(signe
     assert (await verified(other, [])).is_clean, "the hash chain alone says nothing"
     report = await verified(other, checkpoints)
     assert [one[:2] for one in violations(report)] == [
-        (Kind.EDITED, at) for at in range(first, len(records)) if other[at].value != records[at].value
+        (FindingKind.EDITED, at) for at in range(first, len(records)) if other[at].value != records[at].value
     ]
 
 
@@ -120,9 +120,9 @@ async def test_what_was_removed_inserted_or_moved_is_found(signed: tuple[Records
     records, checkpoints = signed
     for at in range(len(records) - 1):
         kinds = {kind for kind, *_ in violations(await verified([*records[:at], *records[at + 1 :]], checkpoints))}
-        assert Kind.REMOVED in kinds, at
+        assert FindingKind.REMOVED in kinds, at
         kinds = {kind for kind, *_ in violations(await verified([*records[: at + 1], *records[at:]], checkpoints))}
-        assert Kind.INSERTED in kinds, at
+        assert FindingKind.INSERTED in kinds, at
         moved = [*records[:at], records[at + 1], records[at], *records[at + 2 :]]
         assert not (await verified(moved, checkpoints)).is_clean, at
 
@@ -132,7 +132,7 @@ async def test_books_that_were_cut_off_say_from_where_on(signed: tuple[Records, 
     for kept in range(len(records)):
         report = await verified(records[:kept], checkpoints)
         [cut] = [finding for finding in report.findings if finding.kind.is_violation]
-        assert (cut.kind, cut.offset, cut.count) == (Kind.TRUNCATED, kept, len(records) - kept)
+        assert (cut.kind, cut.offset, cut.count) == (FindingKind.TRUNCATED, kept, len(records) - kept)
 
 
 async def test_what_was_signed_about_runs_does_not_count_for_the_books(signed: tuple[Records, Records]) -> None:
@@ -141,7 +141,7 @@ async def test_what_was_signed_about_runs_does_not_count_for_the_books(signed: t
         await until_so(lambda: log.records["loom.audit.checkpoints", 0])
     report = await verified(signed[0], log.records["loom.audit.checkpoints", 0])
     assert report.signed_records == 0
-    assert {kind for kind, *_ in violations(report)} == {Kind.INSERTED}
+    assert {kind for kind, *_ in violations(report)} == {FindingKind.INSERTED}
 
 
 async def test_changed_books_are_not_signed_any_more_and_the_auditor_says_what_to_do(

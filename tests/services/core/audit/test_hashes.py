@@ -3,7 +3,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.services.core.audit.hashes import START_CHAIN, extend, hashed
+from loomlog.services.core.audit.hashes import START_CHAIN, extend_chain, hash_record
 from tests.services.core.audit.written import Record
 
 BYTES = st.one_of(st.none(), st.binary(max_size=8))
@@ -19,7 +19,7 @@ RECORDS = st.builds(
 
 @given(RECORDS, RECORDS)
 def test_two_records_have_one_hash_only_when_they_are_the_same(one: Record, other: Record):
-    assert (hashed(one).record_hash == hashed(other).record_hash) == (one == other)
+    assert (hash_record(one).record_hash == hash_record(other).record_hash) == (one == other)
 
 
 def test_no_two_ways_to_cut_the_same_bytes_give_one_hash():
@@ -32,15 +32,17 @@ def test_no_two_ways_to_cut_the_same_bytes_give_one_hash():
         replace(record, value=None),
         replace(record, value=b""),
     ):
-        assert hashed(other).record_hash != hashed(record).record_hash
+        assert hash_record(other).record_hash != hash_record(record).record_hash
 
 
 def test_a_header_without_a_value_is_hashed_and_is_another_than_an_empty_one():
     null = Record(offset=0, timestamp=1, key=b"k", value=b"v", headers=(("x", None),))  # type: ignore[arg-type]
-    assert hashed(null).record_hash != hashed(replace(null, headers=(("x", b""),))).record_hash
+    assert hash_record(null).record_hash != hash_record(replace(null, headers=(("x", b""),))).record_hash
 
 
 def test_the_chain_depends_on_offset_and_order():
     one, two = bytes(32), bytes([1]) * 32
-    assert extend(extend(START_CHAIN, 0, one), 1, two) != extend(extend(START_CHAIN, 0, two), 1, one)
-    assert extend(START_CHAIN, 0, one) != extend(START_CHAIN, 1, one)
+    assert extend_chain(extend_chain(START_CHAIN, 0, one), 1, two) != extend_chain(
+        extend_chain(START_CHAIN, 0, two), 1, one
+    )
+    assert extend_chain(START_CHAIN, 0, one) != extend_chain(START_CHAIN, 1, one)

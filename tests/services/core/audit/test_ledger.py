@@ -5,19 +5,19 @@ import pytest
 from loomlog.connectors.crypto.signatures import generate_key
 from loomlog.schemas.codec import local_codec
 from loomlog.services.core.audit import ledger as module
-from loomlog.services.core.audit.checkpoints import Signed, read_signed, sign
+from loomlog.services.core.audit.checkpoints import SignedCheckpoint, read_signed, sign
 from loomlog.services.core.audit.hashes import START_CHAIN
-from loomlog.services.core.audit.ledger import Contradiction, Ledger
+from loomlog.services.core.audit.ledger import SigningContradiction, SigningCursor
 from loomlog.services.core.audit.tail import CheckpointTail
 from tests.services.core.audit.test_verify import story
 from tests.services.core.audit.written import KEY, PARTITION, TOPIC, Log, Record, verify
 
 
-def ledger() -> Ledger:
-    return Ledger(topic=TOPIC, partition=PARTITION, codec=local_codec())
+def ledger() -> SigningCursor:
+    return SigningCursor(topic=TOPIC, partition=PARTITION, codec=local_codec())
 
 
-def signed(log: Log, number: int) -> Signed:
+def signed(log: Log, number: int) -> SignedCheckpoint:
     return read_signed(log.checkpoints[number].value, number, local_codec())
 
 
@@ -51,7 +51,7 @@ def test_a_log_that_contradicts_the_last_checkpoint_is_not_signed(offset: int):
     resumed = ledger()
     resumed.resume(signed(log, 3), 0, 34)
     resumed.read(replace(log.records[28], timestamp=1) if offset == 28 else log.records[28])
-    with pytest.raises(Contradiction, match="offsets 28 to 29 are not what the checkpoint"):
+    with pytest.raises(SigningContradiction, match="offsets 28 to 29 are not what the checkpoint"):
         resumed.read(replace(log.records[29], timestamp=1) if offset == 29 else log.records[29])
 
 
@@ -60,14 +60,14 @@ def test_a_hole_where_a_record_was_signed_is_a_contradiction_too():
     resumed = ledger()
     resumed.resume(signed(log, 3), 0, 34)
     resumed.read(log.records[28])
-    with pytest.raises(Contradiction):
+    with pytest.raises(SigningContradiction):
         resumed.read(log.records[30])
 
 
 def test_a_log_that_was_cut_off_is_not_signed():
-    with pytest.raises(Contradiction, match="ends at offset 29, but it was signed up to 30"):
+    with pytest.raises(SigningContradiction, match="ends at offset 29, but it was signed up to 30"):
         ledger().resume(signed(story(), 3), 0, 29)
-    with pytest.raises(Contradiction, match="begins at offset 29, but it was signed from 28 on"):
+    with pytest.raises(SigningContradiction, match="begins at offset 29, but it was signed from 28 on"):
         ledger().resume(signed(story(), 3), 29, 40)
 
 
@@ -89,7 +89,7 @@ def test_another_signer_that_saw_another_log_is_a_contradiction():
     other = ledger()
     for record in log.records:
         other.read(replace(record, key=b"x") if record.offset == 3 else record)
-    with pytest.raises(Contradiction, match="offsets 0 to 11"):
+    with pytest.raises(SigningContradiction, match="offsets 0 to 11"):
         other.adopt(signed(log, 0))
 
 
@@ -159,19 +159,19 @@ def test_a_line_that_does_not_hold_is_a_contradiction():
         ([c[0], c[2]], "names a checkpoint before it that is not there"),
         ([c[1]], "is the first one there is, but names one before it"),
     ):
-        with pytest.raises(Contradiction, match=why):
+        with pytest.raises(SigningContradiction, match=why):
             read_all(tail(), broken)
 
 
 def test_a_key_nobody_listed_is_a_contradiction_that_says_what_to_do():
     log = story()
     log.sign(generate_key())
-    with pytest.raises(Contradiction, match="LOOMLOG_AUDIT_PUBLIC_KEYS"):
+    with pytest.raises(SigningContradiction, match="LOOMLOG_AUDIT_PUBLIC_KEYS"):
         read_all(tail(), log.checkpoints)
 
 
 def test_a_checkpoint_of_another_partition_is_a_contradiction():
     log = story()
     other = CheckpointTail(topic=TOPIC, partition=4, keys={KEY.key_id: KEY.public.verify}, codec=local_codec())
-    with pytest.raises(Contradiction, match=r"was signed for loom\.run\.events/3"):
+    with pytest.raises(SigningContradiction, match=r"was signed for loom\.run\.events/3"):
         other.read(log.checkpoints[0])

@@ -7,8 +7,8 @@ from loomlog.schemas.codec import FRAME_BYTES, local_codec, read_envelope
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
 from loomlog.services.core.audit import alignment
 from loomlog.services.core.audit.checkpoints import SIGNATURE_BYTES, read_signed, sign
-from loomlog.services.core.audit.findings import Kind
-from loomlog.services.core.audit.verify import Start
+from loomlog.services.core.audit.findings import FindingKind
+from loomlog.services.core.audit.verify import VerificationStart
 from tests.projections.stories import a3x2, asked, completed, replied, requested, returned, started
 from tests.services.core.audit.written import (
     CHECKPOINTS,
@@ -25,7 +25,13 @@ from tests.services.core.audit.written import (
     violations,
 )
 
-E, R, O, I, T = Kind.EDITED, Kind.REMOVED, Kind.REORDERED, Kind.INSERTED, Kind.TRUNCATED  # noqa: E741
+E, R, O, I, T = (  # noqa: E741
+    FindingKind.EDITED,
+    FindingKind.REMOVED,
+    FindingKind.REORDERED,
+    FindingKind.INSERTED,
+    FindingKind.TRUNCATED,
+)
 
 
 def story() -> Log:
@@ -67,8 +73,8 @@ def test_a_log_as_it_was_written_is_clean_and_its_stale_record_is_listed():
     report = verify(STORY.records, STORY.checkpoints, watch="r_a")
     assert report.is_clean
     assert [(f.kind, f.offset, f.run_id, f.seq, f.count) for f in report.findings] == [
-        (Kind.STALE, 7, "r_a", 5, 1),
-        (Kind.UNSIGNED, 30, "", -1, 4),
+        (FindingKind.STALE, 7, "r_a", 5, 1),
+        (FindingKind.UNSIGNED, 30, "", -1, 4),
     ]
     assert (report.records, report.signed_records, report.events, report.claims) == (34, 30, 30, 3)
     assert (report.stale, report.live_runs, report.covered, report.next_offset) == (1, 2, 30, 34)
@@ -262,8 +268,8 @@ def test_a_flipped_byte_in_the_unsigned_tail_is_found_by_the_chain_of_its_run(pl
     value = STORY.records[31].value or b""
     report = verify(altered(STORY, 31, value=flipped(value, parts(value)[place], 2)), STORY.checkpoints)
     ((kind, at, run_id, seq),) = violations(report)
-    assert (kind, at, run_id, seq) == (Kind.UNREADABLE if place == "magic" else E, 31, "r_d", 3) or (
-        place in ("schema id", "body", "last byte") and (kind, at, seq) == (Kind.UNREADABLE, 31, 3)
+    assert (kind, at, run_id, seq) == (FindingKind.UNREADABLE if place == "magic" else E, 31, "r_d", 3) or (
+        place in ("schema id", "body", "last byte") and (kind, at, seq) == (FindingKind.UNREADABLE, 31, 3)
     )
 
 
@@ -314,14 +320,14 @@ def test_without_any_checkpoint_the_chains_of_the_runs_are_verified():
 def test_a_tail_nobody_signed_for_too_long_is_a_violation_when_asked_for():
     since = STORY.records[30].timestamp
     late = verify(STORY.records, STORY.checkpoints, now_ms=since + 61_000, max_unsigned_s=60)
-    assert [kind for kind, *_ in violations(late)] == [Kind.UNSIGNED_TOO_LONG]
+    assert [kind for kind, *_ in violations(late)] == [FindingKind.UNSIGNED_TOO_LONG]
     assert verify(STORY.records, STORY.checkpoints, now_ms=since + 59_000, max_unsigned_s=60).is_clean
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
-def in_checkpoints(report) -> list[tuple[Kind, int]]:
+def in_checkpoints(report) -> list[tuple[FindingKind, int]]:
     return [(f.kind, f.offset) for f in report.findings if f.kind.is_violation and f.topic == CHECKPOINTS]
 
 
@@ -337,9 +343,9 @@ def test_every_flipped_byte_of_a_checkpoint_is_found_and_blames_no_record(number
         (finding,) = [f for f in report.findings if f.kind.is_violation]
         assert (finding.topic, finding.partition, finding.offset) == (CHECKPOINTS, PARTITION, number), at
         if at >= len(value) - SIGNATURE_BYTES:
-            assert finding.kind is Kind.BAD_SIGNATURE
+            assert finding.kind is FindingKind.BAD_SIGNATURE
         kinds.add(finding.kind)
-    assert kinds == {Kind.BAD_SIGNATURE, Kind.UNKNOWN_KEY, Kind.EDITED}
+    assert kinds == {FindingKind.BAD_SIGNATURE, FindingKind.UNKNOWN_KEY, FindingKind.EDITED}
 
 
 def test_every_field_of_a_checkpoint_is_signed():
@@ -360,7 +366,7 @@ def test_every_field_of_a_checkpoint_is_signed():
         value = local_codec().encode(other)
         changed = [*STORY.checkpoints]
         changed[1] = replace(changed[1], value=value)
-        assert in_checkpoints(verify(STORY.records, changed)) == [(Kind.BAD_SIGNATURE, 1)], field
+        assert in_checkpoints(verify(STORY.records, changed)) == [(FindingKind.BAD_SIGNATURE, 1)], field
 
 
 def test_the_key_and_headers_of_a_checkpoint_record_are_looked_at():
@@ -401,7 +407,7 @@ def test_behind_a_checkpoint_that_does_not_count_an_edit_is_still_found_by_the_r
 
 def test_an_unknown_key_is_one_finding_however_much_it_signed():
     report = verify(STORY.records, STORY.checkpoints, keys=[generate_key().public])
-    assert in_checkpoints(report) == [(Kind.UNKNOWN_KEY, 0)]
+    assert in_checkpoints(report) == [(FindingKind.UNKNOWN_KEY, 0)]
     assert dict(report.unknown_keys) == {KEY.key_id: 4}
     assert report.signed_records == 0
 
@@ -419,7 +425,7 @@ def test_after_a_rotation_both_keys_count_and_say_what_they_signed():
     last = read_signed(log.checkpoints[-1].value, 4, local_codec()).checkpoint
     assert last.previous_key_id == KEY.key_id
     without_old = verify(log.records, log.checkpoints, keys=[second.public])
-    assert in_checkpoints(without_old) == [(Kind.UNKNOWN_KEY, 0)]
+    assert in_checkpoints(without_old) == [(FindingKind.UNKNOWN_KEY, 0)]
 
 
 def test_two_signers_at_once_are_harmless():
@@ -437,11 +443,11 @@ def test_a_forged_checkpoint_that_covers_an_edit_needs_the_key():
     log = Log()
     log.records = altered(STORY, 9, timestamp=1)
     log.sign(forger)
-    assert in_checkpoints(verify(log.records, log.checkpoints)) == [(Kind.UNKNOWN_KEY, 0)]
+    assert in_checkpoints(verify(log.records, log.checkpoints)) == [(FindingKind.UNKNOWN_KEY, 0)]
     claimed = read_signed(log.checkpoints[0].value, 0, local_codec()).checkpoint
     named = sign(replace(claimed, key_id=KEY.key_id), forger.sign, local_codec())
     changed = [replace(log.checkpoints[0], value=named)]
-    assert in_checkpoints(verify(log.records, changed)) == [(Kind.BAD_SIGNATURE, 0)]
+    assert in_checkpoints(verify(log.records, changed)) == [(FindingKind.BAD_SIGNATURE, 0)]
 
 
 # --- from the middle, blobs, many records ----------------------------------------------------------------------------
@@ -449,12 +455,12 @@ def test_a_forged_checkpoint_that_covers_an_edit_needs_the_key():
 
 def test_verifying_may_begin_at_any_checkpoint():
     second = read_signed(STORY.checkpoints[1].value, 1, local_codec()).checkpoint
-    report = verify(STORY.records[12:], STORY.checkpoints[1:], start=Start.at(second))
+    report = verify(STORY.records[12:], STORY.checkpoints[1:], start=VerificationStart.at(second))
     assert report.is_clean, report.findings
     assert (report.first_offset, report.records, report.signed_records) == (12, 22, 18)
     value = STORY.records[25].value or b""
     changed = altered(STORY, 25, value=flipped(value, len(value) - 1))[12:]
-    assert violations(verify(changed, STORY.checkpoints[1:], start=Start.at(second))) == [(E, 25, "r_b", 5)]
+    assert violations(verify(changed, STORY.checkpoints[1:], start=VerificationStart.at(second))) == [(E, 25, "r_b", 5)]
 
 
 def test_every_blob_an_event_names_is_handed_over():

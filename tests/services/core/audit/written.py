@@ -10,10 +10,10 @@ from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.ids import event_id, partition_key
 from loomlog.services.core.audit.checkpoints import read_signed, sign
-from loomlog.services.core.audit.findings import Kind
-from loomlog.services.core.audit.ledger import Ledger
+from loomlog.services.core.audit.findings import FindingKind
+from loomlog.services.core.audit.ledger import SigningCursor
 from loomlog.services.core.audit.references import Reference
-from loomlog.services.core.audit.verify import PartitionAudit, Report, Start
+from loomlog.services.core.audit.verify import PartitionAudit, VerificationReport, VerificationStart
 
 TOPIC = "loom.run.events"
 CHECKPOINTS = "loom.audit.checkpoints"
@@ -43,7 +43,9 @@ class Log:
     seqs: dict[str, int] = field(default_factory=dict)
     digests: dict[str, bytes] = field(default_factory=dict)
     clock_ms: int = START_MS
-    ledger: Ledger = field(default_factory=lambda: Ledger(topic=TOPIC, partition=PARTITION, codec=local_codec()))
+    ledger: SigningCursor = field(
+        default_factory=lambda: SigningCursor(topic=TOPIC, partition=PARTITION, codec=local_codec())
+    )
 
     def put(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]] = ()) -> int:
         self.clock_ms += 3
@@ -112,11 +114,11 @@ def run_audit(
     checkpoints: Sequence[Record],
     *,
     keys: Sequence[PublicKey] = (KEY.public,),
-    start: Start | None = None,
+    start: VerificationStart | None = None,
     watch: str = "",
     now_ms: int = START_MS,
     max_unsigned_s: float | None = None,
-) -> tuple[Report, list[Reference]]:
+) -> tuple[VerificationReport, list[Reference]]:
     """What verifying these records against these checkpoints comes to, and the blobs they name."""
     audit = PartitionAudit(
         topic=TOPIC,
@@ -133,7 +135,7 @@ def run_audit(
         while audit.wants_checkpoint:
             record = next(left, None)
             if record is None:
-                audit.no_more_checkpoints()
+                audit.checkpoints_end()
             else:
                 audit.checkpoint(record)
 
@@ -150,13 +152,13 @@ def run_audit(
     return audit.report(now_ms=now_ms, max_unsigned_s=max_unsigned_s), references
 
 
-def verify(records: Sequence[Record], checkpoints: Sequence[Record], **more: Any) -> Report:
+def verify(records: Sequence[Record], checkpoints: Sequence[Record], **more: Any) -> VerificationReport:
     return run_audit(records, checkpoints, **more)[0]
 
 
-Found = tuple[Kind, int, str, int]
+Found = tuple[FindingKind, int, str, int]
 
 
-def violations(report: Report) -> list[Found]:
+def violations(report: VerificationReport) -> list[Found]:
     """(kind, offset, run, seq) of each, in order."""
     return [(f.kind, f.offset, f.run_id, f.seq) for f in report.findings if f.kind.is_violation]

@@ -4,9 +4,9 @@ from typing import Any
 
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, RemoveLimit, ReserveBudget, SetLimit, SettleBudget
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.families.budget.commands import Asked
+from loomlog.services.families.budget.commands import BudgetRequest
 from loomlog.services.families.budget.decide import decide
-from loomlog.services.families.budget.state import Books, account_key, evolve
+from loomlog.services.families.budget.state import BudgetState, account_key, evolve
 
 NOVEMBER = 1_795_392_000_000
 """2026-11-23 00:00 UTC."""
@@ -57,14 +57,14 @@ class Ledger:
     """Books that take commands; `told` are the events of the last one."""
 
     def __init__(self, *commands: Any, at_ms: int = NOVEMBER) -> None:
-        self.books = Books()
+        self.books = BudgetState()
         self.at_ms = at_ms
         self.told: list[Any] = []
         self.take(*commands)
 
     def take(self, *commands: Any) -> "Ledger":
         for command in commands:
-            self.told = list(decide(self.books, Asked(at_ms=self.at_ms, command=command)))
+            self.told = list(decide(self.books, BudgetRequest(at_ms=self.at_ms, command=command)))
             for event in self.told:
                 self.books = evolve(self.books, event, self.at_ms)
         return self

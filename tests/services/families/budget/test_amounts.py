@@ -3,7 +3,7 @@
 from typing import Any
 
 from loomlog.schemas.generated.budget_events import BudgetRefused
-from loomlog.services.families.budget.amounts import account_at, exhausted, notice_of, passed
+from loomlog.services.families.budget.amounts import account_at, exhausted, notice_of, passed_soft_limits
 from loomlog.services.families.budget.state import EMPTY
 from tests.services.families.budget.given import (
     ALICE,
@@ -47,7 +47,7 @@ def test_soft_limits_are_told_once_for_each_scope() -> None:
         tenant_limit(soft_micros=5, used_micros=5),
         user_limit(soft_tokens=10, soft_micros=1, used_tokens=10, used_micros=9),
     )
-    notices = passed(ledger.books, "acme", "alice", NOVEMBER)
+    notices = passed_soft_limits(ledger.books, "acme", "alice", NOVEMBER)
     assert [(n.scope, n.severity, n.unit, n.used, n.limit) for n in notices] == [
         ("tenant", "soft", "micros", 5, 5),
         ("user", "soft", "tokens", 10, 10),

@@ -7,9 +7,9 @@ import pytest
 from loomlog.schemas.generated.budget_events import BudgetRefused, BudgetSettled, LimitDeclined
 from loomlog.services.families.budget import limits
 from loomlog.services.families.budget.calendar_month import month_of
-from loomlog.services.families.budget.commands import Woken
-from loomlog.services.families.budget.decide import decide, wakes_at, wrong_account
-from loomlog.services.families.budget.state import Books
+from loomlog.services.families.budget.commands import BudgetTimerFired
+from loomlog.services.families.budget.decide import account_error, decide, next_timer_at
+from loomlog.services.families.budget.state import BudgetState
 from tests.services.families.budget.given import (
     ACME,
     ALICE,
@@ -134,14 +134,14 @@ def test_a_call_that_nobody_settles_counts_as_lost_when_its_time_is_up() -> None
 
 def test_the_books_ask_to_be_looked_at_when_the_first_reservation_ends() -> None:
     ledger = Ledger(user_limit(hard_tokens=100))
-    assert wakes_at(ledger.books) == 0
+    assert next_timer_at(ledger.books) == 0
     ledger.take(reserve("a:1.1", 60))
-    at_ms = wakes_at(ledger.books)
+    at_ms = next_timer_at(ledger.books)
     assert 0 <= at_ms - NOVEMBER - limits.RESERVATION_MS < 60_000
-    assert decide(ledger.books, Woken(at_ms=at_ms - 60_000)) == []
-    assert [event.kind for event in decide(ledger.books, Woken(at_ms=at_ms)) if isinstance(event, BudgetSettled)] == [
-        "expired"
-    ]
+    assert decide(ledger.books, BudgetTimerFired(at_ms=at_ms - 60_000)) == []
+    assert [
+        event.kind for event in decide(ledger.books, BudgetTimerFired(at_ms=at_ms)) if isinstance(event, BudgetSettled)
+    ] == ["expired"]
 
 
 def test_one_decision_closes_a_bounded_number_of_calls() -> None:
@@ -242,7 +242,7 @@ def test_a_limit_that_says_nothing_or_nonsense_is_declined(amounts: dict[str, in
     ],
 )
 def test_an_account_has_the_fields_of_its_scope(account: tuple[str, str, str], word: str) -> None:
-    wrong = wrong_account(*account)
+    wrong = account_error(*account)
     assert word in wrong
     assert bool(word) == bool(wrong)
 
@@ -320,4 +320,4 @@ def test_an_owner_whose_clock_is_behind_does_not_go_back_a_month() -> None:
 
 def test_nothing_is_in_empty_books() -> None:
     assert Ledger(reserve("a:1.1", 5)).kinds == ["BudgetMonthBegan", "BudgetReserved"]
-    assert Books().closed("a:1.1") is None
+    assert BudgetState().closed("a:1.1") is None

@@ -9,7 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from loomlog.schemas.generated.budget_events import BudgetReserved
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.families.budget.limits import RESERVATION_MS
-from loomlog.services.families.budget.state import Books
+from loomlog.services.families.budget.state import BudgetState
 from tests.services.families.budget.given import (
     ACME,
     ALICE,
@@ -113,7 +113,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def the_books_survive_a_snapshot(self) -> None:
-        codec = StateCodec(Books)
+        codec = StateCodec(BudgetState)
         assert codec.decode(codec.encode(self.ledger.books)) == self.ledger.books
 
 

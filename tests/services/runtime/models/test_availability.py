@@ -20,7 +20,7 @@ from loomlog.services.runtime.models.availability import AvailabilityTracker, Mo
 from loomlog.services.runtime.models.model_calls import RuntimeProvider
 from loomlog.services.runtime.models.provider_keys import OPERATOR_KEY, ProviderKey
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
-from loomlog.services.stream.global_tables.providers import ProviderBoard
+from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
 from tests.services.core.run.given import NOW, begun, erred
 from tests.services.runtime.small_runtime import TOPICS, OneAgent, SmallRuntime, Stage, running
 from tests.services.stream.given import CODEC
@@ -52,7 +52,7 @@ class Replica:
 
     def __init__(self, log: MemoryLog, name: str, traits: Mapping[str, ModelTraits] = TRAITS) -> None:
         self.log = log
-        self.board = ProviderBoard(CODEC, TOPIC)
+        self.board = ProviderGlobalTable(CODEC, TOPIC)
         self.availability = AvailabilityTracker(
             self.board, traits, codec=CODEC, appender=log, clock_ms=lambda: NOW, name=name
         )
@@ -87,10 +87,10 @@ async def test_two_runtimes_see_what_the_other_has_met(log: MemoryLog) -> None:
     async with Replica(log, "one").working() as one, Replica(log, "two").working() as two:
         one.availability.on_failure(state(), erred(state(), "unavailable", transient=True))
         assert one.why_not() == "it is stalled", "what a process has seen counts for it at once"
-        assert await two.board.until(lambda: two.why_not() == "it is stalled", timeout_s=WAIT_S)
+        assert await two.board.wait_for(lambda: two.why_not() == "it is stalled", timeout_s=WAIT_S)
         two.availability.on_success("acme", "large")
         assert not two.why_not()
-        assert await one.board.until(lambda: not one.why_not(), timeout_s=WAIT_S)
+        assert await one.board.wait_for(lambda: not one.why_not(), timeout_s=WAIT_S)
         assert [(record.mark, record.by) for record in one.written()] == [("stalled", "one"), ("recovered", "two")]
 
 
@@ -98,7 +98,7 @@ async def test_a_rate_limit_reaches_the_others_with_its_end(log: MemoryLog) -> N
     async with Replica(log, "one").working() as one, Replica(log, "two").working() as two:
         limited = state(rate_limit_cooldown_ms=5_000)
         one.availability.on_failure(limited, erred(limited, "rate_limited", transient=True, retries_rate_limits=False))
-        assert await two.board.until(lambda: bool(two.why_not()), timeout_s=WAIT_S)
+        assert await two.board.wait_for(lambda: bool(two.why_not()), timeout_s=WAIT_S)
         assert two.board.matrix.status("acme", "large").limited_until_ms == NOW + 5_000
 
 
@@ -122,7 +122,7 @@ async def test_an_answer_to_the_key_of_a_run_does_not_open_what_refuses_the_oper
     log: MemoryLog, key: ProviderKey, is_open: bool
 ) -> None:
     one = Replica(log, "one")
-    one.board.note(ProviderProbed(provider="acme", reachable=False, key_refused=True, at_ms=1))
+    one.board.publish_locally(ProviderProbed(provider="acme", reachable=False, key_refused=True, at_ms=1))
     one.availability.on_success("acme", "large", key=key)
     assert (not one.why_not()) is is_open
 
@@ -162,7 +162,7 @@ async def test_many_failures_of_one_model_are_one_record(log: MemoryLog) -> None
     for _ in range(5):
         one.availability.on_failure(state(), erred(state(), "unavailable", transient=True))
     async with one.working():
-        assert await one.board.until(lambda: one.board.next_offset == 1, timeout_s=WAIT_S)
+        assert await one.board.wait_for(lambda: one.board.next_offset == 1, timeout_s=WAIT_S)
         assert len(one.written()) == 1
 
 
@@ -171,7 +171,7 @@ async def test_marks_wait_for_the_broker(log: MemoryLog, monkeypatch: pytest.Mon
     log.lose_acks = 1
     async with Replica(log, "one").working() as one, Replica(log, "two").working() as two:
         one.availability.on_failure(state(), erred(state(), "unavailable", transient=True))
-        assert await two.board.until(lambda: two.board.next_offset == 2, timeout_s=WAIT_S)
+        assert await two.board.wait_for(lambda: two.board.next_offset == 2, timeout_s=WAIT_S)
         assert two.why_not() == "it is stalled"
 
 
@@ -193,7 +193,7 @@ async def test_the_other_candidates_are_told_with_what_they_are_like(log: Memory
 
 async def test_what_cannot_be_called_is_no_alternative(log: MemoryLog) -> None:
     one = Replica(log, "one")
-    one.board.note(ModelMarked(provider="blind", model="large", mark="stalled", at_ms=1))
+    one.board.publish_locally(ModelMarked(provider="blind", model="large", mark="stalled", at_ms=1))
     assert [item.choice.provider for item in alternatives(one)] == ["deep"]
 
 
@@ -279,7 +279,7 @@ async def test_a_run_on_a_provider_that_always_fails_is_finished_by_the_stable_o
         async with running(runtime):
             stage.start()
             await stage.until(lambda: stage.has(RunCompleted))
-        assert await two.board.until(lambda: bool(two.why_not("mock", "mock-generic")), timeout_s=WAIT_S)
+        assert await two.board.wait_for(lambda: bool(two.why_not("mock", "mock-generic")), timeout_s=WAIT_S)
     names = [type(event).__name__ for event in stage.events()]
     assert names == [
         "RunStarted",

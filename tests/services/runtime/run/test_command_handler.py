@@ -24,16 +24,16 @@ from loomlog.services.runtime.run import run_directory
 from loomlog.services.runtime.run.late_results import encode_result
 from loomlog.services.runtime.run.run_directory import CLOCK_SKEW_MS
 from loomlog.services.runtime.run.start_handler import MAX_COMMAND_BYTES, derive_run_id
-from loomlog.services.stream.context import Prepared
+from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.fold import Fold
 from tests.services.core.run.given import NOW, answered
 from tests.services.runtime.given import DeskAtWork, cancelling, envelope, pausing, resuming, saying, started
 from tests.services.stream.given import CODEC, EVENTS, FAMILY
 
 
-def order_of(prepared: Prepared) -> StartCommand:
-    assert prepared.order is not None
-    order = prepared.order()
+def order_of(prepared: PendingDecision) -> StartCommand:
+    assert prepared.command is not None
+    order = prepared.command()
     assert isinstance(order, StartCommand)
     return order
 
@@ -391,7 +391,7 @@ def test_ended_runs_are_told_to_the_tallies_when_they_are_in_the_log() -> None:
     assert work.tallies.told == []
     work.flush()
     assert work.tallies.told == [("r_tok", "cancelled")]
-    assert work.past.kept("r_tok") is run.state
+    assert work.past.cached("r_tok") is run.state
 
 
 # --- a take-over -----------------------------------------------------------------------------------------------------
@@ -404,14 +404,14 @@ async def taken_over(work: DeskAtWork, *, start: int = 0, term: int = -1) -> Non
     work.past._kept.clear()  # another process has none of these states
     work.take_over()
     for first, last in fold.over.values():
-        work.desk.found_over(first, last)
+        work.desk.ended_found(first, last)
 
     async def nothing(event: Any) -> Any:
         return None
 
     for run in await fold.live(nothing):
         work.partition.aggregates[run.id] = run
-        work.desk.found_live(run)
+        work.desk.live_found(run)
 
 
 async def test_a_new_desk_knows_what_the_fold_found() -> None:

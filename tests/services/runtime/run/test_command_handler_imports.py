@@ -144,7 +144,7 @@ async def test_in_parts_with_a_take_over_between_them() -> None:
     here.take_over()
     again: Aggregate = live["r_tok"]
     here.partition.aggregates["r_tok"] = again
-    here.desk.found_live(again)
+    here.desk.live_found(again)
     assert not here.partition.submit(again, FAMILY.recover(NOW, frozenset()), at_ms=NOW)
     await take_in(here, importing(values[2:], "r_tok", first=3, total=len(values)))
     assert isinstance(again.state, Ended)

@@ -39,14 +39,14 @@ LIVE: dict[str, Callable[[], Run]] = {"model": begun, "tools": lambda: at_tools(
 @pytest.mark.parametrize("make", OVER.values(), ids=OVER.keys())
 def test_a_run_is_over_exactly_after_one_of_the_endings(make: Callable[[], Run]) -> None:
     run = make()
-    assert FAMILY.is_over(run.state)
+    assert FAMILY.is_ended(run.state)
     assert [event.SCHEMA in FAMILY.endings for event in run.events] == [False] * (len(run.events) - 1) + [True]
 
 
 @pytest.mark.parametrize("make", LIVE.values(), ids=LIVE.keys())
 def test_a_live_run_has_had_no_ending(make: Callable[[], Run]) -> None:
     run = make()
-    assert not FAMILY.is_over(run.state)
+    assert not FAMILY.is_ended(run.state)
     assert not any(event.SCHEMA in FAMILY.endings for event in run.events)
 
 
@@ -83,9 +83,9 @@ def test_a_crashed_question_about_a_call_is_asked_again() -> None:
 
 def test_stopping_calls_is_no_call() -> None:
     stop = StopCalls(run_id=RUN)
-    assert FAMILY.stops(stop)
-    assert not FAMILY.stops(MODEL)
-    assert not FAMILY.stops(TOOL)
+    assert FAMILY.stops_calls(stop)
+    assert not FAMILY.stops_calls(MODEL)
+    assert not FAMILY.stops_calls(TOOL)
     with pytest.raises(AssertionError):
         FAMILY.crashed(stop, "x", NOW)
 

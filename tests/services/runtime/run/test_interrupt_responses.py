@@ -15,7 +15,7 @@ from loomlog.services.core.run.interrupts.questions import Question
 from loomlog.services.core.run.state import AwaitingTools, State
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
-from loomlog.services.stream.encryption.subject_keys import Sealer, SubjectKeys
+from loomlog.services.stream.encryption.subject_keys import ContentCipher, SubjectKeys
 from tests.services.core.run.asking import asking, question
 from tests.services.core.run.given import ENVELOPE, NOW, RUN
 
@@ -45,7 +45,7 @@ async def order(responses: InterruptionAnswers, given: ResolveInterruption, stat
     return (await answering if isinstance(answering, Coroutine) else answering)(NOW)
 
 
-async def sealed() -> tuple[SubjectKeys, Sealer]:
+async def sealed() -> tuple[SubjectKeys, ContentCipher]:
     keys = SubjectKeys(
         local_codec(),
         log := MemoryLog({"keys": 1}),
@@ -54,7 +54,7 @@ async def sealed() -> tuple[SubjectKeys, Sealer]:
         topic="keys",
         clock_ms=lambda: NOW,
     )
-    return keys, await keys.sealer("t", "ada")
+    return keys, await keys.cipher_for("t", "ada")
 
 
 @pytest.mark.parametrize(("answer", "problem"), [("yes", False), ("maybe", True), ("", True)])
@@ -87,7 +87,7 @@ async def test_an_encrypted_answer_is_compared_and_opens_to_json_wherever_it_sta
         assert answer_interruption_command.problem == ""
         assert has_tokens(answer_interruption_command.answer)
         assert answer not in answer_interruption_command.answer_json
-        opened = keys.opened(f'{{"answer": {answer_interruption_command.answer_json}}}', "t")
+        opened = keys.decrypt(f'{{"answer": {answer_interruption_command.answer_json}}}', "t")
         assert json.loads(opened) == {"answer": answer}
 
 

@@ -21,7 +21,7 @@ from loomlog.services.runtime import main
 from loomlog.services.runtime import topics as runtime_topics
 from loomlog.services.runtime.run.start_paused import REASON, pause_once
 from loomlog.services.stream.family import Topics
-from loomlog.services.stream.global_tables.pauses import PARTITION, PauseBoard
+from loomlog.services.stream.global_tables.pauses import PARTITION, PauseGlobalTable
 from tests.services.runtime.names import names_under
 from tests.services.runtime.test_process import CONFIGURATION, WAIT_S, stopped
 
@@ -30,8 +30,8 @@ CODEC = local_codec()
 RESUMED = PauseSet(scope="all", tenant="", agent="", paused=False, by="op")
 
 
-async def come_up(log: MemoryLog, switch: str = "1") -> PauseBoard:
-    board = PauseBoard(CODEC, TOPIC)
+async def come_up(log: MemoryLog, switch: str = "1") -> PauseGlobalTable:
+    board = PauseGlobalTable(CODEC, TOPIC)
     await board.catch_up(log)
     await pause_once(board, log, log, CODEC, switch=switch, by="rt-1", at_ms=7)
     return board
@@ -65,7 +65,7 @@ async def test_a_replica_that_restarts_after_the_resume_pauses_nothing_again() -
 
 async def test_of_two_that_start_together_the_later_record_pauses_nothing_even_after_a_resume() -> None:
     log = MemoryLog({TOPIC: 1})
-    late = PauseBoard(CODEC, TOPIC)
+    late = PauseGlobalTable(CODEC, TOPIC)
     await late.catch_up(log)
     await come_up(log)
     put(log, RESUMED)

@@ -27,7 +27,7 @@ from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.state import Absent
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.tools.hooks import HookRunner
-from loomlog.services.stream.global_tables.hooks import HookBoard
+from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 from tests.connectors.tools.web_server import Server, page, running
 from tests.services.runtime.small_runtime import RUN, TOPICS, Stage
 
@@ -88,7 +88,7 @@ class Hooked(Stage):
     @contextlib.asynccontextmanager
     async def at_work(self, name: str) -> AsyncIterator[None]:
         """A runtime that has read the hooks; leaving is a crash."""
-        board = HookBoard(CODEC, HOOKS)
+        board = HookGlobalTable(CODEC, HOOKS)
         await board.catch_up(self.topic)
         hooks = HookRunner(
             lambda: board.table, self.callbacks, clock_ms=clock_ms, permitted_owners=("acme:ops",), secret=KEY

@@ -20,14 +20,14 @@ from loomlog.services.stream.archive.bundle import (
     BlobPart,
     BrokenBundle,
     BundledRun,
+    BundleHeader,
     BundleReader,
     BundleWriter,
-    Folded,
-    Header,
+    FoldedRun,
     blob_refs,
 )
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
-from loomlog.services.stream.archive.run_log import Link
+from loomlog.services.stream.archive.run_log import LineageSegment
 from tests.projections.stories import Partition, replied
 from tests.services.stream.archive.test_run_log import family, lineage
 
@@ -49,7 +49,7 @@ async def written(*, blob: bytes = b"", reducer: int = REDUCER_VERSION) -> bytes
         result = folding.result()
         history = result.history
         out += writer.folded(
-            Folded(
+            FoldedRun(
                 run_id=link.run_id,
                 seq=result.seq,
                 tail_digest=result.tail_digest.hex(),
@@ -61,8 +61,8 @@ async def written(*, blob: bytes = b"", reducer: int = REDUCER_VERSION) -> bytes
     return out + writer.end()
 
 
-def header(links: list[Link], reducer: int) -> Header:
-    return Header(
+def header(links: list[LineageSegment], reducer: int) -> BundleHeader:
+    return BundleHeader(
         run_id=links[-1].run_id,
         tenant="default",
         topic="loom.run.events",
@@ -93,7 +93,7 @@ def bent(data: bytes, change: Callable[[list[Any]], None]) -> io.BytesIO:
 
 async def test_a_bundle_replays_alone() -> None:
     replay = replay_bundle(io.BytesIO(await written()))
-    assert (replay.drift, replay.not_compared, replay.earlier) == ((), "", 2)
+    assert (replay.drift, replay.not_compared, replay.ancestors) == ((), "", 2)
     assert (replay.replayed.run_id, replay.replayed.seq, replay.replayed.status) == ("r_1-c", 3, "running")
     assert [entry.type for entry in replay.replayed.entries] == ["RunStarted", "ModelCallRequested", "ModelReplied"]
 

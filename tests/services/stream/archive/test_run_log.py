@@ -9,7 +9,7 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.values import ForkPoint, RunPosition
 from loomlog.services.stream.archive import run_log
-from loomlog.services.stream.archive.run_log import Link, RunLog, Tally, folded
+from loomlog.services.stream.archive.run_log import LineageSegment, ReadStats, RunLog, fold_run
 from loomlog.services.stream.partition.fold import BrokenHistory
 from tests.projections.stories import TOPIC, Partition, completed, replied, requested, started
 
@@ -24,8 +24,8 @@ def reader(partition: Partition) -> RunLog:
     return RunLog(log_of(partition), local_codec(), TOPIC, 0)
 
 
-def whole(partition: Partition, run_id: str, first_offset: int) -> Link:
-    return Link(run_id=run_id, first_offset=first_offset, end_offset=len(partition.records))
+def whole(partition: Partition, run_id: str, first_offset: int) -> LineageSegment:
+    return LineageSegment(run_id=run_id, first_offset=first_offset, end_offset=len(partition.records))
 
 
 def point(partition: Partition, run_id: str, first_offset: int, offset: int, seq: int) -> ForkPoint:
@@ -53,7 +53,7 @@ def family() -> tuple[Partition, int]:
     return partition, at
 
 
-async def lineage(partition: Partition, run_id: str, at: int) -> tuple[RunLog, list[Link]]:
+async def lineage(partition: Partition, run_id: str, at: int) -> tuple[RunLog, list[LineageSegment]]:
     log = reader(partition)
     link = whole(partition, run_id, at)
     first = await log.first(link)
@@ -78,7 +78,7 @@ async def test_a_fork_begins_with_what_was_said_up_to_its_point_and_no_more(
     monkeypatch.setattr(run_log, "WINDOW", window)
     partition, at = family()
     log, links = await lineage(partition, "r_1-c", at)
-    replayed = await folded(log, links, codec=local_codec())
+    replayed = await fold_run(log, links, codec=local_codec())
     assert replayed.drift == ()
     texts = [block.text for message in replayed.history for block in message.blocks]  # type: ignore[union-attr]
     assert texts == ["one", "eins", "two", "drei"]
@@ -87,7 +87,7 @@ async def test_a_fork_begins_with_what_was_said_up_to_its_point_and_no_more(
 async def test_up_to_a_seq_it_is_the_prefix() -> None:
     partition, at = family()
     log, links = await lineage(partition, "r_1-c", at)
-    part = await folded(log, links, codec=local_codec(), to_seq=2)
+    part = await fold_run(log, links, codec=local_codec(), to_seq=2)
     assert (part.seq, part.status, [entry.type for entry in part.entries]) == (
         2,
         "running",
@@ -99,7 +99,7 @@ async def test_an_ancestor_that_was_altered_is_drift_of_the_fork() -> None:
     partition, at = family()
     partition.records[5] = partition.records[5].replace(b"two", b"too")
     log, links = await lineage(partition, "r_1-c", at)
-    replayed = await folded(log, links, codec=local_codec())
+    replayed = await fold_run(log, links, codec=local_codec())
     assert any(sentence.startswith("r_1-b: seq 2") for sentence in replayed.drift)
 
 
@@ -107,7 +107,7 @@ async def test_a_fork_that_names_another_event_than_there_is_is_drift() -> None:
     partition, at = family()
     log, links = await lineage(partition, "r_1-c", at)
     links[1] = replace(links[1], digest="00" * 16)
-    replayed = await folded(log, links, codec=local_codec())
+    replayed = await fold_run(log, links, codec=local_codec())
     assert "not at the event 2 that was forked" in replayed.drift[0]
     assert replayed.first_drift_seq == 2
 
@@ -120,8 +120,8 @@ async def test_stale_records_of_the_run_are_counted_and_ignored() -> None:
     partition.add("r_1", requested(1, 2), term=0)
     partition.add("r_1", replied(1, "Hi!"), completed())
     log, links = await lineage(partition, "r_1", 1)
-    tally = Tally()
-    replayed = await folded(log, links, codec=local_codec(), tally=tally)
+    tally = ReadStats()
+    replayed = await fold_run(log, links, codec=local_codec(), tally=tally)
     assert (replayed.seq, replayed.drift, tally.stale) == (4, (), 1)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from loomlog.services.stream.archive.state_export import Gathering
+from loomlog.services.stream.archive.state_export import StateExport
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.world import CODEC, World
 
@@ -18,7 +18,7 @@ async def test_who_gives_up_in_the_middle_may_let_go_after_the_gathering_is_clos
     world.start_run("r_one")
     world.start_run("r_two")
     await world.finished("r_one", "r_two")
-    with Gathering(CODEC) as gathered:
+    with StateExport(CODEC) as gathered:
         await gathered.read(world.log, TOPICS.events, 0, await world.log.end_offset(TOPICS.events, 0))
         gathered.choose()
         runs, records = gathered.runs(), gathered.records("r_two")

@@ -12,7 +12,12 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun, ImportRun, PostInput, StartRun
 from loomlog.schemas.generated.run_events import InputReceived, RunPauseRequested
 from loomlog.schemas.generated.values import CommandEnvelope, ContentBlock, Envelope, ImportOrigin, Segment
-from loomlog.services.stream.encryption.content_fields import WithContent, letters_value, sealed_command, texts_in
+from loomlog.services.stream.encryption.content_fields import (
+    ContentRecord,
+    dead_letter_value,
+    encrypt_command,
+    texts_of_command,
+)
 from tests.services.stream.encryption.test_subject_keys import TOPIC, keys_over
 
 COMMANDS = "loom.run.commands"
@@ -40,10 +45,10 @@ def record(value: bytes, topic: str = COMMANDS) -> ConsumerRecord:
 
 async def test_all_content_of_a_start_is_sealed_and_nothing_else() -> None:
     keys = keys_over(MemoryLog({TOPIC: 1}))
-    sealed = sealed_command(START, keys.unsealed("acme", "ivy", await keys.sealer("acme", "ivy")))
+    sealed = encrypt_command(START, keys.decrypt_if_encrypted("acme", "ivy", await keys.cipher_for("acme", "ivy")))
     assert isinstance(sealed, StartRun)
     assert (sealed.agent, sealed.user_id, sealed.envelope) == (START.agent, START.user_id, START.envelope)
-    assert [keys.opened(text, "acme") for text in texts_in(sealed)] == texts_in(START)
+    assert [keys.decrypt(text, "acme") for text in texts_of_command(sealed)] == texts_of_command(START)
     assert [text.partition(".")[0] for text in (block.text for block in sealed.segments[0].content)] == [
         "lenc1", "lenc1u", ""
     ]  # fmt: skip
@@ -53,21 +58,21 @@ async def test_all_content_of_a_start_is_sealed_and_nothing_else() -> None:
 
 async def test_a_letter_holds_a_start_sealed_when_its_subject_has_a_key() -> None:
     keys, codec = keys_over(MemoryLog({TOPIC: 1})), local_codec()
-    kept = letters_value(keys, codec, COMMANDS)
+    kept = dead_letter_value(keys, codec, COMMANDS)
     assert kept(record(codec.encode(START))) is None, "nobody can seal it yet, so it stays in its topic"
-    await keys.sealer("acme", "ivy")
+    await keys.cipher_for("acme", "ivy")
     value = kept(record(codec.encode(START)))
     assert value is not None
     assert SAID.encode() not in value
     again = codec.decode(value).record
     assert isinstance(again, StartRun)
-    assert keys.opened(again.prompt, "acme") == SAID
+    assert keys.decrypt(again.prompt, "acme") == SAID
     assert kept(record(value)) == value
 
 
 async def test_a_letter_holds_what_has_no_content_and_nothing_that_cannot_be_told() -> None:
     keys, codec = keys_over(MemoryLog({TOPIC: 1})), local_codec()
-    kept = letters_value(keys, codec, COMMANDS)
+    kept = dead_letter_value(keys, codec, COMMANDS)
     cancel = codec.encode(CancelRun(envelope=ENVELOPE, run_id="r_1", reason="late"))
     assert kept(record(cancel)) == cancel
     assert kept(record(b"\x00\x00")) is None
@@ -93,7 +98,7 @@ def filled(kind: Callable[..., Any]) -> Any:
     return kind(**{"envelope": ENVELOPE, **values})
 
 
-@pytest.mark.parametrize("kind", get_args(WithContent))
+@pytest.mark.parametrize("kind", get_args(ContentRecord))
 def test_what_is_sealed_of_a_command_is_what_is_looked_for_in_it(kind: Callable[..., Any]) -> None:
     sealed: list[str] = []
 
@@ -102,24 +107,24 @@ def test_what_is_sealed_of_a_command_is_what_is_looked_for_in_it(kind: Callable[
         return text
 
     command = filled(kind)
-    sealed_command(command, seal)
-    assert sorted(sealed) == sorted(texts_in(command))
+    encrypt_command(command, seal)
+    assert sorted(sealed) == sorted(texts_of_command(command))
     assert sealed
 
 
 async def test_a_letter_never_holds_a_start_with_a_word_in_clear() -> None:
     keys, codec = keys_over(MemoryLog({TOPIC: 1})), local_codec()
-    await keys.sealer("acme", "ivy")
+    await keys.cipher_for("acme", "ivy")
     start = StartRun(envelope=ENVELOPE, agent="helper", user_id="ivy", parent_context={"channel": SAID})
-    value = letters_value(keys, codec, COMMANDS)(record(codec.encode(start)))
+    value = dead_letter_value(keys, codec, COMMANDS)(record(codec.encode(start)))
     assert value is not None
     assert SAID.encode() not in value
 
 
 async def test_a_letter_holds_a_run_that_is_told_here_only_when_all_of_it_is_sealed() -> None:
     keys, codec = keys_over(MemoryLog({TOPIC: 1})), local_codec()
-    kept = letters_value(keys, codec, COMMANDS)
-    sealer = await keys.sealer("acme", "ivy")
+    kept = dead_letter_value(keys, codec, COMMANDS)
+    sealer = await keys.cipher_for("acme", "ivy")
     envelope = Envelope(term=1, seq=1, aggregate="r_1", tenant="acme", at_ms=1, prev=bytes(16))
 
     def told(*events: Any) -> bytes:

@@ -2,7 +2,7 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved, PauseSet
-from loomlog.services.stream.global_tables.hooks import HookBoard
+from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 
 TOPIC = "hooks"
 CODEC = local_codec()
@@ -19,7 +19,7 @@ def put(log: MemoryLog, *changes: HookRegistered | HookRemoved | PauseSet) -> in
 
 
 async def known(log: MemoryLog) -> list[str]:
-    board = HookBoard(CODEC, TOPIC)
+    board = HookGlobalTable(CODEC, TOPIC)
     await board.catch_up(log)
     return [one.name for one in board.table.entries.values()]
 

@@ -60,11 +60,11 @@ async def test_results_that_waited_for_a_claim_are_handed_over_when_the_partitio
     hosted = world.host()
     opened = gate(world)
     world.start_run("r_x")
-    await world.until(lambda: hosted.work.calls.under_way == 1)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 1)
     hosted.wire.open.clear()
     hosted.host.ownership.lost(hosted.host.owners[0], "unknown_outcome")
     opened.set()
-    await world.until(lambda: hosted.work.calls.under_way == 0)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 0)
     hosted.reassign()
     await world.until(lambda: not hosted.host.owners)
     hosted.wire.open.set()
@@ -83,4 +83,4 @@ async def test_figures_tell_what_happened(world_of: Worlds) -> None:
     await world.until(lambda: hosted.handled(1))
     figures = hosted.host.figures
     assert (figures.claims, figures.commands, figures.refused_records, figures.fenced) == (1, 2, 1, 0)
-    assert figures.take_over_s.total == 1
+    assert figures.takeover_s.total == 1

@@ -14,7 +14,7 @@ from loomlog.schemas.generated.stream_events import Claim
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.stream.ownership import assignment, watchdog
 from loomlog.services.stream.ownership import standby as standby_module
-from loomlog.services.stream.ownership.standby import followed_by, standby_of
+from loomlog.services.stream.ownership.standby import choose_standby, partitions_followed_by
 from tests.services.stream.given import replaced
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
@@ -55,7 +55,7 @@ async def pair(world: World) -> tuple[Hosted, Hosted]:
     first, second = world.host("a", owns=[], stands_by=True), world.host("b", owns=[], stands_by=True)
     world.share_out(a=[0], b=[])
     world.start_run("r_x")
-    await world.until(lambda: first.work.calls.under_way)
+    await world.until(lambda: first.work.effect_runner.running_count)
     await world.until(warmed(world, second))
     return first, second
 
@@ -66,13 +66,13 @@ async def pair(world: World) -> tuple[Hosted, Hosted]:
 @given(LIVES, st.text("ijkl", min_size=1, max_size=4))
 def test_who_comes_takes_only_what_it_stands_by_for_itself(lives: set[str], new: str) -> None:
     for partition in range(20):
-        before, after = standby_of(partition, lives), standby_of(partition, lives | {new})
+        before, after = choose_standby(partition, lives), choose_standby(partition, lives | {new})
         assert after in (before, new)
 
 
 def test_everybody_gets_about_as_much() -> None:
     lives = [f"life-{number}" for number in range(4)]
-    actual = [standby_of(partition, lives) for partition in range(400)]
+    actual = [choose_standby(partition, lives) for partition in range(400)]
     assert all(60 < actual.count(life) < 140 for life in lives)
 
 
@@ -87,15 +87,15 @@ def test_every_partition_has_exactly_one_standby_that_does_not_own_it(lives: set
         for life in names
     }
     for number, owner in enumerate(owners):
-        followers = [life for life in names if number in followed_by(life, members)]
+        followers = [life for life in names if number in partitions_followed_by(life, members)]
         willing = {life for life in names if members[life].is_standby} - {owner}
         assert len(followers) == bool(willing)
         assert set(followers) <= willing
 
 
 def test_nobody_stands_by_for_a_group_that_is_not_known() -> None:
-    assert followed_by("a", {}) == frozenset()
-    assert standby_of(0, []) is None
+    assert partitions_followed_by("a", {}) == frozenset()
+    assert choose_standby(0, []) is None
 
 
 # --- when an owner dies ----------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ async def test_the_partitions_of_a_dead_owner_are_claimed_without_the_group(worl
     assert isinstance(story.runs["r_x"].events[-1], RunCompleted)
     assert claims(world) == [("a", "assigned", "memory:1/a"), ("b", "standby", "memory:1/b")]
     assert second.host.figures.claims_for == {"standby": 1}
-    assert second.host.warm == 0
+    assert second.host.warm_partitions == 0
 
 
 async def test_a_warm_take_over_reads_only_what_came_since(world_of: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,15 +215,15 @@ async def test_an_owner_that_only_seemed_dead_claims_again_and_the_standby_gives
 async def test_a_life_that_was_taken_for_dead_by_mistake_is_claimed_against_once(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "LOOK_AROUND_S", 0.001)
-    monkeypatch.setattr(assignment, "UNFORCED_EVERY_S", 0.0)
+    monkeypatch.setattr(watchdog, "QUIET_CHECK_EVERY_S", 0.001)
+    monkeypatch.setattr(assignment, "ADOPTION_RETRY_S", 0.0)
     world = world_of()
     gate(world)
     first, second = await pair(world)
     world.lifelines.end("a")
     await world.until(lambda: second.host.figures.claims_for == {"standby": 1})
     await world.until(lambda: first.partition() is not None and not second.host.owners)
-    await world.until(lambda: second.host.warm == 1)
+    await world.until(lambda: second.host.warm_partitions == 1)
     await world.ticks(100)
     assert not second.host.owners
     assert not world.lifelines.held.get("a")
@@ -291,7 +291,7 @@ async def test_it_follows_the_lifeline_of_whoever_claimed_last(world_of: Worlds)
     third = world.host("c", owns=[], stands_by=True)
     first, second = await pair(world)
     names = {"a": first, "b": second, "c": third}
-    owner = "b" if standby_of(0, ["a", "c"]) else "c"
+    owner = "b" if choose_standby(0, ["a", "c"]) else "c"
     opened.set()  # what is under way ends before it goes
     world.share_out(**{name: [0] if name == owner else [] for name in names})
     await world.until(names[owner].partition)
@@ -306,12 +306,12 @@ async def test_a_fold_that_became_too_heavy_is_begun_anew_in_its_time(
     world = world_of()
     gate(world)
     first, second = await pair(world)
-    monkeypatch.setattr(standby_module, "MAX_KEPT_BYTES", 10)
-    await world.until(lambda: second.host.warm == 0)
+    monkeypatch.setattr(standby_module, "KEPT_BYTES_MAX", 10)
+    await world.until(lambda: second.host.warm_partitions == 0)
     await world.ticks(20)
-    assert second.host.warm == 0
-    monkeypatch.setattr(standby_module, "MAX_KEPT_BYTES", 1_000_000)
-    monkeypatch.setattr(standby_module, "ANEW_EVERY_S", 0.0)
+    assert second.host.warm_partitions == 0
+    monkeypatch.setattr(standby_module, "KEPT_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(standby_module, "REFOLD_EVERY_S", 0.0)
     await world.until(warmed(world, second))
     await first.kill()
     world.lifelines.end("a")
@@ -321,8 +321,8 @@ async def test_a_fold_that_became_too_heavy_is_begun_anew_in_its_time(
 async def test_a_command_without_an_event_does_not_hold_the_fold_back_for_ever(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standby_module, "MAX_AHEAD", 3)
-    monkeypatch.setattr(standby_module, "ANEW_EVERY_S", 0.0)
+    monkeypatch.setattr(standby_module, "PREFETCHED_MAX", 3)
+    monkeypatch.setattr(standby_module, "REFOLD_EVERY_S", 0.0)
     world = world_of(turns=1)
     first, second = world.host("a", owns=[], stands_by=True), world.host("b", owns=[], stands_by=True)
     world.share_out(a=[0], b=[])
@@ -347,7 +347,7 @@ async def test_snapshots_written_since_it_last_owned_are_buried_after_a_warm_tak
     await world.until(second.partition)
     world.share_out(a=[0], b=[])
     world.start_run("r_x")
-    await world.until(lambda: first.work.calls.under_way)
+    await world.until(lambda: first.work.effect_runner.running_count)
     await world.until(warmed(world, second))
     assert await first.host.checkpoints.make(first.host.owners[0])
     await first.kill()
@@ -370,6 +370,6 @@ async def test_a_claim_whose_owner_cannot_be_read_is_nobodys_lifeline(world_of: 
     assert value is not None
     replaced(world.log, 0, value[: len(value) - 12])
     world.share_out(a=[0], b=[])
-    await world.until(lambda: second.host.warm == 1)
+    await world.until(lambda: second.host.warm_partitions == 1)
     await world.ticks(20)
     assert not any(world.lifelines.held.values())

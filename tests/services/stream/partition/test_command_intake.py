@@ -22,7 +22,7 @@ async def test_commands_of_one_key_are_handled_in_order_behind_one_that_waits(wo
     opened = gate(world)
     world.index.limits[0] = -1
     world.start_run("r_tok", session_id="")
-    await world.until(lambda: hosted.work.calls.under_way == 1)
+    await world.until(lambda: hosted.work.effect_runner.running_count == 1)
     world.cancel_run("r_tok")
     await world.finished("r_tok")
     await world.until(hosted.settled)

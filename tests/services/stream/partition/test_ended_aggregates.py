@@ -11,7 +11,7 @@ from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.values import RunPosition
 from loomlog.services.core.run.state import Ended
 from loomlog.services.stream.partition import ended_aggregates as past_module
-from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.fold import BrokenHistory
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 from tests.services.core.run.given import NOW, answered, start
@@ -33,8 +33,8 @@ def log() -> CountingLog:
     return CountingLog({EVENTS: 1})
 
 
-def past(log: MemoryLog) -> Past:
-    return Past(FAMILY, CODEC, log, EVENTS)
+def past(log: MemoryLog) -> EndedAggregates:
+    return EndedAggregates(FAMILY, CODEC, log, EVENTS)
 
 
 def position(run: Aggregate) -> RunPosition:
@@ -77,7 +77,7 @@ async def test_records_of_a_zombie_inside_the_range_are_not_part_of_it(log: Coun
     owner = claimed(log)
     taken_over = replace(run)
     zombie.submit(run, answered(run.state, "from the zombie"), at_ms=NOW)
-    log.put(EVENTS, 0, zombie.take(900_000))
+    log.put(EVENTS, 0, zombie.next_batch(900_000))
     owner.skip_to(len(log.records[EVENTS, 0]))
     owner.submit(taken_over, answered(taken_over.state, "from the owner"), at_ms=NOW)
     flushed(owner, log)
@@ -133,17 +133,17 @@ async def test_what_was_read_is_kept_for_the_next_run_of_the_chat(log: CountingL
 async def test_the_last_state_of_a_run_that_just_ended_needs_no_reading(log: CountingLog) -> None:
     kept = past(log)
     state = object()
-    kept.keep("r_x", state)
+    kept.cache("r_x", state)
     assert await kept.state(0, RunPosition(run_id="r_x", first_offset=5, last_offset=9)) is state
     assert log.reads == 0
 
 
 async def test_only_the_last_states_are_kept(log: CountingLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past_module, "KEEP_STATES", 2)
+    monkeypatch.setattr(past_module, "CACHED_STATES_MAX", 2)
     kept = past(log)
     for name in ("r_a", "r_b", "r_a", "r_c"):
-        kept.keep(name, name)
-    assert [kept.kept(name) for name in ("r_a", "r_b", "r_c")] == ["r_a", None, "r_c"]
+        kept.cache(name, name)
+    assert [kept.cached(name) for name in ("r_a", "r_b", "r_c")] == ["r_a", None, "r_c"]
 
 
 async def test_the_history_of_a_first_event_is_the_conversation_it_continues(log: CountingLog) -> None:
@@ -189,7 +189,7 @@ async def test_a_run_that_names_itself_or_a_later_one_is_broken_and_no_endless_l
 
 
 async def test_a_chain_longer_than_the_bound_is_broken(log: CountingLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past_module, "MAX_CHAIN", 3)
+    monkeypatch.setattr(past_module, "CHAIN_LENGTH_MAX", 3)
     owned = claimed(log)
     at: RunPosition | None = None
     for number in range(4):

@@ -13,7 +13,7 @@ from loomlog.schemas.generated.values import RunPosition
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.stream.partition import fold as fold_module
-from loomlog.services.stream.partition.fold import Base, Fold
+from loomlog.services.stream.partition.fold import Fold, SnapshotBase
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 from tests.services.core.run.given import NOW, answered, calls, cancel, returned, start
 from tests.services.stream.given import CODEC, EVENTS, FAMILY, aggregate, claimed, flushed, replaced, started
@@ -24,7 +24,12 @@ async def no_history(event: Any) -> Any:
 
 
 def folded(
-    log: MemoryLog, *, codec: Codec = CODEC, bases: dict[str, Base] | None = None, start: int = 0, term: int = -1
+    log: MemoryLog,
+    *,
+    codec: Codec = CODEC,
+    bases: dict[str, SnapshotBase] | None = None,
+    start: int = 0,
+    term: int = -1,
 ) -> Fold:
     """A fold that was fed the whole log, in two pieces."""
     fold = Fold(FAMILY, codec, term=term, next_offset=start, bases=bases)
@@ -85,7 +90,7 @@ async def test_what_is_over_is_remembered_by_its_place_and_never_decoded(log: Me
 async def test_only_the_last_ended_runs_are_remembered_and_the_rest_is_said_to_be_forgotten(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold_module, "KEEP_OVER", 2)
+    monkeypatch.setattr(fold_module, "ENDED_KEPT", 2)
     owned = claimed(log)
     for name in ("r_a", "r_b", "r_c", "r_d"):
         ended(owned, log, name)
@@ -107,7 +112,7 @@ async def test_records_of_a_zombie_are_not_folded(log: MemoryLog) -> None:
     flushed(zombie, log)
     owner = claimed(log)
     zombie.submit(stuck, answered(stuck.state, "late"), at_ms=NOW)
-    log.put(EVENTS, 0, zombie.take(900_000))
+    log.put(EVENTS, 0, zombie.next_batch(900_000))
     started(owner, "r_b")
     owner.skip_to(len(log.records[EVENTS, 0]))
     flushed(owner, log)
@@ -253,8 +258,8 @@ async def test_a_history_that_is_broken_stops_its_run_alone(log: MemoryLog) -> N
 # --- bases -----------------------------------------------------------------------------------------------------------
 
 
-def base_of(run: Aggregate) -> Base:
-    return Base(
+def base_of(run: Aggregate) -> SnapshotBase:
+    return SnapshotBase(
         state=run.state,
         seq=run.seq,
         digest=run.digest,

@@ -13,7 +13,7 @@ from loomlog.schemas.generated.run_events import InputReceived, ModelReplied
 from loomlog.schemas.ids import event_id
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.stream.partition import partition as partition_module
-from loomlog.services.stream.partition.partition import NO_DIGEST, DecisionTooLarge, Gap
+from loomlog.services.stream.partition.partition import NO_DIGEST, DecisionTooLarge, OffsetGap
 from tests.services.core.run.given import NOW, answered, calls, cancel, says, start
 from tests.services.stream.given import CODEC, EVENTS, Watch, aggregate, claimed, flushed, partition, started
 
@@ -43,7 +43,7 @@ def test_an_order_without_consequences_queues_nothing_and_keeps_no_aggregate() -
 def test_events_carry_term_seq_chain_cause_and_headers() -> None:
     owned = partition(term=41)
     run = started(owned, command_offset=7)
-    first, second = owned.take(MAX_BATCH_BYTES)
+    first, second = owned.next_batch(MAX_BATCH_BYTES)
     one, two = CODEC.decode(first.value or b"").envelope, CODEC.decode(second.value or b"").envelope
     assert one is not None
     assert two is not None
@@ -69,7 +69,7 @@ def test_a_trace_context_travels_in_the_headers_of_every_record() -> None:
     owned = partition()
     made = aggregate()
     owned.submit(made, replace(start(), traceparent=trace), at_ms=NOW)
-    assert [dict(record.headers)["traceparent"] for record in owned.take(MAX_BATCH_BYTES)] == [trace.encode()] * 2
+    assert [dict(record.headers)["traceparent"] for record in owned.next_batch(MAX_BATCH_BYTES)] == [trace.encode()] * 2
 
 
 def test_a_broken_rule_changes_nothing() -> None:
@@ -86,7 +86,7 @@ def test_a_decision_that_cannot_fit_one_append_is_refused_whole() -> None:
     run = started(owned)
     before = (run.state, run.seq, run.digest, owned.pending_decisions)
     with pytest.raises(DecisionTooLarge):
-        owned.submit(run, says("x" * partition_module.MAX_DECISION_BYTES), at_ms=NOW)
+        owned.submit(run, says("x" * partition_module.DECISION_BYTES_MAX), at_ms=NOW)
     assert (run.state, run.seq, run.digest, owned.pending_decisions) == before
 
 
@@ -96,9 +96,9 @@ def test_an_aggregate_that_is_over_leaves_when_that_is_decided() -> None:
     run = started(owned)
     owned.submit(run, cancel(), at_ms=NOW)
     assert owned.aggregates == {}
-    owned.take(MAX_BATCH_BYTES)
-    owned.acked(1)
-    assert [decision.ends for decision in watch.in_log] == [False, True]
+    owned.next_batch(MAX_BATCH_BYTES)
+    owned.acknowledged(1)
+    assert [decision.ended for decision in watch.in_log] == [False, True]
 
 
 # --- the wire --------------------------------------------------------------------------------------------------------
@@ -107,9 +107,9 @@ def test_an_aggregate_that_is_over_leaves_when_that_is_decided() -> None:
 def test_effects_come_out_when_their_intent_is_in_the_log_and_not_before() -> None:
     owned = partition()
     run = started(owned)
-    records = owned.take(MAX_BATCH_BYTES)
+    records = owned.next_batch(MAX_BATCH_BYTES)
     assert len(records) == 2
-    dues = owned.acked(1)
+    dues = owned.acknowledged(1)
     assert [(due.aggregate.id, type(due.effect)) for due in dues] == [("r_x", CallModel)]
     assert dues[0].state is run.state
     assert (run.first_offset, run.last_offset) == (1, 2)
@@ -120,58 +120,58 @@ def test_effects_come_out_when_their_intent_is_in_the_log_and_not_before() -> No
 def test_what_is_decided_while_a_batch_flies_goes_with_the_next_one() -> None:
     owned = partition()
     started(owned, "r_a")
-    owned.take(MAX_BATCH_BYTES)
+    owned.next_batch(MAX_BATCH_BYTES)
     started(owned, "r_b")
-    assert [due.aggregate.id for due in owned.acked(1)] == ["r_a"]
-    assert len(owned.take(MAX_BATCH_BYTES)) == 2
-    assert [due.aggregate.id for due in owned.acked(3)] == ["r_b"]
+    assert [due.aggregate.id for due in owned.acknowledged(1)] == ["r_a"]
+    assert len(owned.next_batch(MAX_BATCH_BYTES)) == 2
+    assert [due.aggregate.id for due in owned.acknowledged(3)] == ["r_b"]
 
 
 def test_one_batch_is_on_the_wire_at_a_time() -> None:
     owned = partition()
     started(owned, "r_a")
-    owned.take(MAX_BATCH_BYTES)
+    owned.next_batch(MAX_BATCH_BYTES)
     started(owned, "r_b")
     with pytest.raises(AssertionError, match="still on the wire"):
-        owned.take(MAX_BATCH_BYTES)
+        owned.next_batch(MAX_BATCH_BYTES)
 
 
 def test_a_batch_that_landed_higher_releases_nothing_until_the_gap_is_known() -> None:
     watch = Watch()
     owned = partition(watch)
     run = started(owned, command_offset=0)
-    owned.take(MAX_BATCH_BYTES)
-    with pytest.raises(Gap) as caught:
-        owned.acked(5)
+    owned.next_batch(MAX_BATCH_BYTES)
+    with pytest.raises(OffsetGap) as caught:
+        owned.acknowledged(5)
     assert (caught.value.start, caught.value.end) == (1, 5)
     assert watch.in_log == []
     assert run.first_offset == -1
     assert not owned.progress.is_handled(0)
     owned.skip_to(5)
-    assert len(owned.acked(5)) == 1
+    assert len(owned.acknowledged(5)) == 1
     assert (run.first_offset, owned.next_offset) == (5, 7)
 
 
 def test_a_batch_that_landed_lower_is_impossible_and_loud() -> None:
     owned = partition(term=9)
     started(owned)
-    owned.take(MAX_BATCH_BYTES)
+    owned.next_batch(MAX_BATCH_BYTES)
     with pytest.raises(AssertionError, match="below the expected 10"):
-        owned.acked(4)
+        owned.acknowledged(4)
 
 
 def test_an_acknowledgement_of_nothing_is_loud() -> None:
     with pytest.raises(AssertionError, match="nothing is on the wire"):
-        partition().acked(1)
+        partition().acknowledged(1)
 
 
 def test_commands_are_handled_when_their_events_are_in_the_log() -> None:
     owned = partition()
     started(owned, "r_a", command_offset=0)
     started(owned, "r_b", command_offset=1)
-    owned.take(MAX_BATCH_BYTES)
+    owned.next_batch(MAX_BATCH_BYTES)
     assert owned.progress.low == 0
-    owned.acked(1)
+    owned.acknowledged(1)
     assert owned.progress.low == 2
 
 
@@ -185,10 +185,10 @@ def test_a_decision_is_never_split_over_batches() -> None:
         owned.submit(run, answered(run.state, "x" * 1_000, *calls("A", "B", "C")), at_ms=NOW)
     sizes = []
     while owned.has_pending:
-        records = owned.take(2_500)
+        records = owned.next_batch(2_500)
         decisions = [(CODEC.decode(record.value or b"").envelope) for record in records]
         sizes.append([(envelope.aggregate, envelope.seq) for envelope in decisions if envelope is not None])
-        owned.acked(owned.next_offset)
+        owned.acknowledged(owned.next_offset)
     for batch in sizes:
         for name in {name for name, _ in batch}:
             assert [seq for actual, seq in batch if actual == name] in ([1, 2], [3, 4, 5, 6], [1, 2, 3, 4, 5, 6])
@@ -200,14 +200,14 @@ def test_a_decision_that_is_larger_than_asked_for_still_flies_alone() -> None:
     owned = partition()
     started(owned, "r_a")
     started(owned, "r_b")
-    assert len(owned.take(1)) == 2
+    assert len(owned.next_batch(1)) == 2
 
 
 def test_a_batch_holds_a_bounded_number_of_decisions() -> None:
     owned = partition()
-    for number in range(partition_module.MAX_DECISIONS_PER_BATCH + 3):
+    for number in range(partition_module.BATCH_DECISIONS_MAX + 3):
         started(owned, f"r_{number}")
-    assert len(owned.take(10**9)) == 2 * partition_module.MAX_DECISIONS_PER_BATCH
+    assert len(owned.next_batch(10**9)) == 2 * partition_module.BATCH_DECISIONS_MAX
     assert owned.pending_decisions == 3
 
 
@@ -237,7 +237,7 @@ def test_a_full_batch_fits_an_append_with_the_longest_keys_and_a_trace(text: int
         if text == 0:
             # Many tiny records are the hard case: framing, key and headers weigh more than the value.
             owned.append(made, [InputReceived(text="")] * 10, at_ms=NOW)
-    records = owned.take(MAX_BATCH_BYTES)
+    records = owned.next_batch(MAX_BATCH_BYTES)
     assert owned.has_pending
     assert MAX_BATCH_BYTES * 0.7 < packed_bytes(records) <= MAX_BATCH_BYTES
 
@@ -248,7 +248,7 @@ def test_a_full_batch_fits_an_append_with_the_longest_keys_and_a_trace(text: int
 def test_a_mark_on_an_idle_partition_is_reached_at_once() -> None:
     reached: list[int] = []
     owned = partition(term=4)
-    owned.mark(reached.append)
+    owned.on_durable(reached.append)
     assert reached == [5]
 
 
@@ -256,13 +256,13 @@ def test_a_mark_is_reached_when_all_decided_before_it_is_in_the_log_and_nothing_
     reached: list[int] = []
     owned = partition()
     started(owned, "r_a", command_offset=0)
-    owned.mark(reached.append)
+    owned.on_durable(reached.append)
     started(owned, "r_b", command_offset=1)
     seen: list[int] = []
-    owned.mark(lambda offset: seen.append(owned.progress.low))
-    owned.take(MAX_BATCH_BYTES)
+    owned.on_durable(lambda offset: seen.append(owned.progress.low))
+    owned.next_batch(MAX_BATCH_BYTES)
     assert reached == []
-    owned.acked(1)
+    owned.acknowledged(1)
     assert reached == [3]
     assert seen == [2]
 
@@ -271,12 +271,12 @@ def test_a_mark_behind_a_batch_on_the_wire_waits_for_it() -> None:
     reached: list[int] = []
     owned = partition()
     started(owned, "r_a")
-    owned.take(MAX_BATCH_BYTES)
-    owned.mark(reached.append)
+    owned.next_batch(MAX_BATCH_BYTES)
+    owned.on_durable(reached.append)
     assert reached == []
-    owned.acked(1)
+    owned.acknowledged(1)
     assert owned.has_pending
-    assert owned.take(MAX_BATCH_BYTES) == ()
+    assert owned.next_batch(MAX_BATCH_BYTES) == ()
     assert reached == [3]
     assert owned.is_idle
 
@@ -286,12 +286,12 @@ def test_marks_take_no_place_in_a_batch_however_many_there_are() -> None:
     reached: list[int] = []
     owned = partition()
     started(owned, "r_a")
-    owned.take(MAX_BATCH_BYTES)
-    for _ in range(2 * partition_module.MAX_DECISIONS_PER_BATCH):
-        owned.mark(reached.append)
-    owned.acked(1)
-    assert owned.take(MAX_BATCH_BYTES) == ()
-    assert len(reached) == 2 * partition_module.MAX_DECISIONS_PER_BATCH
+    owned.next_batch(MAX_BATCH_BYTES)
+    for _ in range(2 * partition_module.BATCH_DECISIONS_MAX):
+        owned.on_durable(reached.append)
+    owned.acknowledged(1)
+    assert owned.next_batch(MAX_BATCH_BYTES) == ()
+    assert len(reached) == 2 * partition_module.BATCH_DECISIONS_MAX
     assert owned.is_idle
 
 

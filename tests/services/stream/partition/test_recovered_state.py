@@ -9,7 +9,7 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.ids import partition_key
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.stream.partition.recovered_state import PartitionFold
-from loomlog.services.stream.snapshots.snapshots import Snapshots, Start
+from loomlog.services.stream.snapshots.snapshots import FoldStart, Snapshots
 from tests.services.stream.given import CODEC, FAMILY
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.world import World
@@ -60,9 +60,9 @@ async def seen(folded: PartitionFold) -> dict[str, Any]:
 async def test_fed_piece_by_piece_it_knows_what_it_knows_fed_at_once(seed: int) -> None:
     log, draw = await log_of(seed), Random(seed)
     records = log.records[TOPICS.events, 0]
-    whole = PartitionFold(RunFamily(), CODEC, Start(0))
+    whole = PartitionFold(RunFamily(), CODEC, FoldStart(0))
     whole.feed(records)
-    pieces = PartitionFold(RunFamily(), CODEC, Start(0))
+    pieces = PartitionFold(RunFamily(), CODEC, FoldStart(0))
     at = 0
     while at < len(records):
         size = draw.randint(1, 30)
@@ -78,7 +78,7 @@ async def test_begun_long_ago_it_has_the_same_live_runs_as_one_from_the_last_che
     records = log.records[TOPICS.events, 0]
     late = await Snapshots(FAMILY, CODEC, appender=log, ranges=log, topic=TOPICS.snapshots).load(0, 0)
     assert late.next_offset
-    warm, cold = PartitionFold(FAMILY, CODEC, Start(0)), PartitionFold(FAMILY, CODEC, late)
+    warm, cold = PartitionFold(FAMILY, CODEC, FoldStart(0)), PartitionFold(FAMILY, CODEC, late)
     warm.feed(records)
     if records[late.next_offset :]:
         cold.feed(records[late.next_offset :])
@@ -92,7 +92,7 @@ async def test_begun_long_ago_it_has_the_same_live_runs_as_one_from_the_last_che
 async def test_what_is_kept_is_what_is_live() -> None:
     log = await log_of(1)
     records = log.records[TOPICS.events, 0]
-    folded = PartitionFold(FAMILY, CODEC, Start(0))
+    folded = PartitionFold(FAMILY, CODEC, FoldStart(0))
     folded.feed(records)
     live = {aggregate.id for aggregate in await folded.fold.live(no_history)}
     sizes = [sum(len(event.value) for event in folded.fold._live[name]) for name in live]

@@ -19,7 +19,7 @@ from loomlog.services.stream.partition.command_offsets import CommandProgress
 from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 from loomlog.services.stream.snapshots import snapshots as snapshot_module
-from loomlog.services.stream.snapshots.snapshots import CHECKPOINT_KEY, Cut, Snapshots, batches
+from loomlog.services.stream.snapshots.snapshots import CHECKPOINT_KEY, ConsistentCut, Snapshots, batch_records
 from tests.services.core.run.given import NOW, answered, calls, cancel, recover, returned, says
 from tests.services.stream.given import CODEC, EVENTS, FAMILY, claimed, flushed, started
 
@@ -45,7 +45,7 @@ async def written(log: MemoryLog, owned: Partition, by: Snapshots | None = None)
         term=owned.term,
         next_offset=owned.next_offset,
         progress=owned.progress,
-        cut=Cut.of(owned.aggregates),
+        cut=ConsistentCut.of(owned.aggregates),
         at_ms=NOW,
     )
 
@@ -114,7 +114,7 @@ async def test_the_next_owner_does_not_write_again_what_it_took_over() -> None:
     live = await fold.live(_no_history)
     other = snapshots(log)
     await other.load(0, 0)
-    cut = Cut.of({run.id: run for run in live})
+    cut = ConsistentCut.of({run.id: run for run in live})
     assert await other.write(0, term=9, next_offset=9, progress=CommandProgress(), cut=cut, at_ms=NOW)
     assert keys(log)[3:] == [(CHECKPOINT_KEY, True)]
     assert (await snapshots(log).load(0, 0)).ignored == ""
@@ -188,7 +188,7 @@ async def test_a_checkpoint_older_than_the_log_is_told() -> None:
 async def test_a_checkpoint_of_another_partition_alone_is_told() -> None:
     log, owned = two_live_runs()
     await snapshots(log).write(
-        5, term=0, next_offset=5, progress=CommandProgress(), cut=Cut.of(owned.aggregates), at_ms=NOW
+        5, term=0, next_offset=5, progress=CommandProgress(), cut=ConsistentCut.of(owned.aggregates), at_ms=NOW
     )
     log.records[SNAPSHOTS, 0] = log.records.pop((SNAPSHOTS, 5))
     assert "partition 5" in (await snapshots(log).load(0, 0)).ignored
@@ -221,7 +221,7 @@ async def test_a_snapshot_newer_than_its_checkpoint_is_used() -> None:
 
 async def test_a_state_over_the_bound_makes_no_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     log, owned = two_live_runs()
-    monkeypatch.setattr(snapshot_module, "MAX_SNAPSHOT_BYTES", 100)
+    monkeypatch.setattr(snapshot_module, "SNAPSHOT_BYTES_MAX", 100)
     assert not await written(log, owned)
     assert keys(log) == []
 
@@ -247,7 +247,7 @@ async def test_a_run_that_is_quarantined_in_the_log_is_a_state_like_any_other() 
 @pytest.mark.parametrize("size", [1, 1_000, 300_000])
 def test_batches_keep_the_order_and_fit_an_append(size: int) -> None:
     records = [ProducerRecord(key=str(at).encode(), value=b"x" * size) for at in range(7)]
-    actual = batches(records)
+    actual = batch_records(records)
     assert [record for batch in actual for record in batch] == records
     assert all(sum(len(record.value or b"") for record in batch) <= MAX_BATCH_BYTES for batch in actual)
 
@@ -304,7 +304,7 @@ async def test_a_fold_from_any_checkpoint_gives_what_a_fold_of_everything_gives(
     assert {name: replace(run, snapshot_seq=0, snapshot_sha256="") for name, run in aggregates.items()} == expected
     progress, all_progress = start.progress, CommandProgress()
     for offset in tail.commands:
-        progress.handled(offset)
+        progress.mark_handled(offset)
     for offset in whole.commands:
-        all_progress.handled(offset)
+        all_progress.mark_handled(offset)
     assert (progress.low, progress.above) == (all_progress.low, all_progress.above)
