@@ -27,15 +27,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from loomlog.connectors.errors import Transient
 from loomlog.services.api.openapi import document, document_bytes, page
 from loomlog.services.api.request_parsing import TooLarge, drain
-from loomlog.services.api.responses import declined_answer, json_answer
+from loomlog.services.api.responses import json_response, refusal_response
 from loomlog.services.api.route import Access, Route, SocketHandler
 from loomlog.services.api.routes import ROUTES
 from loomlog.services.api.service import Service
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import Declined, away, stopping
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RequestRefused, stopping, unavailable
 from loomlog.services.core.access.decide import Caller
 
-NOBODY = Caller(name="", tenant="", subject="", scopes=frozenset())
+ANONYMOUS = Caller(name="", tenant="", subject="", scopes=frozenset())
 """The caller of a public route; holds nothing."""
 Answering = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -107,27 +107,27 @@ def _endpoint(service: Service, route: Route) -> Answering:
 
     async def answer(request: Request) -> Response:
         try:
-            caller = NOBODY
+            caller = ANONYMOUS
             if access is not Access.PUBLIC:
                 caller = gate.identify(request.headers.get("authorization"))
                 if isinstance(access, str):
-                    demand(caller, access)
+                    require_scope(caller, access)
             given: Response = await handler(service, caller, request)
         except TooLarge as too_large:
-            given = _Draining(request, declined_answer(too_large, {"connection": "close"}))
-        except Declined as declined:
-            given = declined_answer(declined)
+            given = _DrainBeforeResponse(request, refusal_response(too_large, {"connection": "close"}))
+        except RequestRefused as declined:
+            given = refusal_response(declined)
         except Transient as error:
-            given = declined_answer(away("outside", error))
+            given = refusal_response(unavailable("outside", error))
         except ClientDisconnect:
-            given = _Nothing()
+            given = _EmptyResponse()
         except asyncio.CancelledError:
             if not service.is_stopping:
                 raise
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
-            given = declined_answer(stopping(), {"connection": "close"})
+            given = refusal_response(stopping(), {"connection": "close"})
         count(method, path, given.status_code)
         return given
 
@@ -152,7 +152,7 @@ def _bare(endpoint: Answering) -> ASGIApp:
     return answer
 
 
-class _Draining(Response):
+class _DrainBeforeResponse(Response):
     """An answer to a body that is still coming: sent at once, then the rest of the body is read and thrown away."""
 
     def __init__(self, request: Request, answer: Response) -> None:
@@ -168,7 +168,7 @@ class _Draining(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class _Nothing(Response):
+class _EmptyResponse(Response):
     """The client went away while it was sending; nobody is there to answer."""
 
     def __init__(self) -> None:
@@ -183,9 +183,9 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = ", ".join(sorted(_methods_of(request.url.path)))
-        declined = Declined("method_not_allowed", f"{request.url.path} takes {allowed}, not {request.method}")
-        return declined_answer(declined, {"allow": allowed})
-    return declined_answer(Declined("route_not_found", f"there is no route {request.url.path[:200]}"))
+        declined = RequestRefused("method_not_allowed", f"{request.url.path} takes {allowed}, not {request.method}")
+        return refusal_response(declined, {"allow": allowed})
+    return refusal_response(RequestRefused("route_not_found", f"there is no route {request.url.path[:200]}"))
 
 
 def _methods_of(path: str) -> set[str]:
@@ -197,8 +197,8 @@ def _unexpected(service: Service) -> Callable[[Request, Exception], Coroutine[An
     async def answer(request: Request, error: Exception) -> Response:
         """A bug of ours, or what a request meets whose means are being closed; Starlette logs it after this answer."""
         if service.is_stopping:
-            return declined_answer(stopping())
-        return json_answer(
+            return refusal_response(stopping())
+        return json_response(
             {"code": "internal", "error": "internal error; its trace is in the log of this process"}, status=500
         )
 

@@ -10,13 +10,13 @@ from starlette.responses import Response
 
 from loomlog.projections.run_queries import RunFilter
 from loomlog.services.api.request_models import BatchBody, ReasonBody, run_request
-from loomlog.services.api.request_parsing import json_body, text, whole
-from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.request_parsing import integer, json_body, text
+from loomlog.services.api.responses import POSITION_HEADER, json_response
 from loomlog.services.api.run_endpoints import position_of
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.queries.run_json import resident_json
-from loomlog.services.application.runs.batch import Outcome
+from loomlog.services.application.runs.batch import SpawnOutcome
 from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
@@ -24,7 +24,7 @@ BODY_MAX = 64 * 1024
 
 async def batch(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, BatchBody, limit=limits.BATCH_BYTES_MAX)
-    await service.layer.budgets.passed(position_of(request))
+    await service.layer.budgets.wait_for(position_of(request))
     traceparent = request.headers.get("traceparent", "")
     requests = [run_request(one, idempotency_key="", traceparent=traceparent) for one in body.spawns]
     key = request.headers.get("idempotency-key", "").strip()
@@ -34,7 +34,7 @@ async def batch(service: Service, caller: Caller, request: Request) -> Response:
     else:
         outcomes, status = await batches.join(caller, requests, key=key, timeout_ms=body.timeout_ms or 0), 200
     spawned = sum(bool(outcome.run_id) for outcome in outcomes)
-    return json_answer({"results": [outcome_json(one) for one in outcomes], "spawned": spawned}, status=status)
+    return json_response({"results": [outcome_json(one) for one in outcomes], "spawned": spawned}, status=status)
 
 
 async def list_residents(service: Service, caller: Caller, request: Request) -> Response:
@@ -42,17 +42,17 @@ async def list_residents(service: Service, caller: Caller, request: Request) -> 
         caller,
         RunFilter(statuses=frozenset({"running"}), resident=True),
         tenant=text(request, "tenant"),
-        limit=whole(request, "limit", limits.LIST_MAX, least=1, most=limits.LIST_MAX),
+        limit=integer(request, "limit", limits.LIST_MAX, least=1, most=limits.LIST_MAX),
         after=text(request, "cursor", longest=1_024),
     )
-    return json_answer({"residents": [resident_json(row) for row in page.rows], "next": page.next or None})
+    return json_response({"residents": [resident_json(row) for row in page.rows], "next": page.next or None})
 
 
 async def close_resident(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ReasonBody, limit=BODY_MAX, optional=True)
     found = await service.layer.control.close_resident(caller, request.path_params["run_id"], body.reason or "")
     answer = {"child_run_id": found.run_id, "state": "closed" if found.reason == "closed" else found.status}
-    return json_answer({**answer, "closed": True}, headers={POSITION_HEADER: found.position})
+    return json_response({**answer, "closed": True}, headers={POSITION_HEADER: found.position})
 
 
 async def cancel_resident(service: Service, caller: Caller, request: Request) -> Response:
@@ -62,10 +62,10 @@ async def cancel_resident(service: Service, caller: Caller, request: Request) ->
     await service.layer.control.check_resident(caller, run_id)
     found = await service.layer.interrupts.cancel_turn(caller, run_id, body.reason or "")
     answer = {"child_run_id": found.run_id, "state": "awaiting_input" if found.parked else "running", "cancelled": True}
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
-def outcome_json(outcome: Outcome) -> dict[str, Any]:
+def outcome_json(outcome: SpawnOutcome) -> dict[str, Any]:
     """A result of a batch; what there is not is null."""
     return {
         "agent_id": outcome.agent_id or None,

@@ -14,9 +14,9 @@ from starlette.responses import Response
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import LimitBody
 from loomlog.services.api.request_parsing import json_body, text, time_ms
-from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.responses import POSITION_HEADER, json_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.admin.budget_limits import LimitView, LimitWanted
+from loomlog.services.application.admin.budget_limits import LimitRequest, LimitView
 from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
@@ -26,12 +26,12 @@ GROUP_BY = "tenant,source"
 
 async def list_limits(service: Service, caller: Caller, request: Request) -> Response:
     views = await service.layer.budgets.limits(caller, text(request, "tenant"))
-    return json_answer({"limits": [_shown(view) for view in views]})
+    return json_response({"limits": [_limit_json(view) for view in views]})
 
 
 async def set_limit(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, LimitBody, limit=BODY_MAX)
-    wanted = LimitWanted(
+    wanted = LimitRequest(
         scope=body.scope,
         tenant=body.tenant_id or None,
         scope_id=body.scope_id or "",
@@ -43,7 +43,7 @@ async def set_limit(service: Service, caller: Caller, request: Request) -> Respo
     )
     currency = service.configuration.pricing.currency
     view, position = await service.layer.budgets.set(caller, wanted, currency=currency)
-    return json_answer(_shown(view), headers={POSITION_HEADER: position})
+    return json_response(_limit_json(view), headers={POSITION_HEADER: position})
 
 
 async def remove_limit(service: Service, caller: Caller, request: Request) -> Response:
@@ -63,10 +63,10 @@ async def usage(service: Service, caller: Caller, request: Request) -> Response:
         since_ms=time_ms("from", times["from"]) if times["from"] else None,
         until_ms=time_ms("to", times["to"]) if times["to"] else None,
     )
-    return json_answer({"group_by": group_by, "from": times["from"] or None, "to": times["to"] or None, "rows": rows})
+    return json_response({"group_by": group_by, "from": times["from"] or None, "to": times["to"] or None, "rows": rows})
 
 
-def _shown(view: LimitView) -> dict[str, Any]:
+def _limit_json(view: LimitView) -> dict[str, Any]:
     limit, account = view.limit, view.account
     return {
         "tenant_id": limit.tenant,

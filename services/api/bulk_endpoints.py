@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from loomlog.services.api.request_models import BulkBody
 from loomlog.services.api.request_parsing import json_body
-from loomlog.services.api.responses import json_answer
+from loomlog.services.api.responses import json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.core.access.decide import Caller
@@ -23,7 +23,7 @@ async def order(service: Service, caller: Caller, request: Request) -> Response:
     if body.dry_run is not False:
         preview = await service.layer.bulk.preview(caller, body.action, body.where, after=after)
         runs = [run_json(row) for row in preview.first]
-        return json_answer({**said, "dry_run": True, "matched": preview.matched, "more": preview.more, "runs": runs})
+        return json_response({**said, "dry_run": True, "matched": preview.matched, "more": preview.more, "runs": runs})
     done = await service.layer.bulk.act(caller, body.action, body.where, body.reason or "", after=after)
     results = [
         {
@@ -35,4 +35,4 @@ async def order(service: Service, caller: Caller, request: Request) -> Response:
         }
         for one in done.results
     ]
-    return json_answer({**said, "dry_run": False, "results": results, "next": done.next or None})
+    return json_response({**said, "dry_run": False, "results": results, "next": done.next or None})

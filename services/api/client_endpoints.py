@@ -16,11 +16,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from loomlog.services.api.responses import declined_answer
+from loomlog.services.api.responses import refusal_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.authentication import Gate, demand
-from loomlog.services.application.clients.connection import Gone
-from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.application.authentication import Gate, require_scope
+from loomlog.services.application.clients.connection import ClientDisconnected
+from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.core.clients.session import SUBPROTOCOL
@@ -34,8 +34,8 @@ REASON_BYTES_MAX = 120
 
 async def upgrade(service: Service, caller: Caller, request: Request) -> Response:
     """The answer to a request that asks for no WebSocket."""
-    declined = Declined("upgrade_required", f"this is a WebSocket with the subprotocol {SUBPROTOCOL}")
-    return declined_answer(declined, {"upgrade": "websocket", "connection": "upgrade"})
+    declined = RequestRefused("upgrade_required", f"this is a WebSocket with the subprotocol {SUBPROTOCOL}")
+    return refusal_response(declined, {"upgrade": "websocket", "connection": "upgrade"})
 
 
 async def connect(service: Service, scope: Scope, receive: Receive, send: Send) -> int:
@@ -43,19 +43,19 @@ async def connect(service: Service, scope: Scope, receive: Receive, send: Send) 
     await receive()  # websocket.connect
     try:
         headers, offered = Headers(scope=scope), scope["subprotocols"]
-        caller = identified(service.gate, headers, offered)
-        demand(caller, RUNS_CREATE)
+        caller = identify(service.gate, headers, offered)
+        require_scope(caller, RUNS_CREATE)
         if SUBPROTOCOL not in offered:
             raise bad_request(f"Sec-WebSocket-Protocol: expected {SUBPROTOCOL}")
         clients = service.layer.clients
-    except Declined as declined:
-        return await _deny(declined_answer(declined), send)
+    except RequestRefused as declined:
+        return await _deny(refusal_response(declined), send)
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
     await clients.serve(caller, Socket(receive, send))
     return SWITCHING
 
 
-def identified(gate: Gate, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
+def identify(gate: Gate, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
     """Who connects. A header that is there counts, also when it is wrong. Raises Declined."""
     authorization = headers.get("authorization")
     if authorization is None:
@@ -63,7 +63,7 @@ def identified(gate: Gate, headers: Mapping[str, str], subprotocols: list[str]) 
         authorization = f"Bearer {tokens[0]}" if tokens else None
     caller = gate.identify(authorization)
     if gate.open_mode and not _is_near(headers.get("origin", "")):
-        raise Declined("forbidden_origin", "without tokens only pages of this machine may connect")
+        raise RequestRefused("forbidden_origin", "without tokens only pages of this machine may connect")
     return caller
 
 
@@ -83,7 +83,7 @@ class Socket:
     async def receive(self) -> str | None:
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
-            raise Gone("the client has left")
+            raise ClientDisconnected("the client has left")
         text: str | None = message.get("text")
         return text
 
@@ -98,7 +98,7 @@ class Socket:
             await self._send(dict(message))
         except (OSError, RuntimeError) as error:
             # uvicorn raises the first when the client has left, and the second when it has closed itself meanwhile.
-            raise Gone("the client has left") from error
+            raise ClientDisconnected("the client has left") from error
 
 
 async def _deny(answer: Response, send: Send) -> int:

@@ -9,22 +9,24 @@ from starlette.responses import PlainTextResponse, Response
 from loomlog.connectors.configuration.env_template import render_env_template
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.presets import KIND, Preset, load_presets
-from loomlog.services.api.responses import json_answer
+from loomlog.services.api.responses import json_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 
 
 async def list_presets(service: Service, caller: Caller, request: Request) -> Response:
-    return json_answer({"units": [_unit(preset) for preset in load_presets().values()]})
+    return json_response({"units": [_unit(preset) for preset in load_presets().values()]})
 
 
 async def show_preset(service: Service, caller: Caller, request: Request) -> Response:
     name = request.path_params["name"]
     preset = load_presets().get(name)
     if preset is None:
-        raise Declined("unknown_preset", f"there is no preset {name[:80]}{did_you_mean(name[:80], load_presets())}")
-    return json_answer({**_unit(preset), "content": preset.content})
+        raise RequestRefused(
+            "unknown_preset", f"there is no preset {name[:80]}{did_you_mean(name[:80], load_presets())}"
+        )
+    return json_response({**_unit(preset), "content": preset.content})
 
 
 async def template(service: Service, caller: Caller, request: Request) -> Response:

@@ -5,7 +5,7 @@ Before: routes.py. After: snapshot_endpoints.py, erasure_endpoints.py, document_
 
 from loomlog.services.api import document_endpoints, erasure_endpoints, snapshot_endpoints
 from loomlog.services.api.request_models import ErasureBody, RestoreBody, SnapshotBody
-from loomlog.services.api.route import SNAPSHOT, SNAPSHOTS, Access, Query, Route
+from loomlog.services.api.route import SNAPSHOT, SNAPSHOTS, Access, QueryParameter, Route
 from loomlog.services.core.access.scopes import ADMIN
 
 KEEPING_ROUTES: tuple[Route, ...] = (
@@ -36,9 +36,13 @@ KEEPING_ROUTES: tuple[Route, ...] = (
         says="Take in a state file; the body is the file, gzip or JSON. The same file again adds nothing.",
         answer="Restored",
         query=(
-            Query(name="dry_run", says="1: check it and say what would be added."),
-            Query(name="sealed", says="1: also take in live runs whose keys are not here; they end as cancelled."),
-            Query(name="in_clear", says="1: also take in content in clear where it is encrypted; it stays readable."),
+            QueryParameter(name="dry_run", says="1: check it and say what would be added."),
+            QueryParameter(
+                name="sealed", says="1: also take in live runs whose keys are not here; they end as cancelled."
+            ),
+            QueryParameter(
+                name="in_clear", says="1: also take in content in clear where it is encrypted; it stays readable."
+            ),
         ),
     ),
     Route(
@@ -74,7 +78,7 @@ KEEPING_ROUTES: tuple[Route, ...] = (
         handler=snapshot_endpoints.export_snapshot,
         says="A state file as a download.",
         answer="State",
-        query=(Query(name="format", says="gzip: the file as it is kept; else JSON."),),
+        query=(QueryParameter(name="format", says="gzip: the file as it is kept; else JSON."),),
     ),
     Route(
         method="GET",
@@ -83,8 +87,8 @@ KEEPING_ROUTES: tuple[Route, ...] = (
         handler=erasure_endpoints.report,
         says="What there is of a subject and what of it can be erased; without a subject those of the tenant.",
         query=(
-            Query(name="tenant", says="Required: the tenant of the subject."),
-            Query(name="subject", says="A user_id, or (tenant) for runs that name no user."),
+            QueryParameter(name="tenant", says="Required: the tenant of the subject."),
+            QueryParameter(name="subject", says="A user_id, or (tenant) for runs that name no user."),
         ),
     ),
     Route(
@@ -94,13 +98,13 @@ KEEPING_ROUTES: tuple[Route, ...] = (
         handler=erasure_endpoints.erase,
         says="Make the content of a subject unreadable, with dry_run false and confirm; otherwise tell what would be.",
         body=ErasureBody,
-        query=(Query(name="tenant", says="Required: the tenant of the subject."),),
+        query=(QueryParameter(name="tenant", says="Required: the tenant of the subject."),),
     ),
     Route(
         method="POST",
         path="/v1/_erasure/rewrap",
         access=ADMIN,
-        handler=erasure_endpoints.wrap_anew,
+        handler=erasure_endpoints.rewrap_keys,
         says="Wrap the keys of subjects under the current key-encryption key.",
     ),
     Route(

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import ErasureBody
 from loomlog.services.api.request_parsing import json_body, text
-from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.responses import POSITION_HEADER, json_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.admin.erasure import NOT_EXAMINED, KeyView, Report
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.subjects import Erasure
 
@@ -29,8 +29,8 @@ async def report(service: Service, caller: Caller, request: Request) -> Response
     erasing = service.layer.erasing
     tenant, subject = text(request, "tenant"), text(request, "subject")
     if not subject:
-        return json_answer({"tenant": tenant, "subjects": await erasing.subjects(caller, tenant)})
-    return json_answer(report_json(await erasing.report(caller, tenant, subject)))
+        return json_response({"tenant": tenant, "subjects": await erasing.subjects(caller, tenant)})
+    return json_response(report_json(await erasing.report(caller, tenant, subject)))
 
 
 async def erase(service: Service, caller: Caller, request: Request) -> Response:
@@ -39,14 +39,14 @@ async def erase(service: Service, caller: Caller, request: Request) -> Response:
     tenant = text(request, "tenant")
     if body.dry_run is not False:
         found = await erasing.preview(caller, tenant, body.subject)
-        return json_answer({**_answer(found), "dry_run": True, "deleted": {}, "retained": _retained(found)})
+        return json_response({**_result_json(found), "dry_run": True, "deleted": {}, "retained": _retained(found)})
     if body.confirm != body.subject:
-        raise Declined("confirm_mismatch", "confirm must repeat the subject; nothing was erased")
+        raise RequestRefused("confirm_mismatch", "confirm must repeat the subject; nothing was erased")
     erased = await erasing.erase(caller, tenant, body.subject, reason=body.reason or "")
     record, before = erased.erasure.record, erased.before
-    return json_answer(
+    return json_response(
         {
-            **_answer(before),
+            **_result_json(before),
             "dry_run": False,
             "erasure_id": record.erasure_id,
             "deleted": {
@@ -62,11 +62,11 @@ async def erase(service: Service, caller: Caller, request: Request) -> Response:
     )
 
 
-async def wrap_anew(service: Service, caller: Caller, request: Request) -> Response:
-    return json_answer({"wrapped": await service.layer.erasing.wrap_anew(caller)})
+async def rewrap_keys(service: Service, caller: Caller, request: Request) -> Response:
+    return json_response({"wrapped": await service.layer.erasing.rewrap_keys(caller)})
 
 
-def report_json(found: Report) -> dict[str, Any]:
+def report_json(found: ErasureReport) -> dict[str, Any]:
     """A subject as it is now."""
     examined = found.found
     covered = {
@@ -79,7 +79,7 @@ def report_json(found: Report) -> dict[str, Any]:
         "blobs": examined.blobs_encrypted,
     }
     return {
-        **_answer(found),
+        **_result_json(found),
         "encrypted": found.is_encrypted,
         "tier1_covered": {"counts": covered, "total": examined.frames_encrypted + examined.blobs_encrypted},
         "tier2_uncovered": _in_clear(found),
@@ -88,7 +88,7 @@ def report_json(found: Report) -> dict[str, Any]:
     }
 
 
-def _answer(found: Report) -> dict[str, Any]:
+def _result_json(found: ErasureReport) -> dict[str, Any]:
     examined = found.found
     residue = {
         # What an erasure leaves readable; events stay in the log as bytes that nobody can open.
@@ -108,13 +108,13 @@ def _answer(found: Report) -> dict[str, Any]:
     }
 
 
-def _in_clear(found: Report) -> dict[str, Any]:
+def _in_clear(found: ErasureReport) -> dict[str, Any]:
     """What no erasure makes unreadable, because no key seals it."""
     counts = {"frames": found.found.frames_in_clear, "blobs": found.found.blobs_in_clear}
     return {"counts": counts, "total": found.found.in_clear, "runs": found.found.runs_in_clear}
 
 
-def _retained(found: Report) -> dict[str, str]:
+def _retained(found: ErasureReport) -> dict[str, str]:
     """What stays, and why."""
     kept = {
         "events": f"{found.found.events} events stay in the log, so that its chain verifies; what is sealed in them "

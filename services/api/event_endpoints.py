@@ -3,11 +3,11 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.services.api.request_parsing import text, time_ms, whole
-from loomlog.services.api.responses import json_answer
+from loomlog.services.api.request_parsing import integer, text, time_ms
+from loomlog.services.api.responses import json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.audit_log import EventQuery
 from loomlog.services.application.queries.run_json import event_json
 from loomlog.services.core.access.decide import Caller
@@ -23,25 +23,25 @@ async def list_events(service: Service, caller: Caller, request: Request) -> Res
     query = EventQuery(
         run_id=text(request, "run_id"),
         type=text(request, "type"),
-        partition=whole(request, "partition", 0, least=0, most=PARTITION_MAX) if has_partition else None,
+        partition=integer(request, "partition", 0, least=0, most=PARTITION_MAX) if has_partition else None,
         from_offset=_offset(request, "from", since),
         to_offset=_offset(request, "to", until),
         from_ms=time_ms("from", since) if since and not _is_offset(since) else None,
         to_ms=time_ms("to", until) if until and not _is_offset(until) else None,
-        limit=whole(request, "limit", limits.EVENTS_DEFAULT, least=1, most=limits.EVENTS_MAX),
+        limit=integer(request, "limit", limits.EVENTS_DEFAULT, least=1, most=limits.EVENTS_MAX),
         cursor=text(request, "cursor", longest=1_024),
     )
     page = await service.layer.audit.events(caller, query)
-    return json_answer({"events": [event_json(view) for view in page.events], "next": page.next or None})
+    return json_response({"events": [event_json(view) for view in page.events], "next": page.next or None})
 
 
 async def get_event(service: Service, caller: Caller, request: Request) -> Response:
     topic = request.path_params["topic"]
     numbers = (request.path_params["partition"], request.path_params["offset"])
     if not all(number.isascii() and number.isdecimal() and len(number) <= 18 for number in numbers):
-        raise Declined("not_found", "there is no such record: expected /v1/events/<topic>/<partition>/<offset>")
+        raise RequestRefused("not_found", "there is no such record: expected /v1/events/<topic>/<partition>/<offset>")
     view = await service.layer.audit.record(caller, topic, int(numbers[0]), int(numbers[1]))
-    return json_answer(event_json(view))
+    return json_response(event_json(view))
 
 
 def _is_offset(value: str) -> bool:
@@ -49,4 +49,4 @@ def _is_offset(value: str) -> bool:
 
 
 def _offset(request: Request, name: str, value: str) -> int | None:
-    return whole(request, name, 0, least=0, most=OFFSET_MAX) if value and _is_offset(value) else None
+    return integer(request, name, 0, least=0, most=OFFSET_MAX) if value and _is_offset(value) else None

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from loomlog.services.application.errors import Declined
-from loomlog.services.application.streaming.items import Piece
+from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import ENDED
-from loomlog.services.application.streaming.subscription import LEFT
+from loomlog.services.application.streaming.subscription import CLIENT_LEFT
 
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -36,13 +36,13 @@ WRITE_WAIT_S = 30.0
 """How long a client may leave everything unread before it is dropped."""
 
 
-class Streaming(Protocol):
+class StreamSource(Protocol):
     """follow.RunStream, run_states.StateStream."""
 
     ended_because: str
 
-    async def next(self) -> list[Piece] | None: ...
-    def close(self, reason: str = LEFT) -> None: ...
+    async def next(self) -> list[StreamChunk] | None: ...
+    def close(self, reason: str = CLIENT_LEFT) -> None: ...
 
 
 class EventStream:
@@ -52,7 +52,7 @@ class EventStream:
 
     def __init__(
         self,
-        stream: Streaming,
+        stream: StreamSource,
         *,
         with_ids: bool,
         headers: Mapping[str, str] | None = None,
@@ -66,12 +66,12 @@ class EventStream:
         self._watcher: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch, receive)
+        timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch_disconnect, receive)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             is_open = True
             while is_open:
-                body, is_open = await self._some()
+                body, is_open = await self._send_some()
                 if not await _write(send, body, more=is_open):
                     return
         finally:
@@ -83,34 +83,34 @@ class EventStream:
             self._stream.close()
             self._closed()
 
-    async def _some(self) -> tuple[bytes, bool]:
+    async def _send_some(self) -> tuple[bytes, bool]:
         """What is to be written next, and whether there is more. The last frames close the answer with them."""
         stream = self._stream
         try:
             pieces = await stream.next()
-        except Declined as declined:
+        except RequestRefused as declined:
             # The answer has begun, so all that can be said is why it ends; the client comes again.
             return comment(f"ended: {declined.code}"), False
         if pieces is None:
-            if stream.ended_because in (ENDED, LEFT):
+            if stream.ended_because in (ENDED, CLIENT_LEFT):
                 return b"", False
             return comment(f"ended: {stream.ended_because}; resume with Last-Event-ID"), False
         if not pieces:
             return KEEPALIVE, True
-        return encoded(pieces, with_ids=self._with_ids), stream.ended_because != ENDED
+        return encode_chunks(pieces, with_ids=self._with_ids), stream.ended_because != ENDED
 
-    def _watch(self, receive: Receive) -> None:
+    def _watch_disconnect(self, receive: Receive) -> None:
         self._watcher = asyncio.get_running_loop().create_task(self._leave_with_client(receive))
 
     async def _leave_with_client(self, receive: Receive) -> None:
         while True:
             message: Any = await receive()
             if message["type"] == "http.disconnect":
-                self._stream.close(LEFT)
+                self._stream.close(CLIENT_LEFT)
                 return
 
 
-def encoded(pieces: Iterable[Piece], *, with_ids: bool) -> bytes:
+def encode_chunks(pieces: Iterable[StreamChunk], *, with_ids: bool) -> bytes:
     """Frames as they go over the wire."""
     parts: list[bytes] = []
     for piece in pieces:

@@ -15,12 +15,12 @@ from starlette.types import ASGIApp
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.services.api.request_models import ForkBody, fork_request
-from loomlog.services.api.request_parsing import flag, json_body, spooled, text, whole
-from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.request_parsing import flag, integer, json_body, spool_body, text
+from loomlog.services.api.responses import POSITION_HEADER, json_response
 from loomlog.services.api.run_endpoints import position_of, run_stream
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
-from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.application.queries.history_json import comparison_json, moment_json, proof_json
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.stream.archive.bundle import SUFFIX
@@ -38,13 +38,13 @@ PIECE_BYTES = 64 * 1024
 
 async def state_at(service: Service, caller: Caller, request: Request) -> Response:
     moment = await service.layer.histories.at(caller, request.path_params["run_id"], _seq(request, "at"))
-    return json_answer(moment_json(moment))
+    return json_response(moment_json(moment))
 
 
 async def replay(service: Service, caller: Caller, request: Request) -> Response:
     """Drift is an answer, not an error: it is what was asked."""
     run_id = request.path_params["run_id"]
-    return json_answer(proof_json(await service.layer.histories.replay(caller, run_id, to_seq=_seq(request, "to"))))
+    return json_response(proof_json(await service.layer.histories.replay(caller, run_id, to_seq=_seq(request, "to"))))
 
 
 async def diff(service: Service, caller: Caller, request: Request) -> Response:
@@ -58,12 +58,12 @@ async def diff(service: Service, caller: Caller, request: Request) -> Response:
         a_seq=_seq(request, "at"),
         b_seq=_seq(request, "with_at"),
     )
-    return json_answer(comparison_json(two))
+    return json_response(comparison_json(two))
 
 
 async def fork(service: Service, caller: Caller, request: Request) -> Answer:
     body = await json_body(request, ForkBody, limit=service.max_request_bytes)
-    await service.layer.budgets.passed(position_of(request))
+    await service.layer.budgets.wait_for(position_of(request))
     accepted = await service.layer.forks.fork(
         caller,
         request.path_params["run_id"],
@@ -80,24 +80,24 @@ async def export(service: Service, caller: Caller, request: Request) -> Response
     run_id = request.path_params["run_id"]
     pieces = await service.layer.histories.export(caller, run_id)
     return StreamingResponse(
-        _gathered(run_id, pieces),
+        _buffer_bundle(run_id, pieces),
         media_type=BUNDLE_TYPE,
         headers={"content-disposition": f'attachment; filename="{run_id}{SUFFIX}"'},
     )
 
 
-async def take_in(service: Service, caller: Caller, request: Request) -> Response:
+async def import_run(service: Service, caller: Caller, request: Request) -> Response:
     """The body is the file itself."""
     imports = service.layer.imports
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
-        await spooled(request, cast("IO[bytes]", file), limit=limits.IMPORT_FILE_BYTES_MAX)
-        found = await imports.take_in(caller, cast("IO[bytes]", file), in_clear=flag(request, "in_clear"))
+        await spool_body(request, cast("IO[bytes]", file), limit=limits.IMPORT_FILE_BYTES_MAX)
+        found = await imports.import_bundle(caller, cast("IO[bytes]", file), in_clear=flag(request, "in_clear"))
     runs = [{"run_id": run.run_id, "imported": run.added} for run in found.runs]
     answer = {"run_id": runs[-1]["run_id"], "imported": runs[-1]["imported"], "runs": runs}
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
-async def _gathered(run_id: str, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _buffer_bundle(run_id: str, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """The bundle in larger pieces. When it cannot go on, the connection breaks: nobody shall take it for whole."""
     held = bytearray()
     try:
@@ -107,11 +107,11 @@ async def _gathered(run_id: str, pieces: AsyncGenerator[bytes, None]) -> AsyncGe
                 if len(held) >= PIECE_BYTES:
                     yield bytes(held)
                     held.clear()
-    except (Declined, ConnectorError) as error:
+    except (RequestRefused, ConnectorError) as error:
         log.error("the export of %s was cut short: %s", run_id, error.__cause__ or error)
         raise
     yield bytes(held)
 
 
 def _seq(request: Request, name: str) -> int:
-    return whole(request, name, 0, least=1, most=SEQ_MAX)
+    return integer(request, name, 0, least=1, most=SEQ_MAX)

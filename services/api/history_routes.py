@@ -5,7 +5,7 @@ Before: routes.py. After: history_endpoints.py, event_endpoints.py.
 
 from loomlog.services.api import event_endpoints, history_endpoints, run_endpoints
 from loomlog.services.api.request_models import ForkBody
-from loomlog.services.api.route import CURSOR, LIMIT, RUN, STATUS, TENANT, WHOLE, Query, Route
+from loomlog.services.api.route import CURSOR, LIMIT, POSITIVE_INTEGER, RUN, STATUS, TENANT, QueryParameter, Route
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
@@ -17,7 +17,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         handler=history_endpoints.state_at,
         says="A run as it was after one of its events, folded from the log.",
         answer="Moment",
-        query=(Query(name="at", says="Seq of the event; the newest when absent.", kind=WHOLE),),
+        query=(QueryParameter(name="at", says="Seq of the event; the newest when absent.", kind=POSITIVE_INTEGER),),
     ),
     Route(
         method="GET",
@@ -26,7 +26,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         handler=history_endpoints.replay,
         says="The run folded again from the log and compared; what does not hold is in `drift`.",
         answer="Proof",
-        query=(Query(name="to", says="Seq to end at; all of it when absent.", kind=WHOLE),),
+        query=(QueryParameter(name="to", says="Seq to end at; all of it when absent.", kind=POSITIVE_INTEGER),),
     ),
     Route(
         method="GET",
@@ -36,9 +36,9 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         says="Two runs side by side, and where they first differ.",
         answer="Comparison",
         query=(
-            Query(name="with", says="The run to compare with."),
-            Query(name="at", says="This run as it was at that seq.", kind=WHOLE),
-            Query(name="with_at", says="The other run as it was at that seq.", kind=WHOLE),
+            QueryParameter(name="with", says="The run to compare with."),
+            QueryParameter(name="at", says="This run as it was at that seq.", kind=POSITIVE_INTEGER),
+            QueryParameter(name="with_at", says="The other run as it was at that seq.", kind=POSITIVE_INTEGER),
         ),
     ),
     Route(
@@ -54,11 +54,13 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         method="POST",
         path="/v1/runs/import",
         access=TENANT_SCOPE,
-        handler=history_endpoints.take_in,
+        handler=history_endpoints.import_run,
         says="Take in an exported run; the body is the file. The same file again adds nothing.",
         answer="Imported",
         query=(
-            Query(name="in_clear", says="1: also take in content in clear where it is encrypted; it stays readable."),
+            QueryParameter(
+                name="in_clear", says="1: also take in content in clear where it is encrypted; it stays readable."
+            ),
         ),
     ),
     Route(
@@ -71,7 +73,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         streams=True,
         takes_key=True,
         takes_position=True,
-        query=(Query(name="ids", says="1: frames carry their id."),),
+        query=(QueryParameter(name="ids", says="1: frames carry their id."),),
     ),
     Route(
         method="GET",
@@ -89,7 +91,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         handler=run_endpoints.watch_user_runs,
         says="The states of a user's runs as they change: stream_open, then run_state; closed after 30 minutes.",
         streams=True,
-        query=(STATUS, Query(name="agent", says="Name of the agent."), TENANT),
+        query=(STATUS, QueryParameter(name="agent", says="Name of the agent."), TENANT),
     ),
     Route(
         method="GET",
@@ -99,11 +101,11 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         says="Events as they lie in the log.",
         answer="EventList",
         query=(
-            Query(name="run_id", says="Events of this run."),
-            Query(name="type", says="Name of the event, for example RunStarted."),
-            Query(name="partition", says="Number of the partition.", kind={"type": "integer", "minimum": 0}),
-            Query(name="from", says="Offset (with partition) or time (RFC 3339), included."),
-            Query(name="to", says="Offset (with partition) or time (RFC 3339), not included."),
+            QueryParameter(name="run_id", says="Events of this run."),
+            QueryParameter(name="type", says="Name of the event, for example RunStarted."),
+            QueryParameter(name="partition", says="Number of the partition.", kind={"type": "integer", "minimum": 0}),
+            QueryParameter(name="from", says="Offset (with partition) or time (RFC 3339), included."),
+            QueryParameter(name="to", says="Offset (with partition) or time (RFC 3339), not included."),
             LIMIT,
             CURSOR,
         ),

@@ -12,7 +12,7 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.services.api.request_models import HookBody
 from loomlog.services.api.request_parsing import json_body
-from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.responses import POSITION_HEADER, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.hooks import HookRequest
 from loomlog.services.core.access.decide import Caller
@@ -36,17 +36,17 @@ async def register(service: Service, caller: Caller, request: Request) -> Respon
         ),
     )
     answer = {"id": found.hook.hook_id, "signing_secret": found.signing_secret or None}
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
-async def listed(service: Service, caller: Caller, request: Request) -> Response:
-    return json_answer({"hooks": [_hook_json(hook) for hook in service.layer.hooks.listed(caller)]})
+async def list_hooks(service: Service, caller: Caller, request: Request) -> Response:
+    return json_response({"hooks": [_hook_json(hook) for hook in service.layer.hooks.listed(caller)]})
 
 
 async def remove(service: Service, caller: Caller, request: Request) -> Response:
     hook_id = request.path_params["hook_id"]
     position = await service.layer.hooks.remove(caller, hook_id)
-    return json_answer({"deleted": hook_id}, headers={POSITION_HEADER: position})
+    return json_response({"deleted": hook_id}, headers={POSITION_HEADER: position})
 
 
 def _hook_json(hook: HookRegistered) -> dict[str, Any]:

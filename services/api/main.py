@@ -45,10 +45,10 @@ from loomlog.services.api.app import build_app
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.openapi import document_bytes
 from loomlog.services.api.service import Service, own_version
-from loomlog.services.api.settings import ApiSettings, MissingSetting, api_settings
+from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_settings
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import Gate
-from loomlog.services.application.bootstrap import opened, waited_for
+from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
 log = logging.getLogger("loomlog.api")
@@ -141,8 +141,8 @@ async def run(loaded: ProcessConfiguration) -> None:
 
 async def _work(service: Service, loaded: ProcessConfiguration, settings: ApiSettings) -> None:
     """Everything behind the endpoints."""
-    codec = await waited_for("schemas", service.readiness, lambda: load_codec(loaded.settings))
-    async with opened(
+    codec = await wait_for("schemas", service.readiness, lambda: load_codec(loaded.settings))
+    async with open_application(
         settings.places,
         service.gate,
         codec,
@@ -187,7 +187,7 @@ def _listen(settings: ApiSettings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise MissingSetting(
+        raise MissingApiSetting(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
             "stop what listens there, or set LOOMLOG_LISTEN_ADDR"
         ) from error
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         for warning in loaded.warnings:
             log.warning("%s", warning)
         uvloop.run(run(loaded))
-    except (ConfigurationError, MissingSetting, WrongInstallationKey) as error:
+    except (ConfigurationError, MissingApiSetting, WrongInstallationKey) as error:
         print(f"api cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except ConnectorError as error:

@@ -15,12 +15,12 @@ import psutil
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from loomlog.services.application.application import CommandLayer
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.application import Application
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-AT_WORK_WAIT_S = 1.0
+ACTIVE_WAIT_S = 1.0
 """How long the read models may take to count, so that a scrape is answered while they are away."""
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -82,13 +82,13 @@ class Metrics:
             counted = self._counted[key] = self._requests.labels(method, route, str(status)).inc
         counted()
 
-    async def text(self, layer: CommandLayer | None, caller: Caller) -> bytes:
+    async def text(self, layer: Application | None, caller: Caller) -> bytes:
         """Everything, as it is scraped, for an administrator."""
         memory = await asyncio.to_thread(self._process.memory_info)
         self._set("loomcycle_process_rss_bytes", memory.rss)
         if layer is not None:
             hub, publisher = layer.hub, layer.publisher
-            self._set("loomcycle_concurrency_active", await _at_work(layer, caller))
+            self._set("loomcycle_concurrency_active", await _count_active(layer, caller))
             self._set("loomcycle_concurrency_queued", publisher.waiting)
             self._set("loomlog_events_seen", hub.events)
             self._set("loomlog_previews_seen", hub.previews)
@@ -105,10 +105,10 @@ class Metrics:
         self._gauges[name].set(value)
 
 
-async def _at_work(layer: CommandLayer, caller: Caller) -> float:
+async def _count_active(layer: Application, caller: Caller) -> float:
     """Parked runs are none of them, so the hub, which knows all that have not ended, cannot tell."""
     try:
-        async with asyncio.timeout(AT_WORK_WAIT_S):
-            return sum(runs.runs for runs in await layer.reads.at_work(caller))
-    except (TimeoutError, Declined):
+        async with asyncio.timeout(ACTIVE_WAIT_S):
+            return sum(runs.runs for runs in await layer.reads.count_active(caller))
+    except (TimeoutError, RequestRefused):
         return math.nan

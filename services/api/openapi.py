@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from pydantic.json_schema import models_json_schema
 
-from loomlog.services.api.route import Access, Query, Route
+from loomlog.services.api.route import Access, QueryParameter, Route
 from loomlog.services.api.routes import ROUTES
 
 TITLE = "loomlog"
@@ -432,7 +432,9 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     ]
     found += [_query(query) for query in route.query]
     if route.takes_position:
-        found.append(_query(Query(name="position", says="A position token of an earlier write; also as a header.")))
+        found.append(
+            _query(QueryParameter(name="position", says="A position token of an earlier write; also as a header."))
+        )
         found.append({"name": "X-Loomlog-Position", "in": "header", "required": False, "schema": TEXT})
     if route.takes_key:
         says = "The same key is the same run, also after a crash."
@@ -446,7 +448,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     return found
 
 
-def _query(query: Query) -> dict[str, Any]:
+def _query(query: QueryParameter) -> dict[str, Any]:
     return {"name": query.name, "in": "query", "required": False, "schema": query.kind, "description": query.says}
 
 

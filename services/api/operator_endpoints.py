@@ -16,12 +16,12 @@ from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.models.catalog import build_model
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.metrics import CONTENT_TYPE
-from loomlog.services.api.responses import json_answer
+from loomlog.services.api.responses import json_response
 from loomlog.services.api.routing_view import aliases, routing
 from loomlog.services.api.routing_view import resolver as resolver_view
 from loomlog.services.api.service import Service
 from loomlog.services.application.application import clock_ms
-from loomlog.services.application.errors import RETRY_LATER_S, Declined
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused
 from loomlog.services.application.queries.read_models import has_no_tables
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import SCOPES
@@ -36,7 +36,7 @@ LIST_MODELS_WAIT_S = 10.0
 
 
 async def healthz(service: Service, caller: Caller, request: Request) -> Response:
-    return json_answer(
+    return json_response(
         {
             "ok": True,
             "version": service.version,
@@ -53,9 +53,9 @@ async def healthz(service: Service, caller: Caller, request: Request) -> Respons
 async def readyz(service: Service, caller: Caller, request: Request) -> Response:
     missing = sorted(await _missing(service))
     if not missing:
-        return json_answer({"ready": True, "missing": []})
+        return json_response({"ready": True, "missing": []})
     error = f"the API does not reach: {', '.join(missing)}"
-    return json_answer(
+    return json_response(
         {"ready": False, "missing": missing, "code": "not_ready", "error": error},
         status=503,
         headers={"retry-after": str(RETRY_LATER_S)},
@@ -64,12 +64,12 @@ async def readyz(service: Service, caller: Caller, request: Request) -> Response
 
 async def metrics(service: Service, caller: Caller, request: Request) -> Response:
     if not service.metrics_enabled:
-        raise Declined("not_found", "metrics are switched off (LOOMLOG_METRICS_ENABLED=0)")
+        raise RequestRefused("not_found", "metrics are switched off (LOOMLOG_METRICS_ENABLED=0)")
     return Response(await service.metrics.text(service.opened, caller), media_type=CONTENT_TYPE)
 
 
 async def me(service: Service, caller: Caller, request: Request) -> Response:
-    return json_answer(
+    return json_response(
         {
             "tenant_id": caller.tenant,
             "subject": caller.subject,
@@ -94,11 +94,11 @@ async def routing_view(service: Service, caller: Caller, request: Request) -> Re
         is_admin=caller.is_admin,
         operator_key_restricted=caller.operator_key_restricted,
     )
-    return json_answer({"generated_at": format_rfc3339(now_ms), **view})
+    return json_response({"generated_at": format_rfc3339(now_ms), **view})
 
 
 async def model_aliases(service: Service, caller: Caller, request: Request) -> Response:
-    return json_answer(aliases(service.configuration))
+    return json_response(aliases(service.configuration))
 
 
 async def provider_models(service: Service, caller: Caller, request: Request) -> Response:
@@ -106,9 +106,9 @@ async def provider_models(service: Service, caller: Caller, request: Request) ->
     name = request.path_params["provider_id"]
     provider = service.providers.get(name)
     if provider is None:
-        raise Declined("provider_unknown", f"there is no provider {name[:80]}")
+        raise RequestRefused("provider_unknown", f"there is no provider {name[:80]}")
     if not provider.is_usable:
-        raise Declined("provider_unavailable", f"{name} cannot be used: {provider.unusable_reason}")
+        raise RequestRefused("provider_unavailable", f"{name} cannot be used: {provider.unusable_reason}")
     try:
         model = service.models.get(name)
         if model is None:
@@ -117,11 +117,11 @@ async def provider_models(service: Service, caller: Caller, request: Request) ->
             listed = await model.list_models()
     except TimeoutError as error:
         late = f"{name} has not listed its models within {LIST_MODELS_WAIT_S:g} s"
-        raise Declined("provider_list_failed", late) from error
+        raise RequestRefused("provider_list_failed", late) from error
     except ConnectorError as error:
         code = "provider_unavailable" if isinstance(error, Permanent) else "provider_list_failed"
-        raise Declined(code, f"{name} has not listed its models: {error}") from error
-    return json_answer({"provider": name, "models": listed})
+        raise RequestRefused(code, f"{name} has not listed its models: {error}") from error
+    return json_response({"provider": name, "models": listed})
 
 
 async def resolver(service: Service, caller: Caller, request: Request) -> Response:
@@ -138,10 +138,10 @@ async def concurrency(service: Service, caller: Caller, request: Request) -> Res
     layer = service.layer
     users: Counter[str] = Counter()
     providers: Counter[str] = Counter()
-    for user_id, provider, runs in await layer.reads.at_work(caller):
+    for user_id, provider, runs in await layer.reads.count_active(caller):
         users[user_id] += runs
         providers[provider] += runs
-    return json_answer(
+    return json_response(
         {
             "active": users.total(),
             "queued": layer.publisher.waiting + layer.runs.undecided,
@@ -160,7 +160,7 @@ def _known(service: Service) -> AvailabilityTable:
 def _matrix(service: Service, matrix: AvailabilityTable) -> Response:
     now_ms = clock_ms()
     view = resolver_view(service.providers, matrix, now_ms=now_ms)
-    return json_answer({"generated_at": format_rfc3339(now_ms), **view})
+    return json_response({"generated_at": format_rfc3339(now_ms), **view})
 
 
 async def _missing(service: Service) -> list[str]:
@@ -172,20 +172,20 @@ async def _missing(service: Service) -> list[str]:
         if now - service.checked_at >= CHECK_EVERY_S or not service.checked_at:
             layer = service.opened
             found = await asyncio.gather(
-                _silent("broker", layer.audit.ping()), _silent("postgres", layer.projection.cursors())
+                _no_answer("broker", layer.audit.ping()), _no_answer("postgres", layer.projection.cursors())
             )
             service.checked = frozenset(name for name in found if name)
             service.checked_at = time.monotonic()
     return sorted(service.checked)
 
 
-async def _silent(name: str, asked: Awaitable[object]) -> str:
+async def _no_answer(name: str, asked: Awaitable[object]) -> str:
     """The name of a neighbour that does not answer; empty when it does."""
     try:
         async with asyncio.timeout(CHECK_WAIT_S):
             await asked
     except (TimeoutError, ConnectorError):
         return name
-    except Declined as declined:
+    except RequestRefused as declined:
         return "read_models" if has_no_tables(declined) else name
     return ""

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import PauseBody, ResumeBody
 from loomlog.services.api.request_parsing import json_body
-from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.responses import POSITION_HEADER, json_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.admin.pauses import Target
+from loomlog.services.application.admin.pauses import PauseTarget
 from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
@@ -31,19 +31,19 @@ async def pause_all(service: Service, caller: Caller, request: Request) -> Respo
         "paused_runs_count": still.paused,
         "warnings": [f"{run_id} does not stand still yet" for run_id in still.moving],
     }
-    return json_answer(answer, headers={POSITION_HEADER: still.position})
+    return json_response(answer, headers={POSITION_HEADER: still.position})
 
 
 async def resume_all(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ResumeBody, limit=BODY_MAX, optional=True)
     still = await service.layer.pausing.resume(caller, _target(body))
     answer = {"state": still.state, "resumed_runs_count": still.resumed}
-    return json_answer(answer, headers={POSITION_HEADER: still.position})
+    return json_response(answer, headers={POSITION_HEADER: still.position})
 
 
 async def state(service: Service, caller: Caller, request: Request) -> Response:
     still, pauses = await service.layer.pausing.state(caller)
-    return json_answer(
+    return json_response(
         {
             "state": still.state,
             "paused_runs_count": still.paused,
@@ -62,5 +62,5 @@ async def state(service: Service, caller: Caller, request: Request) -> Response:
     )
 
 
-def _target(body: PauseBody | ResumeBody) -> Target:
-    return Target(scope=body.scope or "all", tenant=body.tenant or "", agent=body.agent or "")
+def _target(body: PauseBody | ResumeBody) -> PauseTarget:
+    return PauseTarget(scope=body.scope or "all", tenant=body.tenant or "", agent=body.agent or "")

@@ -5,7 +5,7 @@ Before: routes.py. After: hook_endpoints.py, client_endpoints.py, budget_endpoin
 
 from loomlog.services.api import budget_endpoints, client_endpoints, hook_endpoints, pause_endpoints
 from loomlog.services.api.request_models import HookBody, LimitBody, PauseBody, ResumeBody
-from loomlog.services.api.route import TENANT, Query, Route
+from loomlog.services.api.route import TENANT, QueryParameter, Route
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
@@ -23,7 +23,7 @@ RULE_ROUTES: tuple[Route, ...] = (
         method="GET",
         path="/v1/hooks",
         access=TENANT_SCOPE,
-        handler=hook_endpoints.listed,
+        handler=hook_endpoints.list_hooks,
         says="The registered hooks, in the order in which they are asked.",
         answer="HookList",
     ),
@@ -51,9 +51,11 @@ RULE_ROUTES: tuple[Route, ...] = (
         handler=budget_endpoints.usage,
         says="What was used and what it cost, over whole UTC days; rows split by currency.",
         query=(
-            Query(name="group_by", says="tenant, user, provider, model, source, agent, day with commas between."),
-            Query(name="from", says="From the day of this time on."),
-            Query(name="to", says="Before this time; its day counts when it has begun."),
+            QueryParameter(
+                name="group_by", says="tenant, user, provider, model, source, agent, day with commas between."
+            ),
+            QueryParameter(name="from", says="From the day of this time on."),
+            QueryParameter(name="to", says="Before this time; its day counts when it has begun."),
             TENANT,
         ),
     ),
@@ -80,9 +82,9 @@ RULE_ROUTES: tuple[Route, ...] = (
         handler=budget_endpoints.remove_limit,
         says="Take the limits of an account away.",
         query=(
-            Query(name="scope", says="operator, tenant or user."),
-            Query(name="tenant", says="The caller's without it."),
-            Query(name="scope_id", says="The user."),
+            QueryParameter(name="scope", says="operator, tenant or user."),
+            QueryParameter(name="tenant", says="The caller's without it."),
+            QueryParameter(name="scope_id", says="The user."),
         ),
         status=204,
     ),

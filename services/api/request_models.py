@@ -333,7 +333,7 @@ def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) ->
         tools=None if body.tools is None else tuple(body.tools),
         allowed_hosts=None if body.allowed_hosts is None else tuple(body.allowed_hosts),
         metadata=body.metadata or {},
-        parent_context=_said(body.parent_context or {}),
+        parent_context=_set_values(body.parent_context or {}),
         interactive=bool(body.interactive),
         run_timeout_s=body.run_timeout_seconds or 0,
         sampling=None if body.sampling is None else _sampling(body.sampling),
@@ -408,5 +408,5 @@ def _compaction(body: CompactionBody) -> Compaction:
     )
 
 
-def _said(values: Mapping[str, str | None]) -> dict[str, str]:
+def _set_values(values: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}

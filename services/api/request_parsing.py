@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from loomlog.services.api.request_models import Body
-from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.application.errors import RequestRefused, bad_request
 
 Model = TypeVar("Model", bound=Body)
 
@@ -32,7 +32,7 @@ DRAIN_BYTES_MAX = 64 * 1024 * 1024
 TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
 
 
-class TooLarge(Declined):
+class TooLarge(RequestRefused):
     """A body over its bound, of which more may be coming."""
 
     def __init__(self, limit: int) -> None:
@@ -48,7 +48,7 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
     if not raw and optional:
         raw = b"{}"
     elif not _is_json(request.headers.get("content-type", "")):
-        raise Declined("unsupported_media_type", "expected Content-Type: application/json")
+        raise RequestRefused("unsupported_media_type", "expected Content-Type: application/json")
     try:
         # The other one takes NaN for a number, and makes infinity of one that is too large.
         orjson.loads(raw)
@@ -59,10 +59,10 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
         raise bad_request(_problems(error)) from error
 
 
-async def spooled(request: Request, file: IO[bytes], *, limit: int) -> None:
+async def spool_body(request: Request, file: IO[bytes], *, limit: int) -> None:
     """Writes the body to the file as it comes in. Raises Declined: payload_too_large, bad_request."""
     size = 0
-    async for piece in _pieces(request, limit):
+    async for piece in _chunks(request, limit):
         size += len(piece)
         await asyncio.to_thread(file.write, piece)
     if not size:
@@ -92,7 +92,7 @@ def text(request: Request, name: str, *, longest: int = 256) -> str:
     return value
 
 
-def whole(request: Request, name: str, default: int, *, least: int, most: int) -> int:
+def integer(request: Request, name: str, default: int, *, least: int, most: int) -> int:
     """A whole number in the query. Raises Declined."""
     value = request.query_params.get(name)
     if value is None or value == "":
@@ -128,10 +128,10 @@ def time_ms(name: str, value: str) -> int:
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    return b"".join([piece async for piece in _pieces(request, limit)])
+    return b"".join([piece async for piece in _chunks(request, limit)])
 
 
-async def _pieces(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
+async def _chunks(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
     """The body as it comes in, counted."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
@@ -161,12 +161,12 @@ def _problems(error: ValidationError) -> str:
     detailses = error.errors(include_url=False, include_input=False, include_context=False)
     if detailses[0]["type"] == "json_invalid":
         return f"the body is not JSON: {detailses[0]['msg'].removeprefix('Invalid JSON: ')}"
-    shown = [f"{_place(problem['loc'])}: {problem['msg']}" for problem in detailses[:PROBLEMS_SHOWN]]
+    shown = [f"{_field_path(problem['loc'])}: {problem['msg']}" for problem in detailses[:PROBLEMS_SHOWN]]
     more = len(detailses) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
-def _place(steps: tuple[int | str, ...]) -> str:
+def _field_path(steps: tuple[int | str, ...]) -> str:
     place = ""
     for step in steps:
         place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else step

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.errors import RequestRefused
 
 POSITION_HEADER = "x-loomlog-position"
 JSON = "application/json"
@@ -102,14 +102,14 @@ STATUS: Mapping[str, int] = {
 }
 
 
-def json_answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A value as JSON."""
     return Response(
         orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), status_code=status, headers=headers, media_type=JSON
     )
 
 
-def declined_answer(declined: Declined, headers: Mapping[str, str] | None = None) -> Response:
+def refusal_response(declined: RequestRefused, headers: Mapping[str, str] | None = None) -> Response:
     """What was refused, and when to come again. Names the scope that was missing, and says how to authenticate."""
     status = STATUS[declined.code]
     found = dict(headers or {})
@@ -122,4 +122,4 @@ def declined_answer(declined: Declined, headers: Mapping[str, str] | None = None
     if position := declined.details.get("position"):
         found[POSITION_HEADER] = str(position)
     body = {**declined.details, "code": declined.code, "error": declined.message}
-    return json_answer(body, status=status, headers=found)
+    return json_response(body, status=status, headers=found)

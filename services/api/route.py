@@ -31,7 +31,7 @@ class Access(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class QueryParameter:
     """A query parameter in the document."""
 
     name: str
@@ -51,7 +51,7 @@ class Route:
     answer: str = "Object"
     body: type[Body] | None = None
     body_optional: bool = False
-    query: Sequence[Query] = ()
+    query: Sequence[QueryParameter] = ()
     streams: bool = False
     takes_position: bool = False
     takes_key: bool = False
@@ -64,13 +64,15 @@ class Route:
     """The path is a WebSocket; `handler` answers requests that ask for none."""
 
 
-WHOLE = {"type": "integer", "minimum": 1}
-POSITION = Query(name="position", says="A position token of an earlier write; as the header X-Loomlog-Position.")
-CURSOR = Query(name="cursor", says="`next` of an earlier answer.")
-LIMIT = Query(name="limit", says="Most entries of one answer.", kind=WHOLE)
-TENANT = Query(name="tenant", says="Administrators: only this tenant.")
-STATUS = Query(name="status", says="running, completed, failed, cancelled with commas between, or all.")
-INTERRUPT_STATUS = Query(
+POSITIVE_INTEGER = {"type": "integer", "minimum": 1}
+POSITION = QueryParameter(
+    name="position", says="A position token of an earlier write; as the header X-Loomlog-Position."
+)
+CURSOR = QueryParameter(name="cursor", says="`next` of an earlier answer.")
+LIMIT = QueryParameter(name="limit", says="Most entries of one answer.", kind=POSITIVE_INTEGER)
+TENANT = QueryParameter(name="tenant", says="Administrators: only this tenant.")
+STATUS = QueryParameter(name="status", says="running, completed, failed, cancelled with commas between, or all.")
+INTERRUPT_STATUS = QueryParameter(
     name="status",
     says="pending, resolved, declined, timed_out, cancelled, delivered with commas between, or all.",
 )

@@ -23,15 +23,15 @@ from loomlog.services.api.request_models import (
     RunBody,
     run_request,
 )
-from loomlog.services.api.request_parsing import flag, json_body, place_in_stream, text, time_ms, whole
-from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.request_parsing import flag, integer, json_body, place_in_stream, text, time_ms
+from loomlog.services.api.responses import POSITION_HEADER, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.run_json import frame_json, run_json, session_json
 from loomlog.services.application.runs.compactions import NOOP
 from loomlog.services.application.runs.requests import AGENT_NAME, check_id
-from loomlog.services.application.runs.start import Accepted
+from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.application.streaming.run_states import StateFilter
 from loomlog.services.core.access.decide import Caller
 
@@ -46,7 +46,7 @@ STATUSES = ("running", "completed", "failed", "cancelled")
 async def start(service: Service, caller: Caller, request: Request) -> Answer:
     began = time.perf_counter()
     body = await json_body(request, RunBody, limit=service.max_request_bytes)
-    await service.layer.budgets.passed(position_of(request))
+    await service.layer.budgets.wait_for(position_of(request))
     accepted = await service.layer.runs.start(
         caller, run_request(body, idempotency_key=_key(request), traceparent=request.headers.get("traceparent", ""))
     )
@@ -57,7 +57,7 @@ async def start(service: Service, caller: Caller, request: Request) -> Answer:
 async def continue_session(service: Service, caller: Caller, request: Request) -> Answer:
     began = time.perf_counter()
     body = await json_body(request, MessageBody, limit=service.max_request_bytes)
-    await service.layer.budgets.passed(position_of(request))
+    await service.layer.budgets.wait_for(position_of(request))
     accepted = await service.layer.runs.continue_session(
         caller,
         request.path_params["session_id"],
@@ -85,10 +85,10 @@ async def list_runs(service: Service, caller: Caller, request: Request) -> Respo
         caller,
         _filter(request),
         tenant=text(request, "tenant"),
-        limit=whole(request, "limit", limits.LIST_DEFAULT, least=1, most=limits.LIST_MAX),
+        limit=integer(request, "limit", limits.LIST_DEFAULT, least=1, most=limits.LIST_MAX),
         after=text(request, "cursor", longest=1_024),
     )
-    return json_answer({"runs": [run_json(row) for row in page.rows], "next": page.next or None})
+    return json_response({"runs": [run_json(row) for row in page.rows], "next": page.next or None})
 
 
 async def list_user_runs(service: Service, caller: Caller, request: Request) -> Response:
@@ -99,10 +99,10 @@ async def list_user_runs(service: Service, caller: Caller, request: Request) -> 
         caller,
         RunFilter(user_id=user_name("user_id", user_id), statuses=statuses),
         tenant=text(request, "tenant"),
-        limit=whole(request, "limit", limits.LIST_MAX, least=1, most=limits.LIST_MAX),
+        limit=integer(request, "limit", limits.LIST_MAX, least=1, most=limits.LIST_MAX),
         after=text(request, "cursor", longest=1_024),
     )
-    return json_answer({"agents": [run_json(row) for row in page.rows], "next": page.next or None})
+    return json_response({"agents": [run_json(row) for row in page.rows], "next": page.next or None})
 
 
 async def watch_user_runs(service: Service, caller: Caller, request: Request) -> Answer:
@@ -123,12 +123,12 @@ async def watch_user_runs(service: Service, caller: Caller, request: Request) ->
 
 async def get_run(service: Service, caller: Caller, request: Request) -> Response:
     row = await service.layer.reads.run(caller, request.path_params["run_id"], position=position_of(request))
-    return json_answer(run_json(row))
+    return json_response(run_json(row))
 
 
 async def get_agent(service: Service, caller: Caller, request: Request) -> Response:
     row = await service.layer.reads.agent(caller, request.path_params["agent_id"], position=position_of(request))
-    return json_answer(run_json(row))
+    return json_response(run_json(row))
 
 
 async def get_transcript(service: Service, caller: Caller, request: Request) -> Response:
@@ -136,10 +136,10 @@ async def get_transcript(service: Service, caller: Caller, request: Request) -> 
         caller,
         request.path_params["session_id"],
         position=position_of(request),
-        limit=whole(request, "limit", limits.TRANSCRIPT_MAX, least=1, most=limits.TRANSCRIPT_MAX),
+        limit=integer(request, "limit", limits.TRANSCRIPT_MAX, least=1, most=limits.TRANSCRIPT_MAX),
         after=text(request, "cursor", longest=1_024),
     )
-    return json_answer(
+    return json_response(
         {
             "session": session_json(transcript.session_id, transcript.newest),
             "events": [frame_json(row) for row in transcript.rows],
@@ -153,7 +153,7 @@ async def post_input(service: Service, caller: Caller, request: Request) -> Resp
     found = await service.layer.control.post_input(
         caller, request.path_params["run_id"], body.text, source=body.source or "api"
     )
-    return json_answer({"run_id": found.run_id, "delivered": True}, headers={POSITION_HEADER: found.position})
+    return json_response({"run_id": found.run_id, "delivered": True}, headers={POSITION_HEADER: found.position})
 
 
 async def resolve_call(service: Service, caller: Caller, request: Request) -> Response:
@@ -171,7 +171,7 @@ async def resolve_call(service: Service, caller: Caller, request: Request) -> Re
         result=body.result or "",
     )
     answer = {"run_id": found.run_id, "call": call, "repeated": found.is_repeated}
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
 async def cancel(service: Service, caller: Caller, request: Request) -> Response:
@@ -187,20 +187,20 @@ async def cancel(service: Service, caller: Caller, request: Request) -> Response
         "status": found.status,
         "reason": found.reason,
     }
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
 async def pause(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
     held = await service.layer.control.pause(caller, request.path_params["run_id"], body.reason or "")
     answer = {"run_id": held.run_id, "agent_id": held.agent_id, "pausing": True}
-    return json_answer(answer, headers={POSITION_HEADER: held.position})
+    return json_response(answer, headers={POSITION_HEADER: held.position})
 
 
 async def resume(service: Service, caller: Caller, request: Request) -> Response:
     held = await service.layer.control.resume(caller, request.path_params["run_id"])
     answer = {"run_id": held.run_id, "agent_id": held.agent_id, "resumed": True}
-    return json_answer(answer, headers={POSITION_HEADER: held.position})
+    return json_response(answer, headers={POSITION_HEADER: held.position})
 
 
 async def compact(service: Service, caller: Caller, request: Request) -> Response:
@@ -213,7 +213,7 @@ async def compact(service: Service, caller: Caller, request: Request) -> Respons
         "after_tokens": found.after_tokens,
         "applied": found.applied,
     }
-    return json_answer(answer, headers={POSITION_HEADER: found.position} if found.position else None)
+    return json_response(answer, headers={POSITION_HEADER: found.position} if found.position else None)
 
 
 async def replay_session(service: Service, caller: Caller, request: Request) -> Response:
@@ -227,27 +227,27 @@ async def replay_session(service: Service, caller: Caller, request: Request) -> 
         "events_copied": found.events,
         "compacted": found.compacted,
     }
-    return json_answer(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
 async def quarantine(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
     held = await service.layer.control.quarantine(caller, request.path_params["run_id"], body.reason or "")
     answer = {"run_id": held.run_id, "agent_id": held.agent_id, "quarantined": True}
-    return json_answer(answer, headers={POSITION_HEADER: held.position})
+    return json_response(answer, headers={POSITION_HEADER: held.position})
 
 
 async def release(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
     held = await service.layer.control.release(caller, request.path_params["run_id"], body.reason or "")
     answer = {"run_id": held.run_id, "agent_id": held.agent_id, "released": True}
-    return json_answer(answer, headers={POSITION_HEADER: held.position})
+    return json_response(answer, headers={POSITION_HEADER: held.position})
 
 
 # --- shared ----------------------------------------------------------------------------------------------------------
 
 
-def run_stream(service: Service, request: Request, accepted: Accepted) -> EventStream:
+def run_stream(service: Service, request: Request, accepted: StartedRun) -> EventStream:
     headers = {POSITION_HEADER: accepted.position}
     if accepted.repeated:
         headers["idempotent-replayed"] = "true"

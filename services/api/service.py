@@ -13,10 +13,10 @@ from loomlog.connectors.configuration import Configuration, Provider
 from loomlog.connectors.protocols import Model
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.application import limits
-from loomlog.services.application.application import CommandLayer
+from loomlog.services.application.application import Application
 from loomlog.services.application.authentication import Gate
 from loomlog.services.application.bootstrap import Readiness
-from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, Declined
+from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, RequestRefused
 
 DISTRIBUTION = "loomlog"
 
@@ -41,7 +41,7 @@ class Service:
     max_request_bytes: int
     metrics_enabled: bool
     readiness: Readiness = field(default_factory=Readiness)
-    opened: CommandLayer | None = None
+    opened: Application | None = None
     is_stopping: bool = False
     """The process is about to end: who is not answered by then is told so."""
     models: dict[str, Model] = field(default_factory=dict)
@@ -60,17 +60,17 @@ class Service:
     page: bytes = b""
 
     @property
-    def layer(self) -> CommandLayer:
+    def layer(self) -> Application:
         """The use cases. Raises Declined(starting)."""
         if self.opened is None:
             missing = ", ".join(sorted(self.readiness.missing)) or "the log and the read models"
-            raise Declined("starting", f"not ready yet, waiting for: {missing}", retry_after_s=RETRY_SOON_S)
+            raise RequestRefused("starting", f"not ready yet, waiting for: {missing}", retry_after_s=RETRY_SOON_S)
         return self.opened
 
     def take_stream(self) -> None:
         """Room for one more event stream; give it back with `give_stream`. Raises Declined(too_many_streams)."""
         if self.open_streams >= limits.STREAMS_MAX:
-            raise Declined(
+            raise RequestRefused(
                 "too_many_streams",
                 f"{self.open_streams} event streams are open here; try another replica, or later",
                 retry_after_s=RETRY_LATER_S,

@@ -16,14 +16,14 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.state_files import StateFiles
-from loomlog.services.application.bootstrap import Places
-from loomlog.services.application.clients.connections import ClientBounds
+from loomlog.services.application.bootstrap import Endpoints
+from loomlog.services.application.clients.connections import ClientLimits
 
 STATE_FOLDER = "states"
 """In the folder of the blob store, which all replicas see; payloads lie in folders of two hex digits."""
 
 
-class MissingSetting(Exception):
+class MissingApiSetting(Exception):
     """A setting without which the process cannot start; the text says which and how to give it."""
 
 
@@ -33,7 +33,7 @@ class ApiSettings:
 
     host: str
     port: int
-    places: Places
+    places: Endpoints
     replica_id: str
     max_request_bytes: int
     keepalive_s: float
@@ -44,12 +44,12 @@ def api_settings(settings: Settings) -> ApiSettings:
     """The API's part. Raises MissingRuntimeSetting."""
     for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
         if not value:
-            raise MissingSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")
+            raise MissingApiSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")
     host, _, port = settings.listen_addr.rpartition(":")
     return ApiSettings(
         host=host.strip("[]"),
         port=int(port),
-        places=Places(
+        places=Endpoints(
             kafka=kafka_options(settings, "loomlog-api"),
             postgres=postgres_options(settings, "loomlog-api"),
             blobs=FileBlobs(settings.effective_blob_folder),
@@ -58,7 +58,7 @@ def api_settings(settings: Settings) -> ApiSettings:
             postgres_min_connections=settings.postgres_min_connections,
             wrapping=_wrapping(settings),
             secret=_secret(settings),
-            client_bounds=ClientBounds(
+            client_bounds=ClientLimits(
                 frame_bytes=settings.client_tool_max_bytes, connections=settings.client_tool_max_conns
             ),
         ),
@@ -73,11 +73,11 @@ def _wrapping(settings: Settings) -> KeyEncryptionKeys | None:
     try:
         return encryption_keys(settings)
     except Permanent as error:
-        raise MissingSetting(str(error)) from error
+        raise MissingApiSetting(str(error)) from error
 
 
 def _secret(settings: Settings) -> SecretKey | None:
     try:
         return installation_key(settings)
     except Permanent as error:
-        raise MissingSetting(str(error)) from error
+        raise MissingApiSetting(str(error)) from error

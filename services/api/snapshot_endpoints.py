@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from loomlog.services.api.request_models import RestoreBody, SnapshotBody
-from loomlog.services.api.request_parsing import flag, json_body, spooled, text, time_ms
-from loomlog.services.api.responses import JSON, POSITION_HEADER, json_answer
+from loomlog.services.api.request_parsing import flag, json_body, spool_body, text, time_ms
+from loomlog.services.api.responses import JSON, POSITION_HEADER, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
-from loomlog.services.application.errors import Declined, bad_request
-from loomlog.services.application.transfer.restore import Restored
-from loomlog.services.application.transfer.state_files import Wanted
+from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.transfer.restore import RestoreResult
+from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.stream.archive.state_file import SUFFIX, BrokenStateFile, StateWriter
 from loomlog.services.stream.archive.state_reader import decompressed
@@ -39,18 +39,18 @@ NO_EFFECT = "include_history has no effect at a restore: what is in the file is 
 async def create_snapshot(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, SnapshotBody, limit=BODY_MAX, optional=True)
     since = body.include_history_since
-    wanted = Wanted(
+    wanted = StateFileRequest(
         label=body.label or "",
         tenant=body.tenant or "",
         include_history=body.include_history is not False,
         since_ms=time_ms("include_history_since", since) if since else 0,
         max_bytes=body.max_bytes or limits.STATE_FILE_BYTES_MAX,
     )
-    return json_answer(await service.layer.snapshots.create(caller, wanted), status=201)
+    return json_response(await service.layer.snapshots.create(caller, wanted), status=201)
 
 
 async def list_snapshots(service: Service, caller: Caller, request: Request) -> Response:
-    return json_answer({"entries": await service.layer.snapshots.list(caller)})
+    return json_response({"entries": await service.layer.snapshots.list(caller)})
 
 
 async def get_snapshot(service: Service, caller: Caller, request: Request) -> Response:
@@ -87,28 +87,30 @@ async def restore_snapshot(service: Service, caller: Caller, request: Request) -
     _, kept = await service.layer.snapshots.open(caller, request.path_params["snapshot_id"])
     with closing(kept) as file:
         if body.document is None:
-            return _answer(await restoring.restore(caller, file, **how), body)
+            return _result_json(await restoring.restore(caller, file, **how), body)
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as sent:
         try:
             for piece in StateWriter().rewrite(body.document):
                 sent.write(piece)
         except BrokenStateFile as error:
-            raise Declined("restore_failed", f"the document cannot be restored: {error}; nothing was told") from error
+            raise RequestRefused(
+                "restore_failed", f"the document cannot be restored: {error}; nothing was told"
+            ) from error
         found = await restoring.restore(caller, cast("IO[bytes]", sent), **how)
-        return _answer(found, body)
+        return _result_json(found, body)
 
 
 async def restore_snapshot_file(service: Service, caller: Caller, request: Request) -> Response:
     """The body is the file itself."""
     restoring = service.layer.restoring
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
-        await spooled(request, cast("IO[bytes]", file), limit=limits.STATE_FILE_BYTES_MAX)
+        await spool_body(request, cast("IO[bytes]", file), limit=limits.STATE_FILE_BYTES_MAX)
         how = {name: flag(request, name) for name in ("dry_run", "sealed", "in_clear")}
         found = await restoring.restore(caller, cast("IO[bytes]", file), **how)
-    return _answer(found, None)
+    return _result_json(found, None)
 
 
-def _answer(found: Restored, body: RestoreBody | None) -> Response:
+def _result_json(found: RestoreResult, body: RestoreBody | None) -> Response:
     positions = sorted(found.positions.values())
     said_history = body is not None and body.include_history is not None
     answer = {
@@ -125,7 +127,7 @@ def _answer(found: Restored, body: RestoreBody | None) -> Response:
         "warnings": [*found.warnings, *([NO_EFFECT] if said_history else [])],
         "positions": positions,
     }
-    return json_answer(answer, headers={POSITION_HEADER: positions[-1]} if positions else None)
+    return json_response(answer, headers={POSITION_HEADER: positions[-1]} if positions else None)
 
 
 def _takes_gzip(request: Request) -> bool:

@@ -1,6 +1,6 @@
 """The way in: all use cases over one log, one set of read models and one hub.
 
-A process makes one CommandLayer (bootstrap.py over Kafka and Postgres, or over the in-memory twins) and keeps `run`
+A process makes one Application (bootstrap.py over Kafka and Postgres, or over the in-memory twins) and keeps `run`
 going beside its transport. Whatever the transport, it asks `gate` who is calling and then one of
 
     runs      start, continue_session            -> Accepted, with the run's stream
@@ -42,33 +42,33 @@ from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
-from loomlog.services.application.admin.budget_limits import Budgets
-from loomlog.services.application.admin.erasure import Erasing
-from loomlog.services.application.admin.hooks import Hooks
-from loomlog.services.application.admin.pauses import Pausing
-from loomlog.services.application.admin.probes import Probing
+from loomlog.services.application.admin.budget_limits import BudgetLimits
+from loomlog.services.application.admin.erasure import SubjectErasure
+from loomlog.services.application.admin.hooks import HookRegistry
+from loomlog.services.application.admin.pauses import Pauses
+from loomlog.services.application.admin.probes import ModelProbes
 from loomlog.services.application.authentication import Gate
-from loomlog.services.application.clients.connections import ClientBounds, Clients
-from loomlog.services.application.command_publisher import Publisher
-from loomlog.services.application.content import Content
+from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
+from loomlog.services.application.command_publisher import CommandPublisher
+from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.queries.audit_log import AuditLog
-from loomlog.services.application.queries.read_models import Positions, Projection
-from loomlog.services.application.queries.read_your_writes import Barrier
-from loomlog.services.application.queries.run_history import Histories
-from loomlog.services.application.queries.runs import Reads
+from loomlog.services.application.queries.read_models import Positions, ReadModels
+from loomlog.services.application.queries.read_your_writes import PositionBarrier
+from loomlog.services.application.queries.run_history import RunHistories
+from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.batch import Batches
-from loomlog.services.application.runs.bulk import Bulk
-from loomlog.services.application.runs.compactions import Compactions
-from loomlog.services.application.runs.control import Control
+from loomlog.services.application.runs.bulk import BulkActions
+from loomlog.services.application.runs.compactions import SessionCompactions
+from loomlog.services.application.runs.control import RunControl
 from loomlog.services.application.runs.forks import Forks
-from loomlog.services.application.runs.interrupts import Interrupts
-from loomlog.services.application.runs.start import Runs
-from loomlog.services.application.streaming.event_hub import Hub
+from loomlog.services.application.runs.interrupts import InterruptActions
+from loomlog.services.application.runs.start import RunStarts
+from loomlog.services.application.streaming.event_hub import EventHub
 from loomlog.services.application.streaming.run_states import RunStates
-from loomlog.services.application.streaming.run_stream import Sources
-from loomlog.services.application.transfer.imports import Imports
-from loomlog.services.application.transfer.restore import Restoring
-from loomlog.services.application.transfer.state_files import Snapshots
+from loomlog.services.application.streaming.run_stream import StreamSources
+from loomlog.services.application.transfer.imports import RunImports
+from loomlog.services.application.transfer.restore import StateRestore
+from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.families.budget.client import BudgetClient
 from loomlog.services.families.budget.family import BudgetFamily
 from loomlog.services.families.budget.family import topics_of as budget_topics
@@ -129,17 +129,17 @@ def new_token() -> str:
     return fresh_token(clock_ms(), os.urandom(RANDOM_BYTES))
 
 
-class CommandLayer:
+class Application:
     """The use cases. Built from parts that are open already; `run` works until cancelled."""
 
     def __init__(
         self,
         *,
         gate: Gate,
-        hub: Hub,
+        hub: EventHub,
         appender: LogAppender,
         ranges: LogRanges,
-        projection: Projection,
+        projection: ReadModels,
         positions: Positions,
         blobs: Blobs,
         codec: Codec,
@@ -157,7 +157,7 @@ class CommandLayer:
         keys: SubjectKeys | None = None,
         secret: SecretKey | None = None,
         credentials: RunCredentials | None = None,
-        client_bounds: ClientBounds | None = None,
+        client_bounds: ClientLimits | None = None,
     ) -> None:
         """`keys` None: content is not encrypted. `secret` None: callbacks are not signed. `credentials` None: requests
         that bring some are refused."""
@@ -165,33 +165,37 @@ class CommandLayer:
         self.gate = gate
         self.hub = hub
         self.projection = projection
-        self.publisher = Publisher(appender, codec, topic=topics.commands, wait_s=publish_wait_s, on_batch=on_batch)
-        self.barrier = Barrier(hub, positions, topic=topics.events)
-        self.sources = sources = Sources(
+        self.publisher = CommandPublisher(
+            appender, codec, topic=topics.commands, wait_s=publish_wait_s, on_batch=on_batch
+        )
+        self.barrier = PositionBarrier(hub, positions, topic=topics.events)
+        self.sources = sources = StreamSources(
             hub=hub,
             projection=projection,
             barrier=self.barrier,
             blobs=blobs,
             partition_of=lambda any_id: self.publisher.partition_of(partition_key(any_id)),
             keepalive_s=keepalive_s,
-            content=Content(keys),
+            content=ContentAccess(keys),
         )
-        self.reads = Reads(sources)
+        self.reads = RunQueries(sources)
         self.pauses = PauseGlobalTable(codec, topics.control)
-        self.pausing = Pausing(sources, self.pauses, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
+        self.pausing = Pauses(sources, self.pauses, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.hook_board = HookGlobalTable(codec, topics.hooks)
-        self.hooks = Hooks(self.hook_board, appender, codec, clock_ms=clock_ms, fresh_token=new_token, secret=secret)
+        self.hooks = HookRegistry(
+            self.hook_board, appender, codec, clock_ms=clock_ms, fresh_token=new_token, secret=secret
+        )
         self.providers = ProviderGlobalTable(codec, topics.providers)
-        self.probing = Probing(self.providers, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
-        self.clients = Clients(
+        self.probing = ModelProbes(self.providers, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
+        self.clients = ClientConnections(
             appender,
             codec,
             topic=topics.clients,
             clock_ms=clock_ms,
             fresh_token=new_token,
-            bounds=client_bounds or ClientBounds(),
+            bounds=client_bounds or ClientLimits(),
         )
-        self.runs = Runs(
+        self.runs = RunStarts(
             sources,
             self.reads,
             self.publisher,
@@ -203,14 +207,14 @@ class CommandLayer:
             books_offset=lambda: self.books.limits_offset,
         )
         self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
-        self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
+        self.imports = RunImports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
         family = BudgetFamily()
         saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
         self.books = BudgetReplica(codec, topics.budgets, saved, ranges)
         self.clerk = BudgetClient(
             self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
         )
-        self.budgets = Budgets(
+        self.budgets = BudgetLimits(
             sources,
             self.clerk,
             ends=partial(ranges.end_offset, topics.events),
@@ -218,25 +222,25 @@ class CommandLayer:
             wait_s=control_wait_s,
             spent_wait_s=spent_wait_s,
         )
-        self.snapshots = Snapshots(
+        self.snapshots = Backups(
             sources, ranges, codec, self.pauses, state_files, self.books, events_topic=topics.events, clock_ms=clock_ms
         )
-        self.restoring = Restoring(
+        self.restoring = StateRestore(
             sources, self.publisher, self.pausing, self.budgets, clock_ms=clock_ms, wait_s=decision_wait_s
         )
-        self.control = Control(
+        self.control = RunControl(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
         self.run_states = RunStates(sources)
-        self.interrupts = Interrupts(sources, self.reads, self.control)
-        self.compactions = Compactions(
+        self.interrupts = InterruptActions(sources, self.reads, self.control)
+        self.compactions = SessionCompactions(
             self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
-        self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
+        self.erasing = SubjectErasure(sources, self.reads, self.control, fresh_token=new_token)
         self.batches = Batches(sources, self.runs, self.control)
-        self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)
+        self.bulk = BulkActions(self.reads, self.control, clock_ms=clock_ms)
         self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
-        self.histories = Histories(sources, self.reads, ranges, codec, events_topic=topics.events, clock_ms=clock_ms)
+        self.histories = RunHistories(sources, self.reads, ranges, codec, events_topic=topics.events, clock_ms=clock_ms)
 
     async def run(self, events: LogTail, previews: LogTail, *beside: Callable[[], Awaitable[None]]) -> None:
         """Publishes and reads until cancelled; `beside` are tasks that belong to the same life."""

@@ -3,13 +3,13 @@
 The table of tokens is a connector's (connectors.configuration.principals: hashes, compared in constant time); what a
 caller may do is the core's (loomlog.services.core.access). Here the two meet, once for all transports.
 
-Before: a transport hands over what it got. After: every use case begins with `demand`.
+Before: a transport hands over what it got. After: every use case begins with `require_scope`.
 """
 
 from dataclasses import replace
 
 from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller, has_scope
 from loomlog.services.core.access.scopes import OPERATOR_KEY
 
@@ -32,23 +32,23 @@ class Gate:
         principal = authenticate(self._table, authorization)
         if principal is None:
             why = "the token is not known, or the header has another form" if authorization else "there is no token"
-            raise Declined("unauthorized", f"{why}; send Authorization: Bearer <token>")
+            raise RequestRefused("unauthorized", f"{why}; send Authorization: Bearer <token>")
         caller = self._callers.get(principal)
         if caller is None:
-            caller = _caller(principal, open_mode=self._table.open_mode)
+            caller = _to_caller(principal, open_mode=self._table.open_mode)
             if self._restricts_operator_key and not has_scope(caller, OPERATOR_KEY):
                 caller = replace(caller, operator_key_restricted=True)
             self._callers[principal] = caller
         return caller
 
 
-def demand(caller: Caller, scope: str) -> None:
+def require_scope(caller: Caller, scope: str) -> None:
     """Raises Declined(insufficient_scope) unless the caller may do what needs the scope."""
     if not has_scope(caller, scope):
-        raise Declined("insufficient_scope", f"this needs the scope {scope}", details={"scope": scope})
+        raise RequestRefused("insufficient_scope", f"this needs the scope {scope}", details={"scope": scope})
 
 
-def _caller(principal: Principal, *, open_mode: bool) -> Caller:
+def _to_caller(principal: Principal, *, open_mode: bool) -> Caller:
     return Caller(
         name=principal.name,
         tenant=principal.tenant,

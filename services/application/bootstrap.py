@@ -29,12 +29,12 @@ from loomlog.projections.engine.positions import PositionWatch
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
-from loomlog.services.application.application import TOPICS, CommandLayer, RunTopics, clock_ms
+from loomlog.services.application.application import TOPICS, Application, RunTopics, clock_ms
 from loomlog.services.application.authentication import Gate
-from loomlog.services.application.clients.connections import ClientBounds
-from loomlog.services.application.errors import Declined
-from loomlog.services.application.queries.read_models import SqlProjection, has_no_tables
-from loomlog.services.application.streaming.event_hub import Hub, Start
+from loomlog.services.application.clients.connections import ClientLimits
+from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
+from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.families.budget.family import PARTITION as BUDGETS
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
@@ -48,11 +48,11 @@ LIVE_RUNS_MAX = 20_000
 """Live runs counted at the start; more are counted as their events come by."""
 LIVE_RUNS_PAGE = 500
 
-Opened = TypeVar("Opened")
+Resource = TypeVar("Resource")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Endpoints:
     """Where everything is."""
 
     kafka: KafkaOptions
@@ -66,7 +66,7 @@ class Places:
     topics: RunTopics = TOPICS
     wrapping: KeyEncryptionKeys | None = None
     """None = content is not encrypted."""
-    client_bounds: ClientBounds = field(default_factory=ClientBounds)
+    client_bounds: ClientLimits = field(default_factory=ClientLimits)
     secret: SecretKey | None = field(default=None, repr=False)
     """None = callbacks are not signed, and runs take no credentials."""
 
@@ -79,25 +79,25 @@ class Readiness:
 
 
 @contextlib.asynccontextmanager
-async def opened(
-    places: Places,
+async def open_application(
+    places: Endpoints,
     gate: Gate,
     codec: Codec,
     *,
     keepalive_s: float,
     readiness: Readiness,
     on_batch: Callable[[int], None] = lambda records: None,
-) -> AsyncIterator[tuple[CommandLayer, Callable[[], Awaitable[None]]]]:
+) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """The layer, and what must be kept running beside the transport until this is left."""
     readiness.missing |= {"broker": "not asked yet", "postgres": "not asked yet"}
     async with contextlib.AsyncExitStack() as stack:
         appender = KafkaAppender(places.kafka)
-        await waited_for("broker", readiness, appender.start)
+        await wait_for("broker", readiness, appender.start)
         stack.push_async_callback(appender.close)
         ranges = KafkaRanges(places.kafka)
-        await waited_for("broker", readiness, ranges.start)
+        await wait_for("broker", readiness, ranges.start)
         stack.push_async_callback(ranges.close)
-        partitions = await waited_for("broker", readiness, lambda: _partitions(appender, places.topics))
+        partitions = await wait_for("broker", readiness, lambda: _partitions(appender, places.topics))
         reader = await open_reader(
             places.postgres,
             schema=places.prefix,
@@ -105,27 +105,27 @@ async def opened(
             min_connections=places.postgres_min_connections,
         )
         stack.push_async_callback(reader.close)
-        projection = SqlProjection(reader)
-        starts = await waited_for("postgres", readiness, lambda: _starts(projection, places.topics.events, partitions))
-        hub = Hub(codec, starts, live_runs=await waited_for("postgres", readiness, lambda: _live_runs(projection)))
+        projection = SqlReadModels(reader)
+        starts = await wait_for("postgres", readiness, lambda: _starts(projection, places.topics.events, partitions))
+        hub = EventHub(codec, starts, live_runs=await wait_for("postgres", readiness, lambda: _live_runs(projection)))
 
         async def tail(topic: str, offsets: Mapping[int, int]) -> KafkaTail:
             """Of that topic from there on, until everything is closed."""
-            kafka_tail = await waited_for("broker", readiness, partial(open_tail, places.kafka, topic, offsets))
+            kafka_tail = await wait_for("broker", readiness, partial(open_tail, places.kafka, topic, offsets))
             stack.push_async_callback(kafka_tail.close)
             return kafka_tail
 
         events = await tail(places.topics.events, {p: start.next_offset for p, start in starts.items()})
-        ends = await waited_for("broker", readiness, lambda: _ends(ranges, places.topics.previews, partitions))
+        ends = await wait_for("broker", readiness, lambda: _ends(ranges, places.topics.previews, partitions))
         previews = await tail(places.topics.previews, ends)
-        keys = await waited_for("broker", readiness, lambda: _keys(places, codec, appender, ranges))
+        keys = await wait_for("broker", readiness, lambda: _open_subject_keys(places, codec, appender, ranges))
         credentials: RunCredentials | None = None
         if places.secret is not None:
             rows = PostgresCredentialRows(places.postgres)
             stack.push_async_callback(rows.close)
             credentials = RunCredentials(rows, places.secret)
         watch = PositionWatch(lambda: connect(places.postgres), places.prefix)
-        layer = CommandLayer(
+        layer = Application(
             gate=gate,
             hub=hub,
             appender=appender,
@@ -147,10 +147,10 @@ async def opened(
 
         async def following(board: GlobalTable) -> Callable[[], Awaitable[None]]:
             """What keeps the board up to date, once it has read what there is."""
-            await waited_for("broker", readiness, partial(board.catch_up, ranges))
+            await wait_for("broker", readiness, partial(board.catch_up, ranges))
             return partial(board.follow, await tail(board.topic, {PARTITION: board.next_offset}))
 
-        await waited_for("broker", readiness, layer.books.open)
+        await wait_for("broker", readiness, layer.books.open)
         spent = await tail(places.topics.budgets.events, {BUDGETS: layer.books.next_offset})
         boards: list[Callable[[], Awaitable[None]]] = [
             partial(layer.books.follow, spent),
@@ -162,7 +162,7 @@ async def opened(
         if keys is not None:
             erasures = await tail(places.topics.subjects, {PARTITION: keys.next_offset})
             boards.append(partial(keys.follow, erasures))
-        log.info("the log has %d partitions; reading from %s", partitions, _described(starts))
+        log.info("the log has %d partitions; reading from %s", partitions, _describe_starts(starts))
 
         async def work() -> None:
             await layer.run(events, previews, lambda: _watch(watch), *boards)
@@ -170,19 +170,21 @@ async def opened(
         yield layer, work
 
 
-async def _keys(places: Places, codec: Codec, appender: KafkaAppender, ranges: KafkaRanges) -> SubjectKeys | None:
+async def _open_subject_keys(
+    places: Endpoints, codec: Codec, appender: KafkaAppender, ranges: KafkaRanges
+) -> SubjectKeys | None:
     return await open_subject_keys(
         places.wrapping, codec, appender, ranges, topic=places.topics.subjects, clock_ms=clock_ms
     )
 
 
-async def waited_for(name: str, readiness: Readiness, open_it: Callable[[], Awaitable[Opened]]) -> Opened:
+async def wait_for(name: str, readiness: Readiness, open_it: Callable[[], Awaitable[Resource]]) -> Resource:
     """What it gives once it works; until then `readiness` tells under that name what is wrong."""
     tries = 0
     while True:
         try:
             found = await open_it()
-        except (ConnectorError, Declined) as error:
+        except (ConnectorError, RequestRefused) as error:
             readiness.missing[name] = str(error)
             if tries % SAY_EVERY == 0:
                 log.warning("waiting for the %s: %s", name, error)
@@ -206,23 +208,23 @@ async def _partitions(appender: KafkaAppender, topics: RunTopics) -> int:
     return counts[topics.events]
 
 
-async def _starts(projection: SqlProjection, topic: str, partitions: int) -> dict[int, Start]:
+async def _starts(projection: SqlReadModels, topic: str, partitions: int) -> dict[int, HubStart]:
     """Where the read models stand; a partition they have not begun with is read from its beginning."""
     try:
         cursors = await projection.cursors()
-    except Declined as declined:
+    except RequestRefused as declined:
         if not has_no_tables(declined):
             raise
         cursors = []  # no projector has run here yet
     starts = {
-        cursor.partition: Start(next_offset=cursor.next_offset, term=cursor.term)
+        cursor.partition: HubStart(next_offset=cursor.next_offset, term=cursor.term)
         for cursor in cursors
         if cursor.topic == topic
     }
-    return {partition: starts.get(partition, Start()) for partition in range(partitions)}
+    return {partition: starts.get(partition, HubStart()) for partition in range(partitions)}
 
 
-async def _live_runs(projection: SqlProjection) -> list[str]:
+async def _live_runs(projection: SqlReadModels) -> list[str]:
     found: list[str] = []
     after = ""
     run_filter = RunFilter(statuses=frozenset({"running"}))
@@ -233,7 +235,7 @@ async def _live_runs(projection: SqlProjection) -> list[str]:
             after = page.next
             if not after:
                 break
-    except Declined as declined:
+    except RequestRefused as declined:
         if not has_no_tables(declined):
             raise
     return found
@@ -267,5 +269,5 @@ async def _watch(watch: PositionWatch) -> None:
             await asyncio.sleep(RETRY_S)
 
 
-def _described(starts: Mapping[int, Start]) -> str:
+def _describe_starts(starts: Mapping[int, HubStart]) -> str:
     return ", ".join(f"{partition}:{start.next_offset}" for partition, start in sorted(starts.items()))

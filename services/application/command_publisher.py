@@ -24,7 +24,7 @@ from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec, Record
 from loomlog.schemas.sticky_partitioner import StickyPartitioner
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RETRY_SOON_S, Declined
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused
 
 log = logging.getLogger(__name__)
 
@@ -34,19 +34,21 @@ SOURCE = b"/loomlog/commands"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPosition:
     """Where a command lies."""
 
     partition: int
     offset: int
 
 
-class _Waiting:
+class _WaitingCommand:
     """A command whose sender waits."""
 
     __slots__ = ("deadline", "done", "outgoing", "sent", "size")
 
-    def __init__(self, outgoing: ProducerRecord, size: int, deadline: float, done: "asyncio.Future[Place]") -> None:
+    def __init__(
+        self, outgoing: ProducerRecord, size: int, deadline: float, done: "asyncio.Future[LogPosition]"
+    ) -> None:
         self.outgoing = outgoing
         self.size = size
         self.deadline = deadline
@@ -54,18 +56,18 @@ class _Waiting:
         self.sent = False
 
 
-class _Lane:
+class _PartitionQueue:
     """One partition."""
 
     __slots__ = ("flying", "number", "queue")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.queue: deque[_Waiting] = deque()
+        self.queue: deque[_WaitingCommand] = deque()
         self.flying = False
 
 
-class Publisher:
+class CommandPublisher:
     """Appends commands. `open` once, then `run` as a task; `publish` from anywhere."""
 
     def __init__(
@@ -87,7 +89,7 @@ class Publisher:
         self._wait_s = wait_s
         self._retry_s = retry_s
         self._on_batch = on_batch
-        self._lanes: list[_Lane] = []
+        self._lanes: list[_PartitionQueue] = []
         self._placer: StickyPartitioner | None = None
         self._ready = asyncio.Event()
         self._waiting = 0
@@ -104,10 +106,10 @@ class Publisher:
 
     async def open(self) -> None:
         """Learns how many partitions there are. Raises Transient when the broker does not answer."""
-        self._lanes = [_Lane(number) for number in range(await self._appender.partitions(self.topic))]
+        self._lanes = [_PartitionQueue(number) for number in range(await self._appender.partitions(self.topic))]
         self._placer = StickyPartitioner(len(self._lanes))
 
-    def placed(self, fresh: str, at_ms: int) -> str:
+    def choose_partition(self, fresh: str, at_ms: int) -> str:
         """The fresh token of a run that begins now, in the partition of those that begin with it."""
         assert self._placer is not None, f"{self.topic} is not open"
         return self._placer.assign_partition(fresh, at_ms)
@@ -117,11 +119,11 @@ class Publisher:
         assert self._lanes, f"{self.topic} is not open or has no partitions"
         return partition_of(key.encode(), len(self._lanes))
 
-    async def publish(self, key: str, command_id: str, command: Record, *, traceparent: str = "") -> Place:
+    async def publish(self, key: str, command_id: str, command: Record, *, traceparent: str = "") -> LogPosition:
         """Where the command lies once every replica has it. Raises Declined(log_unavailable) within `wait_s`."""
         value = self._codec.encode(command)
         if len(value) > limits.COMMAND_BYTES_MAX:
-            raise Declined(
+            raise RequestRefused(
                 "payload_too_large", f"the request has {len(value)} bytes, at most {limits.COMMAND_BYTES_MAX} fit"
             )
         lane = self._lanes[self.partition_of(key)]
@@ -132,7 +134,7 @@ class Publisher:
         outgoing = ProducerRecord(
             key=key.encode(), value=value, headers=_headers(command_id, command.SCHEMA, traceparent.encode())
         )
-        waiting = _Waiting(outgoing, size, loop.time() + self._wait_s, loop.create_future())
+        waiting = _WaitingCommand(outgoing, size, loop.time() + self._wait_s, loop.create_future())
         timer = loop.call_at(waiting.deadline, self._expire, lane, waiting)
         self._waiting += 1
         self._waiting_bytes += size
@@ -154,9 +156,9 @@ class Publisher:
                 for lane in self._lanes:
                     if lane.queue and not lane.flying and (batch := _take(lane)):
                         lane.flying = True
-                        group.create_task(self._fly(lane, batch))
+                        group.create_task(self._send_batch(lane, batch))
 
-    async def _fly(self, lane: _Lane, batch: Sequence[_Waiting]) -> None:
+    async def _send_batch(self, lane: _PartitionQueue, batch: Sequence[_WaitingCommand]) -> None:
         for waiting in batch:
             waiting.sent = True
         try:
@@ -173,26 +175,26 @@ class Publisher:
             self._on_batch(len(batch))
             for index, waiting in enumerate(batch):
                 if not waiting.done.done():
-                    waiting.done.set_result(Place(lane.number, base + index))
+                    waiting.done.set_result(LogPosition(lane.number, base + index))
         lane.flying = False
         if lane.queue:
             self._ready.set()
 
-    def _expire(self, lane: _Lane, waiting: _Waiting) -> None:
+    def _expire(self, lane: _PartitionQueue, waiting: _WaitingCommand) -> None:
         if not waiting.done.done():
             waiting.done.set_exception(self._given_up(f"no acknowledgement in {self._wait_s:g} s", sent=waiting.sent))
         # While the wire is stuck nobody takes from the lane; it must not grow for as long as the broker is away.
         while lane.queue and lane.queue[0].done.done():
             lane.queue.popleft()
 
-    def _given_up(self, why: str, *, sent: bool) -> Declined:
+    def _given_up(self, why: str, *, sent: bool) -> RequestRefused:
         what = (
             "the outcome is unknown: the command may still reach the log. Repeat the request with the same "
             "Idempotency-Key, then it is carried out once"
             if sent
             else "nothing was sent, so repeating the request is safe"
         )
-        return Declined(
+        return RequestRefused(
             "log_unavailable",
             f"the log cannot be written ({why}); {what}",
             retry_after_s=RETRY_SOON_S,
@@ -200,9 +202,9 @@ class Publisher:
         )
 
 
-def _take(lane: _Lane) -> list[_Waiting]:
+def _take(lane: _PartitionQueue) -> list[_WaitingCommand]:
     """The next batch of a lane, without those whose sender has gone."""
-    batch: list[_Waiting] = []
+    batch: list[_WaitingCommand] = []
     size = 0
     while lane.queue:
         waiting = lane.queue[0]

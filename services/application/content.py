@@ -22,33 +22,33 @@ from loomlog.projections.frames.masking import mask_frame
 from loomlog.projections.interrupts import InterruptRow
 from loomlog.projections.runs import RunRow
 from loomlog.projections.transcript import TranscriptRow
-from loomlog.services.application.errors import RETRY_SOON_S, Declined, away
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, unavailable
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, NewerInstallationKey, SubjectKeys
 
 Shown = TypeVar("Shown")
 
 
-def keys_away(error: ConnectorError) -> Declined:
+def keys_unavailable(error: ConnectorError) -> RequestRefused:
     """Why a key of a subject cannot be had: the log does not answer, or this process has an old key-encryption key."""
     if isinstance(error, NewerInstallationKey):
-        return Declined("keys_unavailable", str(error), retry_after_s=RETRY_SOON_S)
-    return away("log", error)
+        return RequestRefused("keys_unavailable", str(error), retry_after_s=RETRY_SOON_S)
+    return unavailable("log", error)
 
 
-class Content:
+class ContentAccess:
     """Seals and opens. `keys` None: content is not encrypted."""
 
     def __init__(self, keys: SubjectKeys | None = None) -> None:
         self.keys = keys
 
-    async def seal(self, tenant: str, subject: str) -> ContentEncryptor | None:
+    async def cipher_for(self, tenant: str, subject: str) -> ContentEncryptor | None:
         """Seals for that user of the tenant; None when content is not encrypted. Raises Declined."""
         if self.keys is None:
             return None
         try:
             sealer = await self.keys.cipher_for(tenant, subject)
         except ConnectorError as error:
-            raise keys_away(error) from error
+            raise keys_unavailable(error) from error
         return lambda text, untrusted: sealer.untrusted_text(text) if untrusted else sealer.text(text)
 
     async def digest(self, tenant: str, subject: str, digest: str) -> str:
@@ -58,22 +58,22 @@ class Content:
         try:
             return (await self.keys.cipher_for(tenant, subject)).key.digest(digest)
         except ConnectorError as error:
-            raise keys_away(error) from error
+            raise keys_unavailable(error) from error
 
-    async def know(self, value: Any) -> None:
+    async def wait_for_keys(self, value: Any) -> None:
         """Makes sure that what is known of the keys in a value is up to date. Raises Declined."""
         if self.keys is None:
             return
         try:
             await self.keys.wait_for_keys(*_strings(value))
         except ConnectorError as error:
-            raise keys_away(error) from error
+            raise keys_unavailable(error) from error
 
     async def shown(self, value: Shown, tenant: str) -> Shown:
         """The value with every text in it in clear; hashes in it are those of what is stored. Raises Declined."""
         if self.keys is None:
             return value
-        await self.know(value)
+        await self.wait_for_keys(value)
         opened: Shown = self._opened(value, tenant)
         return opened
 
@@ -81,7 +81,7 @@ class Content:
         """Runs as they are shown. Raises Declined."""
         if self.keys is None:
             return tuple(rows)
-        await self.know([text for row in rows for text in (row.error, row.metadata, row.parent_context)])
+        await self.wait_for_keys([text for row in rows for text in (row.error, row.metadata, row.parent_context)])
         return tuple([self._row(row) for row in rows])
 
     async def row(self, row: RunRow) -> RunRow:
@@ -92,7 +92,7 @@ class Content:
         """Stored frames as they are shown. Raises Declined."""
         if self.keys is None:
             return tuple(rows)
-        await self.know([text for row in rows for text in (row.event, row.payload or "")])
+        await self.wait_for_keys([text for row in rows for text in (row.event, row.payload or "")])
         return tuple(
             [
                 row._replace(event=self._stored(row.event, row.tenant), payload=self._json(row.payload, row.tenant))
@@ -104,7 +104,9 @@ class Content:
         """Interrupts as they are shown. Raises Declined."""
         if self.keys is None:
             return tuple(rows)
-        await self.know([text for row in rows for text in (row.question, row.options, row.context, row.answer)])
+        await self.wait_for_keys(
+            [text for row in rows for text in (row.question, row.options, row.context, row.answer)]
+        )
         return tuple([self._interrupt(row) for row in rows])
 
     def text(self, text: str, tenant: str) -> str:
@@ -177,7 +179,7 @@ class Content:
         return value
 
 
-IN_CLEAR = Content()
+PLAINTEXT = ContentAccess()
 """Content is not encrypted."""
 
 

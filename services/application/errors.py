@@ -115,7 +115,7 @@ FULL: Mapping[str, str] = {"per_user_quota_exhausted": "user_id", "provider_conc
 """Under which name an answer tells who has all that he may have (parity: reference surfaces 0.5)."""
 
 
-class Declined(Exception):
+class RequestRefused(Exception):
     """Nothing was done, or (the codes that end in _pending) it will be done later. `details` join the answer."""
 
     def __init__(
@@ -134,19 +134,21 @@ class Declined(Exception):
         self.details: Mapping[str, Any] = details or {}
 
 
-def bad_request(message: str) -> Declined:
+def bad_request(message: str) -> RequestRefused:
     """The request itself is wrong; the message names the field."""
-    return Declined("bad_request", message)
+    return RequestRefused("bad_request", message)
 
 
-def refused(code: str, message: str, limit: LimitNotice | None = None, *, about: str = "", cap: int = 0) -> Declined:
+def refused(
+    code: str, message: str, limit: LimitNotice | None = None, *, about: str = "", cap: int = 0
+) -> RequestRefused:
     """What the owner of a run decided. A code of a newer owner that this process does not know is shown as it is.
 
     `limit`: the one on spending that was reached; `about`, `cap`: the user or provider that is full, and the bound.
     """
     known = REFUSALS.get(code, code)
     if known not in CODES:
-        return Declined("bad_request", f"{code}: {message}")
+        return RequestRefused("bad_request", f"{code}: {message}")
     waits = known in (
         "backpressure",
         "per_user_quota_exhausted",
@@ -155,12 +157,12 @@ def refused(code: str, message: str, limit: LimitNotice | None = None, *, about:
     details = None if limit is None else {k: v for k, v in limit.to_avro().items() if k != "severity"}
     if known in FULL:
         details = {FULL[known]: about, "cap": cap}
-    return Declined(known, message, retry_after_s=RETRY_LATER_S if waits else None, details=details)
+    return RequestRefused(known, message, retry_after_s=RETRY_LATER_S if waits else None, details=details)
 
 
-def stopping() -> Declined:
+def stopping() -> RequestRefused:
     """The process ends before it knows an answer."""
-    return Declined(
+    return RequestRefused(
         "stopping",
         "this process is being stopped before it could answer; what was asked may still take effect: ask again, with "
         "the same Idempotency-Key",
@@ -168,7 +170,7 @@ def stopping() -> Declined:
     )
 
 
-def away(what: str, error: ConnectorError) -> Declined:
+def unavailable(what: str, error: ConnectorError) -> RequestRefused:
     """Something outside does not answer: log, projection, blobs or credentials. Its details are not for callers."""
     hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
     names = {
@@ -178,6 +180,6 @@ def away(what: str, error: ConnectorError) -> Declined:
         "credentials": "the store of credentials",
         "outside": "something that is needed for this",
     }
-    return Declined(
+    return RequestRefused(
         f"{what}_unavailable", f"{names[what]} cannot be reached ({error.kind}); {hint}", retry_after_s=RETRY_SOON_S
     )

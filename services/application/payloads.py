@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, Segment
-from loomlog.services.application.errors import Declined, away
+from loomlog.services.application.errors import RequestRefused, unavailable
 from loomlog.services.application.limits import COMMAND_BYTES_MAX, INLINE_BYTES
 
 COMMAND_ROOM_BYTES = 150_000
@@ -54,7 +54,7 @@ async def offloaded(segments: tuple[Segment, ...], blobs: Blobs) -> tuple[Segmen
         moved.append(place)
         total -= place.size - REF_BYTES
     if total > room:
-        raise Declined(
+        raise RequestRefused(
             "payload_too_large",
             f"system texts and blocks that stay in the command have {total} bytes together, at most {room} fit; "
             "put long material into user blocks",
@@ -86,4 +86,4 @@ async def _put(data: bytes, blobs: Blobs) -> BlobRef:
     try:
         return await blobs.put(data)
     except ConnectorError as error:
-        raise away("blobs", error) from error
+        raise unavailable("blobs", error) from error

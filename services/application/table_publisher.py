@@ -14,11 +14,11 @@ from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec, Record
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RETRY_SOON_S, Declined
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
 
 
-class Posting:
+class TablePublisher:
     """Posts to the topic of one board."""
 
     def __init__(self, board: GlobalTable, appender: LogAppender, codec: Codec) -> None:
@@ -26,7 +26,7 @@ class Posting:
         self._appender = appender
         self._codec = codec
 
-    async def post(self, record: Record, *, unknown: str) -> int:
+    async def publish(self, record: Record, *, unknown: str) -> int:
         """The offset of the record, once it is in the log.
 
         Raises Declined(log_unavailable); `unknown` is what it says of the outcome, and what to do.
@@ -36,13 +36,13 @@ class Posting:
             async with asyncio.timeout(limits.PUBLISH_WAIT_S):
                 return await self._appender.append(self._board.topic, PARTITION, [outgoing])
         except (UnknownOutcome, TimeoutError) as error:
-            raise Declined(
+            raise RequestRefused(
                 "log_unavailable", unknown, retry_after_s=RETRY_SOON_S, details={"outcome": "unknown"}
             ) from error
 
-    async def post_here(self, record: Record, *, shown_at: str) -> str:
+    async def publish_and_wait(self, record: Record, *, shown_at: str) -> str:
         """The place of the record, once it is in the log and on our own board, which the route `shown_at` tells."""
         unknown = f"the log did not acknowledge; {shown_at} tells what is so, and asking again does no harm"
-        offset = await self.post(record, unknown=unknown)
+        offset = await self.publish(record, unknown=unknown)
         await self._board.has_read(offset, timeout_s=limits.CONTROL_WAIT_S)
         return f"{self._board.topic.partition('.')[2]}/{PARTITION}:{offset}"

@@ -151,7 +151,7 @@ class Client:
     async def send(
         self, message: bytes, seen: Seen = _nobody, *, timeout_s: float | None = TIMEOUT_S
     ) -> tuple[int, bytes]:
-        """As Connection.request, over any connection; one that failed is not used again."""
+        """As ClientConnection.request, over any connection; one that failed is not used again."""
         connection = self._idle.pop() if self._idle else await self._connect()
         try:
             answer = await connection.request(message, seen, timeout_s=timeout_s)

@@ -11,7 +11,7 @@ from loomlog.projections.run_queries import RunFilter
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.run_events import RunCompleted
 from loomlog.schemas.generated.values import InterruptionTerms, ToolCall, Usage
-from loomlog.services.application.runs.control import Stopped
+from loomlog.services.application.runs.control import CancelResult
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
 from tests.services.application.world import ADMIN_CALLER, IVY, declined, pieces_of, until
@@ -101,7 +101,7 @@ async def test_nothing_is_erased_while_runs_of_the_subject_go_on_beginning() -> 
     async with stage(model, agent=TREE, tools=TOOLS) as on:
         cancel_run = on.layer.control.cancel_run
 
-        async def another_begins(caller: Caller, run_id: str, reason: str = "") -> Stopped:
+        async def another_begins(caller: Caller, run_id: str, reason: str = "") -> CancelResult:
             await waiting_tree(on)
             return await cancel_run(caller, run_id, reason)
 

@@ -47,8 +47,8 @@ from loomlog.services.application.queries.audit_log import EventQuery
 from loomlog.services.application.queries.history_json import comparison_json, moment_json
 from loomlog.services.application.queries.run_json import event_json, run_json
 from loomlog.services.application.runs.forks import ForkRequest
-from loomlog.services.application.runs.requests import RunRequest, checked, request_digest
-from loomlog.services.application.streaming.items import Piece
+from loomlog.services.application.runs.requests import RunRequest, check_request, request_digest
+from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
@@ -233,12 +233,12 @@ REQUEST = RunRequest(
 )
 
 
-async def ran(on: Stage, request: RunRequest = REQUEST) -> tuple[str, list[Piece]]:
+async def ran(on: Stage, request: RunRequest = REQUEST) -> tuple[str, list[StreamChunk]]:
     accepted = await on.layer.runs.start(IVY, request)
     return accepted.run_id, await pieces_of(accepted.stream)
 
 
-def told(pieces: list[Piece]) -> str:
+def told(pieces: list[StreamChunk]) -> str:
     return b"\n".join(piece.data for piece in pieces).decode()
 
 
@@ -471,7 +471,7 @@ async def test_an_idempotent_request_is_recognised_although_its_digest_tells_not
         again = await on.layer.runs.start(IVY, request)
         again.stream.close()
         assert (again.run_id, again.repeated) == (run_id, True)
-        plain = request_digest(checked(request))
+        plain = request_digest(check_request(request))
         assert plain.encode() not in on.stored()
         other = await declined(on.layer.runs.start(IVY, replace(request, prompt="else")))
         assert other.code == "idempotency_key_reused"

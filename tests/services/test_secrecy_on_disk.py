@@ -15,7 +15,7 @@ import pytest
 from loomlog.connectors.configuration import load
 from loomlog.connectors.crypto.content_encryption import load_key_encryption_keys
 from loomlog.connectors.storage.blobs import FileBlobs
-from loomlog.services.application.bootstrap import Places
+from loomlog.services.application.bootstrap import Endpoints
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.cli.stack.home import Home
 from loomlog.services.runtime import main, topics
@@ -69,7 +69,7 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
     postgres: str,
     session_folder: Path,
     topic_prefix: str,
-    places: Places,
+    places: Endpoints,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -131,7 +131,7 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
 
 
 @pytest.mark.integration
-async def test_an_encrypted_log_is_not_opened_without_its_key(places: Places) -> None:
+async def test_an_encrypted_log_is_not_opened_without_its_key(places: Endpoints) -> None:
     given = load_key_encryption_keys(text=KEY, file=None, previous="")
     async with asyncio.timeout(WAIT_S):
         async with layer_of(replace(places, wrapping=given)) as layer:

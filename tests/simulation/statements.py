@@ -99,7 +99,7 @@ def staging_in(text: str) -> str:
 
 @cache
 def statement_in(text: str) -> Statement:
-    """What `Connection.execute` is asked for."""
+    """What `ClientConnection.execute` is asked for."""
     if text in ("BEGIN", "COMMIT"):
         return Statement(text.lower(), ("", ""))
     if "REPEATABLE READ" in text:

@@ -25,12 +25,12 @@ from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.schemas.generated.budget_commands import RemoveLimit, SetLimit
 from loomlog.schemas.generated.budget_events import LimitDeclined
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import RETRY_LATER_S, Declined, away, bad_request
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
 from loomlog.services.application.queries.read_models import scope_of
-from loomlog.services.application.queries.read_your_writes import not_yet
-from loomlog.services.application.streaming.run_stream import Sources
-from loomlog.services.application.transfer.budget_limits import as_command
+from loomlog.services.application.queries.read_your_writes import not_yet_error
+from loomlog.services.application.streaming.run_stream import StreamSources
+from loomlog.services.application.transfer.budget_limits import to_command
 from loomlog.services.core.access.decide import Caller, access_filter
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT
 from loomlog.services.families.budget import state
@@ -54,7 +54,7 @@ TOKEN = re.compile(r"budget\.events/0:(\d{1,18})\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitWanted:
+class LimitRequest:
     """A limit as it was asked for; None = without that one. `tenant` None: the caller's."""
 
     scope: str
@@ -75,12 +75,12 @@ class LimitView:
     account: AccountUsage
 
 
-class Budgets:
+class BudgetLimits:
     """The use cases. Everything raises Declined."""
 
     def __init__(
         self,
-        sources: Sources,
+        sources: StreamSources,
         clerk: BudgetClient,
         *,
         ends: Callable[[int], Awaitable[int]],
@@ -101,7 +101,7 @@ class Budgets:
 
     async def limits(self, caller: Caller, tenant: str = "") -> list[LimitView]:
         """Those the caller may see, the widest first. An administrator may ask for one tenant's."""
-        demand(caller, RUNS_READ)
+        require_scope(caller, RUNS_READ)
         within = access_filter(caller)
         books, now = self._board.books, self._clock_ms()
         views = [
@@ -114,12 +114,12 @@ class Budgets:
         order = state.SCOPES.index
         return sorted(views, key=lambda view: (view.limit.tenant, order(view.limit.scope), view.limit.scope_id))
 
-    async def set(self, caller: Caller, wanted: LimitWanted, *, currency: str) -> tuple[LimitView, str]:
+    async def set(self, caller: Caller, wanted: LimitRequest, *, currency: str) -> tuple[LimitView, str]:
         """The limit as it stands now, and the place of its event."""
         tenant, scope_id = self._account(caller, wanted.scope, wanted.tenant, wanted.scope_id)
         key = account_key(wanted.scope, tenant, scope_id)
         is_new = key not in self._board.books.limits
-        tokens, micros = await self._spent(wanted.scope, tenant, scope_id, currency) if is_new else (0, 0)
+        tokens, micros = await self._wait_for_spent(wanted.scope, tenant, scope_id, currency) if is_new else (0, 0)
         command = SetLimit(
             envelope=self._clerk.envelope(tenant, caller.subject),
             tenant=tenant,
@@ -134,41 +134,43 @@ class Budgets:
             used_tokens=tokens,
             used_micros=micros,
         )
-        position = await self._ask(command)
+        position = await self._request(command)
         books = self._board.books
         limit = books.limits.get(key)
         if limit is None:
-            raise Declined("not_found", f"the limit of {wanted.scope} {scope_id} was set, and has been removed since")
+            raise RequestRefused(
+                "not_found", f"the limit of {wanted.scope} {scope_id} was set, and has been removed since"
+            )
         return LimitView(limit=limit, account=account_at(books, key, self._clock_ms())), position
 
     async def restore(self, caller: Caller, limit: StatedLimit, *, dry_run: bool) -> str | None:
         """A limit of another installation is one here too; the place of its event, or None when its account has one."""
-        demand(caller, ADMIN)
+        require_scope(caller, ADMIN)
         if account_key(limit.scope, limit.tenant, limit.scope_id) in self._board.books.limits:
             return None
         envelope = self._clerk.envelope(limit.tenant, caller.subject)
-        return "" if dry_run else await self._ask(as_command(limit, envelope, self._clock_ms()))
+        return "" if dry_run else await self._request(to_command(limit, envelope, self._clock_ms()))
 
     async def remove(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> str:
         """The place of the event; empty when there was no such limit."""
         of, scope_id = self._account(caller, scope, tenant, scope_id)
         if account_key(scope, of, scope_id) not in self._board.books.limits:
             return ""
-        return await self._ask(
+        return await self._request(
             RemoveLimit(envelope=self._clerk.envelope(of, caller.subject), tenant=of, scope=scope, scope_id=scope_id)
         )
 
     def _account(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> tuple[str, str]:
         """Tenant and scope_id of an account the caller may limit."""
-        demand(caller, TENANT)
+        require_scope(caller, TENANT)
         if scope == state.OPERATOR:
-            demand(caller, ADMIN)
+            require_scope(caller, ADMIN)
         of = (tenant or "") if scope == state.OPERATOR else tenant or (scope_id if scope == state.TENANT else "")
         if scope != state.OPERATOR and not of:
             of = caller.tenant
         if not caller.is_admin and of != caller.tenant:
             not_yours = f"the limits of tenant {of[:80]} are not yours"
-            raise Declined("insufficient_scope", not_yours, details={"scope": ADMIN})
+            raise RequestRefused("insufficient_scope", not_yours, details={"scope": ADMIN})
         if scope == state.TENANT and not scope_id:
             scope_id = of
         wrong = account_error(scope, of, scope_id)
@@ -176,15 +178,15 @@ class Budgets:
             raise bad_request(wrong)
         return of, scope_id
 
-    async def _spent(self, scope: str, tenant: str, scope_id: str, currency: str) -> tuple[int, int]:
+    async def _wait_for_spent(self, scope: str, tenant: str, scope_id: str, currency: str) -> tuple[int, int]:
         """What the account has used this month. Raises Declined(not_yet) when the read models are behind: with a sum
         that is too small the limit would let runs in that it has to refuse."""
         partitions = self._sources.hub.partitions
         try:
             ends = dict(zip(partitions, await asyncio.gather(*map(self._ends, partitions)), strict=True))
         except Transient as error:
-            raise away("log", error) from error
-        await self._sources.barrier.all_of(ends, timeout_s=self._spent_wait_s)
+            raise unavailable("log", error) from error
+        await self._sources.barrier.wait_for_all(ends, timeout_s=self._spent_wait_s)
         within: Scope = EVERY_TENANT if scope == state.OPERATOR else tenant
         tokens, micros = await self._sources.projection.spent_since(
             within,
@@ -195,7 +197,7 @@ class Budgets:
         # What answers say is not ours: a sum that no limit could have must not keep a limit from being set.
         return min(max(0, tokens), AMOUNT_MAX), min(max(0, micros), AMOUNT_MAX)
 
-    async def passed(self, token: str) -> None:
+    async def wait_for(self, token: str) -> None:
         """Wait for the limit whose position it is, as another of our processes answered with it; what is started here
         then is under it. A position of something else asks nothing. Raises Declined: not_yet with the lag."""
         match = TOKEN.match(token)
@@ -203,15 +205,15 @@ class Budgets:
             return
         offset = int(match[1])
         if not await self._board.read_to(offset + 1, timeout_s=self._wait_s):
-            raise not_yet(f"the books are not read to {token}", offset + 1 - self._board.next_offset)
+            raise not_yet_error(f"the books are not read to {token}", offset + 1 - self._board.next_offset)
 
-    async def _ask(self, command: SetLimit | RemoveLimit) -> str:
+    async def _request(self, command: SetLimit | RemoveLimit) -> str:
         try:
             answer = await self._clerk.request(command, wait_s=self._wait_s)
         except BudgetClientBusy as error:
-            raise Declined("log_unavailable", str(error), retry_after_s=RETRY_LATER_S) from error
+            raise RequestRefused("log_unavailable", str(error), retry_after_s=RETRY_LATER_S) from error
         if answer is None:
-            raise Declined(
+            raise RequestRefused(
                 "limit_pending",
                 f"the change is on its way to the log, but no runtime has made it within {self._wait_s:g} s; "
                 "GET /v1/_limits tells when it stands, and asking again does no harm",
@@ -234,14 +236,16 @@ class Budgets:
         until_ms: int | None = None,
     ) -> list[dict[str, Any]]:
         """Sums by those dimensions and by currency, over whole UTC days; `until_ms` is not included."""
-        demand(caller, RUNS_READ)
+        require_scope(caller, RUNS_READ)
         unknown = [name for name in group_by if name not in DIMENSIONS]
         if unknown:
             raise bad_request(f"group_by names {', '.join(unknown)[:80]}: expected some of {', '.join(DIMENSIONS)}")
         within = access_filter(caller)
-        await self._sources.barrier.own_writes(None)
+        await self._sources.barrier.wait_for_own_writes(None)
         if tenant and within.tenant not in (None, tenant):
-            raise Declined("insufficient_scope", f"the usage of {tenant[:80]} is not yours", details={"scope": ADMIN})
+            raise RequestRefused(
+                "insufficient_scope", f"the usage of {tenant[:80]} is not yours", details={"scope": ADMIN}
+            )
         try:
             rows = await self._sources.projection.usage(
                 tenant or scope_of(within),
@@ -252,10 +256,10 @@ class Budgets:
             )
         except ValueError as error:
             raise bad_request(str(error)) from error
-        return [_shown(row, group_by) for row in rows]
+        return [_usage_row(row, group_by) for row in rows]
 
 
-def _shown(row: dict[str, Any], group_by: Sequence[str]) -> dict[str, Any]:
+def _usage_row(row: dict[str, Any], group_by: Sequence[str]) -> dict[str, Any]:
     """A row as clients know it: dimensions and a currency that are empty are absent."""
     found: dict[str, Any] = {}
     for name in dict.fromkeys(group_by):

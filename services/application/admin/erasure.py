@@ -26,14 +26,14 @@ from loomlog.projections.runs import RunRow
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.content import keys_away
-from loomlog.services.application.errors import RETRY_SOON_S, Declined, away, bad_request
-from loomlog.services.application.queries.read_your_writes import not_yet
-from loomlog.services.application.queries.runs import Reads
-from loomlog.services.application.runs.control import Control
-from loomlog.services.application.runs.requests import checked_reason
-from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.content import keys_unavailable
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.queries.read_your_writes import not_yet_error
+from loomlog.services.application.queries.runs import RunQueries
+from loomlog.services.application.runs.control import RunControl
+from loomlog.services.application.runs.requests import check_reason
+from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.subjects import Erasure
@@ -69,7 +69,7 @@ class KeyView:
 
 
 @dataclass(slots=True, kw_only=True)
-class Examined:
+class ErasureFindings:
     """What was found. `frames_in_clear` cannot be erased."""
 
     runs: int = 0
@@ -94,7 +94,7 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ErasureReport:
     """A subject as it is now. `subject` as the caller named it."""
 
     tenant: str
@@ -102,7 +102,7 @@ class Report:
     keys: tuple[KeyView, ...]
     erasures: tuple[Erasure, ...]
     """Oldest first, also those that met no key."""
-    found: Examined
+    found: ErasureFindings
     is_encrypted: bool
     """New content of this installation is encrypted."""
 
@@ -113,23 +113,23 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Erased:
+class ErasureResult:
     """An erasure that is in the log. `before` is the report it began with."""
 
-    before: Report
+    before: ErasureReport
     erasure: Erasure
     cancelled: tuple[str, ...]
     position: str
 
 
-class Erasing:
+class SubjectErasure:
     """The use cases of operators. Everything raises Declined."""
 
     def __init__(
         self,
-        sources: Sources,
-        reads: Reads,
-        control: Control,
+        sources: StreamSources,
+        reads: RunQueries,
+        control: RunControl,
         *,
         fresh_token: Callable[[], str],
     ) -> None:
@@ -140,18 +140,18 @@ class Erasing:
 
     async def subjects(self, caller: Caller, tenant: str) -> list[str]:
         """Everybody in a tenant who has or had a key."""
-        demand(caller, ADMIN)
+        require_scope(caller, ADMIN)
         _check_tenant(tenant)
-        keys = await self._caught_up()
+        keys = await self._wait_for_read_models()
         return [] if keys is None else [subject or TENANT_ITSELF for subject in keys.table.subjects(tenant)]
 
-    async def report(self, caller: Caller, tenant: str, subject: str) -> Report:
+    async def report(self, caller: Caller, tenant: str, subject: str) -> ErasureReport:
         """What there is. Changes nothing."""
-        demand(caller, ADMIN)
+        require_scope(caller, ADMIN)
         _check_tenant(tenant)
         _check_subject(subject)
-        keys = await self._caught_up()
-        found = Examined()
+        keys = await self._wait_for_read_models()
+        found = ErasureFindings()
         left = FRAMES_EXAMINED_MAX
         for row in await self._runs_of(caller, tenant, subject, found):
             found.runs += 1
@@ -163,7 +163,7 @@ class Erasing:
             if found.in_clear > in_clear:
                 found.runs_in_clear += 1
                 found.imported_in_clear += bool(row.imported_from)
-        return Report(
+        return ErasureReport(
             tenant=tenant,
             subject=subject,
             keys=() if keys is None else _keys_of(keys, tenant, _user_of(subject)),
@@ -172,13 +172,13 @@ class Erasing:
             is_encrypted=keys is not None,
         )
 
-    async def preview(self, caller: Caller, tenant: str, subject: str) -> Report:
+    async def preview(self, caller: Caller, tenant: str, subject: str) -> ErasureReport:
         """What `erase` would meet. Raises Declined(not_found) as it does."""
         report = await self.report(caller, tenant, subject)
         _require_known(report)
         return report
 
-    async def erase(self, caller: Caller, tenant: str, subject: str, *, reason: str = "") -> Erased:
+    async def erase(self, caller: Caller, tenant: str, subject: str, *, reason: str = "") -> ErasureResult:
         """Cancel and erase, in this order; while a run of it is under way nothing is erased.
 
         Raises Declined: encryption_off, not_found, cancel_pending, not_yet, log_unavailable.
@@ -186,15 +186,15 @@ class Erasing:
         A subject of which nothing is known is refused: its name is mistyped, and a success would say that the one who
         was meant is erased. Doing it again does no harm: what is left of an earlier one that was broken off is done.
         """
-        demand(caller, ADMIN)
+        require_scope(caller, ADMIN)
         keys = self._sources.content.keys
         if keys is None:
-            raise Declined(
+            raise RequestRefused(
                 "encryption_off",
                 "content is not encrypted here, so it cannot be erased: set LOOMLOG_ENCRYPTION_KEY; what was written "
                 "before stays as it is",
             )
-        reason = checked_reason(reason)
+        reason = check_reason(reason)
         before = await self.report(caller, tenant, subject)
         _require_known(before)
         cancelled = await self._cancel_all(caller, tenant, subject, before.found)
@@ -203,41 +203,41 @@ class Erasing:
                 tenant, _user_of(subject), erasure_id=f"e_{self._fresh_token()}", reason=reason, by=caller.subject
             )
         except UnknownOutcome as error:
-            raise Declined(
+            raise RequestRefused(
                 "log_unavailable",
                 "the log did not acknowledge the erasure; ask again, that does no harm",
                 retry_after_s=RETRY_SOON_S,
                 details={"outcome": "unknown"},
             ) from error
         except ConnectorError as error:
-            raise away("log", error) from error
-        return Erased(
+            raise unavailable("log", error) from error
+        return ErasureResult(
             before=before, erasure=erasure, cancelled=cancelled, position=f"subject.keys/{PARTITION}:{erasure.offset}"
         )
 
-    async def wrap_anew(self, caller: Caller) -> int:
+    async def rewrap_keys(self, caller: Caller) -> int:
         """Wraps every data key under the current key-encryption key; how many were under another."""
-        demand(caller, ADMIN)
+        require_scope(caller, ADMIN)
         keys = self._sources.content.keys
         if keys is None:
-            raise Declined("encryption_off", "content is not encrypted here: there are no keys to wrap")
+            raise RequestRefused("encryption_off", "content is not encrypted here: there are no keys to wrap")
         try:
             return await keys.rewrap()
         except ConnectorError as error:
-            raise keys_away(error) from error
+            raise keys_unavailable(error) from error
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    async def _caught_up(self) -> SubjectKeys | None:
+    async def _wait_for_read_models(self) -> SubjectKeys | None:
         keys = self._sources.content.keys
         if keys is not None:
             try:
                 await keys.catch_up()
             except ConnectorError as error:
-                raise away("log", error) from error
+                raise unavailable("log", error) from error
         return keys
 
-    async def _cancel_all(self, caller: Caller, tenant: str, subject: str, found: Examined) -> tuple[str, ...]:
+    async def _cancel_all(self, caller: Caller, tenant: str, subject: str, found: ErasureFindings) -> tuple[str, ...]:
         """Every live run of the subject, so that nothing more is said under a key that is about to go.
 
         Roots first: a cancel goes down a tree, whereas a parent whose child is cancelled before it goes on with that
@@ -252,7 +252,7 @@ class Erasing:
             for row in sorted(rows, key=lambda row: row.depth):
                 try:
                     stopped = await self._control.cancel_run(caller, row.run_id, REASON)
-                except Declined as declined:
+                except RequestRefused as declined:
                     if declined.code == "not_found":
                         continue  # it ended meanwhile; the next look shows it
                     if declined.code != "run_quarantined":
@@ -265,7 +265,7 @@ class Erasing:
                         cancelled.append(row.run_id)
         rows = await self._live(caller, tenant, subject, halted)
         if rows:
-            raise Declined(
+            raise RequestRefused(
                 "cancel_pending",
                 f"nothing was erased: {len(rows)} runs of {subject} in {tenant} are still under way, {rows[0].run_id} "
                 f"first, after {CANCEL_ROUNDS_MAX} rounds of cancelling; stop what starts them, then erase again",
@@ -275,10 +275,12 @@ class Erasing:
 
     async def _live(self, caller: Caller, tenant: str, subject: str, halted: set[str]) -> list[RunRow]:
         """The runs under way, also those that began a moment ago. Raises Declined: not_yet."""
-        lag = await self._sources.barrier.own_writes(None, timeout_s=limits.POSITION_WAIT_S)
+        lag = await self._sources.barrier.wait_for_own_writes(None, timeout_s=limits.POSITION_WAIT_S)
         if lag:
-            raise not_yet("nothing was erased, because the read models do not know every run that is under way", lag)
-        rows = await self._runs_of(caller, tenant, subject, Examined(), statuses=frozenset({"running"}))
+            raise not_yet_error(
+                "nothing was erased, because the read models do not know every run that is under way", lag
+            )
+        rows = await self._runs_of(caller, tenant, subject, ErasureFindings(), statuses=frozenset({"running"}))
         return [row for row in rows if row.run_id not in halted]
 
     async def _runs_of(
@@ -286,7 +288,7 @@ class Erasing:
         caller: Caller,
         tenant: str,
         subject: str,
-        found: Examined,
+        found: ErasureFindings,
         *,
         statuses: frozenset[str] = frozenset(),
     ) -> list[RunRow]:
@@ -305,7 +307,7 @@ class Erasing:
                 found.truncated = True
                 return rows
 
-    async def _examine(self, row: RunRow, found: Examined, left: int) -> int:
+    async def _examine(self, row: RunRow, found: ErasureFindings, left: int) -> int:
         """Counts what a run has said; how many more frames may be looked at."""
         after = -1
         while left > 0:
@@ -320,7 +322,7 @@ class Erasing:
         found.truncated = True
         return left
 
-    async def _count(self, frame: TranscriptRow, found: Examined) -> None:
+    async def _count(self, frame: TranscriptRow, found: ErasureFindings) -> None:
         if frame.type not in CONTENT:
             return
         event = orjson.loads(frame.event)
@@ -357,9 +359,9 @@ def _user_of(subject: str) -> str:
     return "" if subject == TENANT_ITSELF else subject
 
 
-def _require_known(found: Report) -> None:
+def _require_known(found: ErasureReport) -> None:
     if not found.is_known:
-        raise Declined(
+        raise RequestRefused(
             "not_found", f"there is nothing of {found.subject} in {found.tenant}; `loomlog subjects ls` lists them"
         )
 

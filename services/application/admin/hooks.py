@@ -21,10 +21,10 @@ from loomlog.connectors.tools.web_client import parse_web_url
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.runs.requests import AGENT_NAME
-from loomlog.services.application.table_publisher import Posting
+from loomlog.services.application.table_publisher import TablePublisher
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT
 from loomlog.services.core.hooks import (
@@ -56,7 +56,7 @@ class HookRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
+class RegisteredHook:
     """`signing_secret` is empty when callbacks are not signed here."""
 
     hook: HookRegistered
@@ -64,7 +64,7 @@ class Registered:
     signing_secret: str
 
 
-class Hooks:
+class HookRegistry:
     """The use cases. Everything raises Declined."""
 
     def __init__(
@@ -78,20 +78,20 @@ class Hooks:
         secret: SecretKey | None = None,
     ) -> None:
         self._board = board
-        self._posting = Posting(board, appender, codec)
+        self._posting = TablePublisher(board, appender, codec)
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
         self._secret = secret
 
-    async def register(self, caller: Caller, request: HookRequest) -> Registered:
+    async def register(self, caller: Caller, request: HookRequest) -> RegisteredHook:
         """A hook of the caller's tenant, from the next tool call on. Raises invalid_registration."""
-        demand(caller, TENANT)
+        require_scope(caller, TENANT)
         _check(request)
         tenant = _tenant_of(caller)
         table = self._board.table
         is_new = (tenant, request.owner, request.name) not in table.entries
         if is_new and len(table.hooks_for_tenant(tenant)) >= HOOKS_PER_TENANT_MAX:
-            raise _wrong(f"there are {HOOKS_PER_TENANT_MAX} hooks already; remove one first")
+            raise _invalid(f"there are {HOOKS_PER_TENANT_MAX} hooks already; remove one first")
         hook = HookRegistered(
             hook_id=f"hook_{self._fresh_token()}",
             tenant=tenant,
@@ -107,62 +107,62 @@ class Hooks:
             at_ms=self._clock_ms(),
             command_id=f"c_{self._fresh_token()}",
         )
-        position = await self._posting.post_here(hook, shown_at=ROUTE)
+        position = await self._posting.publish_and_wait(hook, shown_at=ROUTE)
         secrets = callback_secrets(self._secret, tenant, request.owner, request.name)
-        return Registered(hook=hook, position=position, signing_secret=secrets[0] if secrets else "")
+        return RegisteredHook(hook=hook, position=position, signing_secret=secrets[0] if secrets else "")
 
     def listed(self, caller: Caller) -> tuple[HookRegistered, ...]:
         """In the order in which they are asked: the caller's own, for an administrator all."""
-        demand(caller, TENANT)
-        return tuple(hook for hook in self._board.table.entries.values() if _sees(caller, hook))
+        require_scope(caller, TENANT)
+        return tuple(hook for hook in self._board.table.entries.values() if _may_see(caller, hook))
 
     async def remove(self, caller: Caller, hook_id: str) -> str:
         """The position of the removal. Raises not_found, also for what belongs to others."""
-        demand(caller, TENANT)
+        require_scope(caller, TENANT)
         hook = self._board.table.find(hook_id)
-        if hook is None or not _sees(caller, hook):
-            raise Declined("not_found", f"there is no hook {hook_id[:80]}")
+        if hook is None or not _may_see(caller, hook):
+            raise RequestRefused("not_found", f"there is no hook {hook_id[:80]}")
         removed = HookRemoved(
             hook_id=hook_id, by=caller.subject, at_ms=self._clock_ms(), command_id=f"c_{self._fresh_token()}"
         )
-        return await self._posting.post_here(removed, shown_at=ROUTE)
+        return await self._posting.publish_and_wait(removed, shown_at=ROUTE)
 
 
 def _tenant_of(caller: Caller) -> str:
     return EVERY_TENANT if caller.legacy or caller.open_mode else caller.tenant
 
 
-def _sees(caller: Caller, hook: HookRegistered) -> bool:
+def _may_see(caller: Caller, hook: HookRegistered) -> bool:
     return caller.is_admin or hook.tenant == caller.tenant
 
 
 def _check(request: HookRequest) -> None:
     for field, name in (("owner", request.owner), ("name", request.name)):
         if not name or len(name.encode()) > limits.NAME_BYTES_MAX or not name.isprintable():
-            raise _wrong(f"{field}: expected 1 to {limits.NAME_BYTES_MAX} bytes of printable characters")
+            raise _invalid(f"{field}: expected 1 to {limits.NAME_BYTES_MAX} bytes of printable characters")
     if request.phase not in PHASES:
-        raise _wrong(f"phase is {request.phase[:60]!r}: expected pre or post")
+        raise _invalid(f"phase is {request.phase[:60]!r}: expected pre or post")
     if request.fail_mode not in FAIL_MODES:
-        raise _wrong(f"fail_mode is {request.fail_mode[:60]!r}: expected open or closed")
+        raise _invalid(f"fail_mode is {request.fail_mode[:60]!r}: expected open or closed")
     if not 0 <= request.timeout_ms <= TIMEOUT_MS_MAX:
-        raise _wrong(f"timeout_ms is {request.timeout_ms}: expected 1 to {TIMEOUT_MS_MAX}, or 0 for the default")
+        raise _invalid(f"timeout_ms is {request.timeout_ms}: expected 1 to {TIMEOUT_MS_MAX}, or 0 for the default")
     for field, names in (("agents", request.agents), ("tools", request.tools)):
         if len(names) > NAMES_MAX:
-            raise _wrong(f"{field}: {len(names)} entries, at most {NAMES_MAX}")
+            raise _invalid(f"{field}: {len(names)} entries, at most {NAMES_MAX}")
     for agent in request.agents:
         if not AGENT_NAME.match(agent):
-            raise _wrong(f"agents: {agent[:60]!r} is no name of an agent")
+            raise _invalid(f"agents: {agent[:60]!r} is no name of an agent")
     for tool in request.tools:
         bare = tool.removesuffix("*")
         if not tool or len(tool.encode()) > limits.NAME_BYTES_MAX or not tool.isprintable() or "*" in bare:
-            raise _wrong(f"tools: {tool[:60]!r}: expected a name, or the beginning of one and a star")
+            raise _invalid(f"tools: {tool[:60]!r}: expected a name, or the beginning of one and a star")
     if len(request.callback_url) > URL_CHARACTERS_MAX:
-        raise _wrong(f"callback_url: at most {URL_CHARACTERS_MAX} characters")
+        raise _invalid(f"callback_url: at most {URL_CHARACTERS_MAX} characters")
     try:
         parse_web_url(request.callback_url)
     except ToolCallRefused as reason:
-        raise _wrong(f"callback_url: {reason}") from reason
+        raise _invalid(f"callback_url: {reason}") from reason
 
 
-def _wrong(message: str) -> Declined:
-    return Declined("invalid_registration", message)
+def _invalid(message: str) -> RequestRefused:
+    return RequestRefused("invalid_registration", message)

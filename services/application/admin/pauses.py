@@ -19,11 +19,11 @@ from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import Declined, bad_request
-from loomlog.services.application.runs.requests import checked_reason
-from loomlog.services.application.streaming.run_stream import Sources
-from loomlog.services.application.table_publisher import Posting
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.runs.requests import check_reason
+from loomlog.services.application.streaming.run_stream import StreamSources
+from loomlog.services.application.table_publisher import TablePublisher
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.pauses import ALL, InvalidPause, validate_scope
@@ -39,7 +39,7 @@ WARNINGS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class PauseTarget:
     """What to pause: `all`, a `tenant`, or an `agent` (of one tenant, or of every one)."""
 
     scope: str = ALL
@@ -48,7 +48,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Still:
+class PauseStatus:
     """How far a pause is: running, pausing or paused; `moving` names runs that do not stand still yet."""
 
     state: str
@@ -60,12 +60,12 @@ class Still:
     duration_ms: int = 0
 
 
-class Pausing:
+class Pauses:
     """The use cases of operators. Everything raises Declined."""
 
     def __init__(
         self,
-        sources: Sources,
+        sources: StreamSources,
         board: PauseGlobalTable,
         appender: LogAppender,
         codec: Codec,
@@ -75,7 +75,7 @@ class Pausing:
     ) -> None:
         self._projection = sources.projection
         self._board = board
-        self._posting = Posting(board, appender, codec)
+        self._posting = TablePublisher(board, appender, codec)
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
 
@@ -84,23 +84,25 @@ class Pausing:
         held = self._board.table.pauses_for(tenant, agent)
         if held:
             why = f": {held[0].reason}" if held[0].reason else ""
-            raise Declined("runtime_paused", f"{held[0].scope} is paused{why}; runs start again when it is resumed")
+            raise RequestRefused(
+                "runtime_paused", f"{held[0].scope} is paused{why}; runs start again when it is resumed"
+            )
 
-    async def pause(self, caller: Caller, target: Target, *, reason: str, timeout_s: float) -> Still:
+    async def pause(self, caller: Caller, target: PauseTarget, *, reason: str, timeout_s: float) -> PauseStatus:
         """Pause and wait until what it holds stands still, at most `timeout_s`. Raises already_pausing."""
-        demand(caller, ADMIN)
+        require_scope(caller, ADMIN)
         clock = asyncio.get_running_loop().time
         began = clock()
         if self._has(target):
-            raise Declined("already_pausing", f"{_named(target)} is paused already")
-        position = await self._append(caller, target, paused=True, reason=checked_reason(reason))
+            raise RequestRefused("already_pausing", f"{_describe_target(target)} is paused already")
+        position = await self._append(caller, target, paused=True, reason=check_reason(reason))
         while True:
             rows = await self._live(target)
             moving = tuple(row.run_id for row in rows if not is_idle(row))
             if not moving or clock() - began >= timeout_s:
                 break
             await asyncio.sleep(LOOK_S)
-        return Still(
+        return PauseStatus(
             state="pausing" if moving else "paused",
             paused=_count(rows),
             moving=moving[:WARNINGS_MAX],
@@ -108,49 +110,49 @@ class Pausing:
             duration_ms=round((clock() - began) * 1000),
         )
 
-    async def resume(self, caller: Caller, target: Target) -> Still:
+    async def resume(self, caller: Caller, target: PauseTarget) -> PauseStatus:
         """Lift a pause; other ones still hold, and what they hold is neither running nor resumed. Raises not_paused."""
-        demand(caller, ADMIN)
+        require_scope(caller, ADMIN)
         if not self._has(target):
-            raise Declined("not_paused", f"{_named(target)} is not paused")
+            raise RequestRefused("not_paused", f"{_describe_target(target)} is not paused")
         rows = await self._live(target)
         position = await self._append(caller, target, paused=False, reason="")
         state = "paused" if self._board.table.pauses_for(target.tenant, target.agent) else "running"
-        return Still(state=state, paused=_count(rows), resumed=sum(map(self._goes_on, rows)), position=position)
+        return PauseStatus(state=state, paused=_count(rows), resumed=sum(map(self._is_moving, rows)), position=position)
 
-    async def state(self, caller: Caller) -> tuple[Still, tuple[PauseSet, ...]]:
+    async def state(self, caller: Caller) -> tuple[PauseStatus, tuple[PauseSet, ...]]:
         """Of the whole installation, and everything that is paused."""
-        demand(caller, ADMIN)
-        rows = await self._live(Target())
+        require_scope(caller, ADMIN)
+        rows = await self._live(PauseTarget())
         state = "running"
-        if self._has(Target()):
+        if self._has(PauseTarget()):
             state = "paused" if all(map(is_idle, rows)) else "pausing"
-        return Still(state=state, paused=_count(rows)), tuple(self._board.table.entries.values())
+        return PauseStatus(state=state, paused=_count(rows)), tuple(self._board.table.entries.values())
 
     async def restore(self, caller: Caller, pause: PauseSet, *, dry_run: bool) -> str | None:
         """A pause of another installation stands here too; the place of its record, or None when it did already."""
-        demand(caller, ADMIN)
-        target = Target(scope=pause.scope, tenant=pause.tenant, agent=pause.agent)
+        require_scope(caller, ADMIN)
+        target = PauseTarget(scope=pause.scope, tenant=pause.tenant, agent=pause.agent)
         if self._has(target):
             return None
         return "" if dry_run else await self._append(caller, target, paused=True, reason=pause.reason)
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    def _has(self, target: Target) -> bool:
+    def _has(self, target: PauseTarget) -> bool:
         try:
             validate_scope(target.scope, target.tenant, target.agent)
         except InvalidPause as error:
             raise bad_request(str(error)) from error
         return self._board.table.has_entry(target.scope, target.tenant, target.agent)
 
-    def _goes_on(self, row: RunRow) -> bool:
+    def _is_moving(self, row: RunRow) -> bool:
         """Whether nothing holds a paused run any more that the lifted pause held."""
         if not is_paused(row) or row.quarantined or RUN_SCOPE in pause_scopes(row):
             return False
         return not self._board.table.pauses_for(row.tenant, row.agent)
 
-    async def _append(self, caller: Caller, target: Target, *, paused: bool, reason: str) -> str:
+    async def _append(self, caller: Caller, target: PauseTarget, *, paused: bool, reason: str) -> str:
         """The place of the record, once it is in the log and in our own table."""
         record = PauseSet(
             scope=target.scope,
@@ -162,9 +164,9 @@ class Pausing:
             at_ms=self._clock_ms(),
             command_id=f"c_{self._fresh_token()}",
         )
-        return await self._posting.post_here(record, shown_at="GET /v1/_state")
+        return await self._posting.publish_and_wait(record, shown_at="GET /v1/_state")
 
-    async def _live(self, target: Target) -> list[RunRow]:
+    async def _live(self, target: PauseTarget) -> list[RunRow]:
         """The live runs that the target means."""
         rows: list[RunRow] = []
         after = ""
@@ -183,5 +185,5 @@ def _count(rows: Iterable[RunRow]) -> int:
     return sum(map(is_paused, rows))
 
 
-def _named(target: Target) -> str:
+def _describe_target(target: PauseTarget) -> str:
     return " ".join(part for part in (target.scope, target.tenant, target.agent) if part)

@@ -12,16 +12,16 @@ from loomlog.connectors.protocols import LogAppender
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ProbeRequested
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import RETRY_LATER_S, Declined
-from loomlog.services.application.table_publisher import Posting
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused
+from loomlog.services.application.table_publisher import TablePublisher
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
 
 
-class Probing:
+class ModelProbes:
     """The use case. Raises Declined."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Probing:
         fresh_token: Callable[[], str],
     ) -> None:
         self._board = board
-        self._posting = Posting(board, appender, codec)
+        self._posting = TablePublisher(board, appender, codec)
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
 
@@ -43,11 +43,11 @@ class Probing:
 
         Raises probe_unavailable when none was: no runtime works.
         """
-        demand(caller, ADMIN)
+        require_scope(caller, ADMIN)
         if not providers:
             return self._board.matrix
         request = f"p_{self._fresh_token()}"
-        await self._posting.post(
+        await self._posting.publish(
             ProbeRequested(request_id=request, by=caller.subject, at_ms=self._clock_ms()),
             unknown="the log did not acknowledge the request for a probe; asking again does no harm",
         )
@@ -57,7 +57,7 @@ class Probing:
 
         await self._board.wait_for(lambda: len(answered()) == len(providers), timeout_s=limits.PROBE_WAIT_S)
         if not answered():
-            raise Declined(
+            raise RequestRefused(
                 "probe_unavailable",
                 f"no provider was probed within {limits.PROBE_WAIT_S:g} s: see that a runtime is up, and ask again",
                 retry_after_s=RETRY_LATER_S,

@@ -14,11 +14,11 @@ from loomlog.services.core.clients import limits
 from loomlog.services.core.clients.session import ClientSession, next_timeout_ms
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client is not there any more."""
 
 
-class Wire(Protocol):
+class ClientSocket(Protocol):
     """A connection of a transport; text frames both ways."""
 
     async def receive(self) -> str | None:
@@ -35,23 +35,23 @@ class Wire(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class FrameReceived:
     """What came over the wire; None for bytes."""
 
     text: str | None
 
 
-class Left:
+class SocketClosed:
     """The wire has ended."""
 
 
-Item = Heard | Left | RemoteToolRequest
+Item = FrameReceived | SocketClosed | RemoteToolRequest
 
 
-class Connection:
+class ClientConnection:
     """A client that is connected. `state` is what was said so far; `offer` as it was last told to the runtimes."""
 
-    def __init__(self, caller: Caller, state: ClientSession, wire: Wire) -> None:
+    def __init__(self, caller: Caller, state: ClientSession, wire: ClientSocket) -> None:
         self.caller = caller
         self.state = state
         self.offer: ClientRegistered | None = None
@@ -73,16 +73,16 @@ class Connection:
         try:
             while True:
                 self._is_read.clear()
-                await self._items.put(Heard(await self.wire.receive()))
+                await self._items.put(FrameReceived(await self.wire.receive()))
                 await self._is_read.wait()
-        except Gone:
-            await self._items.put(Left())
+        except ClientDisconnected:
+            await self._items.put(SocketClosed())
 
     def read_on(self) -> None:
         """The last frame was dealt with."""
         self._is_read.set()
 
-    def give(self, request: RemoteToolRequest) -> bool:
+    def deliver(self, request: RemoteToolRequest) -> bool:
         """Whether there is room for the call."""
         try:
             self._items.put_nowait(request)
@@ -99,7 +99,7 @@ class Connection:
         except TimeoutError:
             return None
 
-    def left_over(self) -> list[RemoteToolRequest]:
+    def undelivered(self) -> list[RemoteToolRequest]:
         """Calls that nobody looked at."""
         requests: list[RemoteToolRequest] = []
         while not self._items.empty():
@@ -108,12 +108,12 @@ class Connection:
         return requests
 
 
-async def sent(wire: Wire, text: str) -> None:
+async def sent(wire: ClientSocket, text: str) -> None:
     """Sends a frame. Raises Gone, also when the client does not take it in time."""
     await _taken(wire.send(text))
 
 
-async def closed(wire: Wire, code: int, reason: str) -> None:
+async def closed(wire: ClientSocket, code: int, reason: str) -> None:
     """Ends the connection. Raises as `sent`."""
     await _taken(wire.close(code, reason))
 
@@ -123,4 +123,4 @@ async def _taken(sending: Awaitable[None]) -> None:
         async with asyncio.timeout(limits.SEND_TIMEOUT_S):
             await sending
     except TimeoutError as error:
-        raise Gone("the client reads too slowly") from error
+        raise ClientDisconnected("the client reads too slowly") from error

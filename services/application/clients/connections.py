@@ -30,8 +30,16 @@ from loomlog.schemas.generated.stream_records import (
     RemoteToolRequest,
     RemoteToolResult,
 )
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.clients.connection import Connection, Gone, Heard, Left, Wire, closed, sent
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.clients.connection import (
+    ClientConnection,
+    ClientDisconnected,
+    ClientSocket,
+    FrameReceived,
+    SocketClosed,
+    closed,
+    sent,
+)
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.core.clients import limits, session
@@ -54,14 +62,14 @@ APPEND_WAIT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientBounds:
+class ClientLimits:
     """What the operator allows: bytes of a frame, connections of one principal in one process."""
 
     frame_bytes: int = 1024 * 1024
     connections: int = 8
 
 
-class Clients:
+class ClientConnections:
     """The connections of this process."""
 
     def __init__(
@@ -72,7 +80,7 @@ class Clients:
         topic: str,
         clock_ms: Callable[[], int],
         fresh_token: Callable[[], str],
-        bounds: ClientBounds,
+        bounds: ClientLimits,
         results_topic: str = RESULTS_TOPIC,
         beat_s: float = limits.HEARTBEAT_S,
     ) -> None:
@@ -85,7 +93,7 @@ class Clients:
         self._results_topic = results_topic
         self._clock_ms = clock_ms
         self._beat_s = beat_s
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, ClientConnection] = {}
         self._count = 0
         self._wanted = asyncio.Event()
         self._listening = asyncio.Event()
@@ -96,10 +104,10 @@ class Clients:
 
     # --- one connection ----------------------------------------------------------------------------------------------
 
-    async def serve(self, caller: Caller, wire: Wire) -> None:
+    async def serve(self, caller: Caller, wire: ClientSocket) -> None:
         """Serves a connection until it ends. Raises Declined for a caller without the right, before anything else."""
-        demand(caller, RUNS_CREATE)
-        if refusal := self._no_room(caller):
+        require_scope(caller, RUNS_CREATE)
+        if refusal := self._refuse_full(caller):
             await self._refuse(wire, refusal)
             return
         self._count += 1
@@ -109,23 +117,23 @@ class Clients:
             frame_bytes_max=self.bounds.frame_bytes,
             hello_by_ms=self._clock_ms() + int(limits.HELLO_TIMEOUT_S * 1000),
         )
-        connection = self._connections[connection_id] = Connection(caller, state, wire)
+        connection = self._connections[connection_id] = ClientConnection(caller, state, wire)
         self._wanted.set()
         try:
-            if not await self._listens():
+            if not await self._is_listening():
                 await self._refuse(wire, "the log cannot be read now; try again in a moment")
                 return
             async with asyncio.TaskGroup() as group:
                 reading = group.create_task(connection.read())
                 await self._converse(connection)
                 reading.cancel()
-        except* Gone:
+        except* ClientDisconnected:
             pass
         finally:
             del self._connections[connection_id]
             await asyncio.shield(self._end(connection))
 
-    async def _listens(self) -> bool:
+    async def _is_listening(self) -> bool:
         """Requests are read: what is offered before could be asked for in vain."""
         try:
             async with asyncio.timeout(APPEND_WAIT_S):
@@ -134,29 +142,29 @@ class Clients:
             return False
         return True
 
-    async def _converse(self, connection: Connection) -> None:
+    async def _converse(self, connection: ClientConnection) -> None:
         """Until either side ends it."""
         while True:
             item = await connection.next(self._clock_ms())
             now_ms = self._clock_ms()
             match item:
-                case Left():
+                case SocketClosed():
                     return
-                case Heard(text=None):
+                case FrameReceived(text=None):
                     after, acts = session.receive_bytes(connection.state)
-                case Heard(text=str(text)):
+                case FrameReceived(text=str(text)):
                     after, acts = session.receive(connection.state, text, now_ms)
                 case RemoteToolRequest():
                     after, acts = session.send_request(connection.state, item, now_ms)
                 case None:
                     after, acts = session.on_timeout(connection.state, now_ms)
             connection.state = after
-            if isinstance(item, Heard):
+            if isinstance(item, FrameReceived):
                 connection.read_on()
             if await self._carry_out(connection, acts):
                 return
 
-    async def _carry_out(self, connection: Connection, acts: tuple[SessionAction, ...]) -> bool:
+    async def _carry_out(self, connection: ClientConnection, acts: tuple[SessionAction, ...]) -> bool:
         """Whether the connection is to end now. Raises Gone, also for a client that takes nothing any more."""
         for act in acts:
             match act:
@@ -171,19 +179,19 @@ class Clients:
                     return True
         return False
 
-    async def _end(self, connection: Connection) -> None:
+    async def _end(self, connection: ClientConnection) -> None:
         """Tells what became of the calls, and then that nobody is there."""
         _, acts = session.disconnect(connection.state)
         for act in acts:
             if isinstance(act, CompleteCall):
                 await self._answer(act)
-        for request in connection.left_over():
+        for request in connection.undelivered():
             await self._answer(session.unstarted_call(request, "the client went away before it was handed the call"))
         if connection.offer is not None:
             over = ClientLeft(connection_id=connection.connection_id, host=self.host, at_ms=self._clock_ms())
-            await self._tell(over)
+            await self._publish_offer(over)
 
-    def _no_room(self, caller: Caller) -> str:
+    def _refuse_full(self, caller: Caller) -> str:
         """Why a connection more is too many; empty when it is not."""
         if len(self._connections) >= limits.CONNECTIONS_MAX:
             return f"this process holds {limits.CONNECTIONS_MAX} connections; try another replica, or later"
@@ -191,14 +199,14 @@ class Clients:
         held = sum(one.principal == own for one in self._connections.values())
         return "" if held < self.bounds.connections else f"this principal has {held} connections already"
 
-    async def _refuse(self, wire: Wire, message: str) -> None:
+    async def _refuse(self, wire: ClientSocket, message: str) -> None:
         try:
             for act in session.reject_connection(message):
                 if isinstance(act, SendFrame):
                     await sent(wire, session.encode_frame(act.frame))
                 elif isinstance(act, CloseConnection):
                     await closed(wire, act.code, act.reason)
-        except Gone:
+        except ClientDisconnected:
             return
 
     # --- the log -----------------------------------------------------------------------------------------------------
@@ -236,9 +244,9 @@ class Clients:
                 continue
             for records in batches.values():
                 for record in records:
-                    await self._arrived(record)
+                    await self._on_requests(record)
 
-    async def _arrived(self, record: LogRecord) -> None:
+    async def _on_requests(self, record: LogRecord) -> None:
         connection_id = dict(record.headers).get(CONNECTION_HEADER, b"").decode(errors="replace")
         if connection_id.partition(".")[0] != self.host:
             return
@@ -256,7 +264,7 @@ class Clients:
         connection = self._connections.get(request.connection_id)
         if connection is None or connection.principal != (request.tenant, request.subject):
             await self._answer(session.unstarted_call(request, "the client is not connected any more"))
-        elif not connection.give(request):
+        elif not connection.deliver(request):
             await self._answer(session.unstarted_call(request, "the client has too much to do already"))
 
     async def _live(self) -> None:
@@ -267,13 +275,13 @@ class Clients:
             if not self._connections:
                 continue
             count += 1
-            await self._tell(ClientHostAlive(host=self.host, at_ms=self._clock_ms()))
+            await self._publish_offer(ClientHostAlive(host=self.host, at_ms=self._clock_ms()))
             if count % beats == 0:
                 for connection in list(self._connections.values()):
                     if connection.offer is not None and connection.connection_id in self._connections:
-                        await self._tell(_renewed(connection.offer, self._clock_ms()))
+                        await self._publish_offer(_renewed(connection.offer, self._clock_ms()))
 
-    async def _register(self, connection: Connection, offer: RegisterTools) -> None:
+    async def _register(self, connection: ClientConnection, offer: RegisterTools) -> None:
         now_ms = self._clock_ms()
         connection.offer = ClientRegistered(
             connection_id=connection.connection_id,
@@ -285,10 +293,10 @@ class Clients:
             registered_at_ms=now_ms,
             at_ms=now_ms,
         )
-        if not await self._tell(connection.offer):
-            raise Gone("the log did not take the registration")
+        if not await self._publish_offer(connection.offer):
+            raise ClientDisconnected("the log did not take the registration")
 
-    async def _tell(self, record: ClientRegistered | ClientLeft | ClientHostAlive) -> bool:
+    async def _publish_offer(self, record: ClientRegistered | ClientLeft | ClientHostAlive) -> bool:
         return await self._append(self._topic, None, record)
 
     async def _answer(self, answer: CompleteCall) -> None:

@@ -24,11 +24,11 @@ from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.reader import TermReader
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import RETRY_LATER_S, Declined, away, bad_request
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
 from loomlog.services.application.queries.log_window import LogWindow
 from loomlog.services.application.queries.read_models import scope_of
-from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller, ResourceOwner, access_filter, can_see
 from loomlog.services.core.access.scopes import RUNS_READ
 
@@ -96,7 +96,7 @@ class AuditLog:
     """Looks into the events topic."""
 
     def __init__(
-        self, sources: Sources, ranges: LogRanges, codec: Codec, *, events_topic: str, commands_topic: str
+        self, sources: StreamSources, ranges: LogRanges, codec: Codec, *, events_topic: str, commands_topic: str
     ) -> None:
         self._sources = sources
         self._codec = codec
@@ -107,7 +107,7 @@ class AuditLog:
 
     async def events(self, caller: Caller, query: EventQuery) -> EventPage:
         """A page of events the caller may see. Raises Declined."""
-        demand(caller, RUNS_READ)
+        require_scope(caller, RUNS_READ)
         types = self._ids_of_type(query.type) if query.type else None
         if query.run_id:
             ranges = [await self._range_of_run(caller, query)]
@@ -115,22 +115,22 @@ class AuditLog:
             if caller.is_isolated:
                 raise bad_request("run_id is required: the events of one of your runs")
             ranges = []
-        async with self._reading():
+        async with self._translate_errors():
             if not ranges:
                 ranges = await self._ranges_of(query)
             return await self._page(caller, query, types, ranges)
 
     async def record(self, caller: Caller, topic: str, partition: int, offset: int) -> EventView:
         """One record, stale or not. Commands are for administrators. Raises Declined(not_found)."""
-        demand(caller, RUNS_READ)
-        missing = Declined("not_found", f"there is no record {topic[:140]}/{partition}:{offset}")
+        require_scope(caller, RUNS_READ)
+        missing = RequestRefused("not_found", f"there is no record {topic[:140]}/{partition}:{offset}")
         window = self._window(topic)
         if window is None or partition not in self._sources.hub.partitions:
             raise missing
         is_command = window is self._commands
         if is_command and not caller.is_admin:
             raise missing
-        async with self._reading():
+        async with self._translate_errors():
             record = await window.one(partition, offset)
             term = -1 if is_command or record is None else await window.term_before(partition, offset)
         view = None if record is None else self._view(record, window.topic)
@@ -154,10 +154,10 @@ class AuditLog:
     # --- where to look -----------------------------------------------------------------------------------------------
 
     async def _range_of_run(self, caller: Caller, query: EventQuery) -> _Range:
-        missing = Declined("not_found", f"there is no run {query.run_id[:140]}")
+        missing = RequestRefused("not_found", f"there is no run {query.run_id[:140]}")
         if not ID_PATTERN.match(query.run_id):
             raise missing
-        await self._sources.barrier.own_writes(self._sources.partition_of(query.run_id))
+        await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(query.run_id))
         place = await self._sources.projection.place(scope_of(access_filter(caller)), query.run_id)
         if place is None:
             raise missing
@@ -165,7 +165,7 @@ class AuditLog:
             row = await self._sources.projection.run(place.tenant, query.run_id)
             if row is None or not can_see(caller, ResourceOwner(tenant=row.tenant, user_id=row.user_id)):
                 raise missing
-        at = self._place_of(query.cursor)
+        at = self._locate(query.cursor)
         if at is not None:
             return _Range(place.partition, max(at.start, place.first_offset), place.last_offset + 1, at.term)
         # The first event of a run is in the index because it was legal, so its own term is the one in force.
@@ -178,7 +178,7 @@ class AuditLog:
         known = self._sources.hub.partitions
         if query.partition is not None and query.partition not in known:
             raise bad_request(f"partition is {query.partition}: expected {known[0]} to {known[-1]}")
-        at = self._place_of(query.cursor)
+        at = self._locate(query.cursor)
         ranges: list[_Range] = []
         for number in known if query.partition is None else [query.partition]:
             if at is not None and number < at.partition:
@@ -197,7 +197,7 @@ class AuditLog:
             ranges.append(_Range(number, start, end, None))
         return ranges
 
-    def _place_of(self, cursor: str) -> _Range | None:
+    def _locate(self, cursor: str) -> _Range | None:
         if not cursor:
             return None
         try:
@@ -221,7 +221,7 @@ class AuditLog:
             async with aclosing(self._events.records(one.partition, one.start, one.end)) as records:
                 async for record in records:
                     scanned += 1
-                    view = self._wanted(caller, query, types, reader, record)
+                    view = self._matches(caller, query, types, reader, record)
                     if view is not None:
                         views.append(view)
                     if query.to_ms is not None and record.timestamp >= query.to_ms + CLOCK_SLACK_MS:
@@ -229,10 +229,10 @@ class AuditLog:
                     if len(views) >= limit or scanned >= limits.EVENTS_SCANNED_MAX:
                         is_end = record.offset + 1 >= one.end and number == len(ranges) - 1
                         token = f"{one.partition}:{record.offset + 1}:{reader.term}"
-                        return EventPage(events=await self._shown(views), next="" if is_end else _token(token))
-        return EventPage(events=await self._shown(views), next="")
+                        return EventPage(events=await self._decrypt_events(views), next="" if is_end else _token(token))
+        return EventPage(events=await self._decrypt_events(views), next="")
 
-    async def _shown(self, views: Sequence[EventView]) -> tuple[EventView, ...]:
+    async def _decrypt_events(self, views: Sequence[EventView]) -> tuple[EventView, ...]:
         content = self._sources.content
         return tuple([replace(view, payload=await content.shown(view.payload, view.tenant)) for view in views])
 
@@ -244,7 +244,7 @@ class AuditLog:
             return -1 if first is None else peek(first.value or b"").term
         return await self._events.term_before(one.partition, one.start)
 
-    def _wanted(
+    def _matches(
         self, caller: Caller, query: EventQuery, types: frozenset[int] | None, reader: TermReader, record: LogRecord
     ) -> EventView | None:
         claims = reader.claims
@@ -301,10 +301,10 @@ class AuditLog:
         return row is not None and can_see(caller, ResourceOwner(tenant=row.tenant, user_id=row.user_id))
 
     @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[None]:
+    async def _translate_errors(self) -> AsyncIterator[None]:
         """One look at the log at a time, bounded; the broker being away is an answer."""
         if self._waiting >= limits.EVENTS_WAITING_MAX:
-            raise Declined(
+            raise RequestRefused(
                 "backpressure",
                 f"{self._waiting} others are reading the log here; try again",
                 retry_after_s=RETRY_LATER_S,
@@ -315,9 +315,9 @@ class AuditLog:
                 yield
         except TimeoutError as error:
             late = Transient(f"no answer in {READ_WAIT_S:g} s", kind="timeout")
-            raise away("log", late) from error
+            raise unavailable("log", late) from error
         except Transient as error:
-            raise away("log", error) from error
+            raise unavailable("log", error) from error
         finally:
             self._waiting -= 1
 

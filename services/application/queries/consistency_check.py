@@ -9,7 +9,7 @@ from loomlog.services.core.run.history.replay import ReplayResult
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused
 
 
-def differences(replayed: ReplayResult, place: AuditRow | None, row: RunRow | None) -> list[str]:
+def find_differences(replayed: ReplayResult, place: AuditRow | None, row: RunRow | None) -> list[str]:
     """What the read models say otherwise than the fold, a sentence each."""
     if place is None:
         return ["the read models do not know the run"]

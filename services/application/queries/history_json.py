@@ -9,7 +9,7 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import AgentDefinition
-from loomlog.services.application.queries.run_history import Moment, Proof, TwoRuns
+from loomlog.services.application.queries.run_history import ReplayProof, RunAt, RunPair
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.history.comparison import CallStep, ConversationStep, Difference, accepted_facts
 from loomlog.services.core.run.history.replay import ReplayResult, TimelineEntry
@@ -27,7 +27,7 @@ from loomlog.services.core.run.state import (
 )
 
 
-def moment_json(moment: Moment) -> dict[str, Any]:
+def moment_json(moment: RunAt) -> dict[str, Any]:
     """The run as it was."""
     replayed, row = moment.replayed, moment.row
     state = replayed.state
@@ -42,7 +42,7 @@ def moment_json(moment: Moment) -> dict[str, Any]:
         "event": None if last is None else entry_json(last),
         "status": replayed.status,
         **_phase(state),
-        **_figures(state),
+        **_counters(state),
         "messages": [message_json(message) for message in shared],
         "forked_from": _forked_from(replayed),
         "forkable": not unfit,
@@ -54,7 +54,7 @@ def moment_json(moment: Moment) -> dict[str, Any]:
     }
 
 
-def proof_json(proof: Proof) -> dict[str, Any]:
+def proof_json(proof: ReplayProof) -> dict[str, Any]:
     """A replay; the same names as `loomlog replay --json`."""
     replayed = proof.replayed
     return {
@@ -76,7 +76,7 @@ def proof_json(proof: Proof) -> dict[str, Any]:
     }
 
 
-def comparison_json(two: TwoRuns) -> dict[str, Any]:
+def comparison_json(two: RunPair) -> dict[str, Any]:
     """Two runs side by side; `first` is the first step that differs."""
     comparison = two.comparison
     first = None if comparison.first_difference is None else comparison.steps[comparison.first_difference]
@@ -166,7 +166,7 @@ def _phase(state: State) -> dict[str, Any]:
             assert_never(state)
 
 
-def _figures(state: State) -> dict[str, Any]:
+def _counters(state: State) -> dict[str, Any]:
     facts = accepted_facts(state)
     if facts is None:
         return {}
@@ -193,7 +193,7 @@ def _forked_from(replayed: ReplayResult) -> dict[str, Any] | None:
     return first.forked_from.to_avro()
 
 
-def _side(moment: Moment) -> dict[str, Any]:
+def _side(moment: RunAt) -> dict[str, Any]:
     facts = accepted_facts(moment.replayed.state)
     definition: AgentDefinition | None = None if facts is None else facts.definition
     return {

@@ -1,6 +1,6 @@
 """The read models as the command layer asks them: a seam, so that tests and embedders can put another behind it.
 
-SqlProjection is the real one: every question is one of the queries that live beside their table in `projections`, with
+SqlReadModels is the real one: every question is one of the queries that live beside their table in `projections`, with
 a bound on its time and its errors translated into an answer for the caller.
 
 Before: services/application/runs/start.py, services/application/streaming/run_stream.py,
@@ -25,13 +25,13 @@ from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow
 from loomlog.services.application import limits
-from loomlog.services.application.errors import Declined, away
+from loomlog.services.application.errors import RequestRefused, unavailable
 from loomlog.services.core.access.decide import AccessFilter
 
-Answer = TypeVar("Answer")
+QueryResult = TypeVar("QueryResult")
 
 
-class Projection(Protocol):
+class ReadModels(Protocol):
     """Questions about what has happened. All raise Declined(projection_unavailable)."""
 
     async def run(self, scope: Scope, run_id: str) -> RunRow | None: ...
@@ -39,7 +39,7 @@ class Projection(Protocol):
         self, scope: Scope, agent_id: str, *, user_id: str = "", home: str = ""
     ) -> RunRow | None: ...
     async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage: ...
-    async def at_work(self, scope: Scope) -> list[ActiveRuns]: ...
+    async def count_active(self, scope: Scope) -> list[ActiveRuns]: ...
     async def place(self, scope: Scope, run_id: str) -> AuditRow | None: ...
     async def last_of_session(self, scope: Scope, session_id: str) -> AuditRow | None: ...
     async def transcript(self, scope: Scope, session_id: str, *, limit: int, after: str = "") -> TranscriptPage: ...
@@ -69,13 +69,13 @@ def scope_of(reach: AccessFilter) -> Scope:
     return EVERY_TENANT if reach.tenant is None else reach.tenant
 
 
-def has_no_tables(declined: Declined) -> bool:
+def has_no_tables(declined: RequestRefused) -> bool:
     """Whether the read models were asked before any projector has made them."""
     cause = declined.__cause__
     return isinstance(cause, Permanent) and cause.kind == "not_found"
 
 
-class SqlProjection:
+class SqlReadModels:
     """The read models in Postgres (protocol Projection)."""
 
     def __init__(self, reader: PostgresReader, *, wait_s: float = limits.PROJECTION_WAIT_S) -> None:
@@ -85,45 +85,45 @@ class SqlProjection:
         """Queries under way, so that one that was given up is not collected before it has ended."""
 
     async def run(self, scope: Scope, run_id: str) -> RunRow | None:
-        return await self._ask("a run", run_queries.run_by_id(self._reader, scope, run_id))
+        return await self._query("a run", run_queries.run_by_id(self._reader, scope, run_id))
 
     async def run_of_handle(self, scope: Scope, agent_id: str, *, user_id: str = "", home: str = "") -> RunRow | None:
         asked = run_queries.run_by_handle(self._reader, scope, agent_id, user_id=user_id, preferred_tenant=home)
-        return await self._ask("a run by its handle", asked)
+        return await self._query("a run by its handle", asked)
 
     async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage:
-        return await self._ask("runs", run_queries.list_runs(self._reader, scope, wanted, limit=limit, after=after))
+        return await self._query("runs", run_queries.list_runs(self._reader, scope, wanted, limit=limit, after=after))
 
-    async def at_work(self, scope: Scope) -> list[ActiveRuns]:
-        return await self._ask("the runs at work", run_queries.count_active_runs(self._reader, scope))
+    async def count_active(self, scope: Scope) -> list[ActiveRuns]:
+        return await self._query("the runs at work", run_queries.count_active_runs(self._reader, scope))
 
     async def place(self, scope: Scope, run_id: str) -> AuditRow | None:
-        return await self._ask("the place of a run", audit.find_run(self._reader, scope, run_id))
+        return await self._query("the place of a run", audit.find_run(self._reader, scope, run_id))
 
     async def last_of_session(self, scope: Scope, session_id: str) -> AuditRow | None:
-        return await self._ask("a session", audit.last_run_of_session(self._reader, scope, session_id))
+        return await self._query("a session", audit.last_run_of_session(self._reader, scope, session_id))
 
     async def transcript(self, scope: Scope, session_id: str, *, limit: int, after: str = "") -> TranscriptPage:
         asked = transcript.transcript_of_session(self._reader, scope, session_id, limit=limit, after=after)
-        return await self._ask("a transcript", asked)
+        return await self._query("a transcript", asked)
 
     async def frames(self, scope: Scope, run_id: str, *, from_seq: int, limit: int) -> list[TranscriptRow]:
         asked = transcript.frames_of_run(self._reader, scope, run_id, from_seq=from_seq, limit=limit)
-        return await self._ask("the frames of a run", asked)
+        return await self._query("the frames of a run", asked)
 
     async def follow_from(self, scope: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
-        return await self._ask("a run to follow", transcript.read_stream_start(self._reader, scope, run_id))
+        return await self._query("a run to follow", transcript.read_stream_start(self._reader, scope, run_id))
 
     async def interrupt(self, scope: Scope, run_id: str, interrupt_id: str) -> InterruptRow | None:
         asked = interrupts.interrupt_by_id(self._reader, scope, run_id, interrupt_id)
-        return await self._ask("an interrupt", asked)
+        return await self._query("an interrupt", asked)
 
     async def interrupts(self, scope: Scope, wanted: InterruptFilter, *, limit: int, after: str = "") -> InterruptPage:
         asked = interrupts.list_interrupts(self._reader, scope, wanted, limit=limit, after=after)
-        return await self._ask("interrupts", asked)
+        return await self._query("interrupts", asked)
 
     async def cursors(self) -> list[CursorRow]:
-        return await self._ask("cursors", cursors.list_cursors(self._reader))
+        return await self._query("cursors", cursors.list_cursors(self._reader))
 
     async def usage(
         self, scope: Scope, group_by: Sequence[str], *, user_id: str | None, since_day: str, until_day: str
@@ -131,19 +131,19 @@ class SqlProjection:
         asked = usage.usage_report(
             self._reader, scope, group_by, user_id=user_id, since_day=since_day, until_day=until_day
         )
-        return await self._ask("usage", asked)
+        return await self._query("usage", asked)
 
     async def spent_since(self, scope: Scope, since_day: str, *, user_id: str | None, currency: str) -> tuple[int, int]:
         asked = usage.spent_since(self._reader, scope, since_day, user_id=user_id, currency=currency)
-        return await self._ask("what was spent", asked)
+        return await self._query("what was spent", asked)
 
-    async def _ask(self, what: str, asked: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _query(self, what: str, asked: Coroutine[Any, Any, QueryResult]) -> QueryResult:
         """The answer, or Declined within the bound. A query that is given up is left to end by itself: the driver
         would otherwise wait for a server that does not answer to confirm that it was cancelled.
         """
         task = asyncio.ensure_future(asked)
         self._open.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._wait_expired)
         try:
             done, _ = await asyncio.wait({task}, timeout=self._wait_s)
         except asyncio.CancelledError:
@@ -151,13 +151,13 @@ class SqlProjection:
             raise
         if not done:
             task.cancel()
-            raise away("projection", Transient(f"read {what}: no answer in {self._wait_s:g} s", kind="timeout"))
+            raise unavailable("projection", Transient(f"read {what}: no answer in {self._wait_s:g} s", kind="timeout"))
         try:
             return task.result()
         except ConnectorError as error:
-            raise away("projection", error) from error
+            raise unavailable("projection", error) from error
 
-    def _ended(self, task: "asyncio.Future[Any]") -> None:
+    def _wait_expired(self, task: "asyncio.Future[Any]") -> None:
         self._open.discard(task)
         if not task.cancelled():
             task.exception()  # of a query that was given up nobody asks any more

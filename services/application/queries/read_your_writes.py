@@ -17,17 +17,17 @@ from collections.abc import Mapping
 
 from loomlog.projections.engine.cursors import Position
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RETRY_SOON_S, Declined, bad_request
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request
 from loomlog.services.application.queries.read_models import Positions
-from loomlog.services.application.streaming.event_hub import Hub
+from loomlog.services.application.streaming.event_hub import EventHub
 
 TOKEN = re.compile(r"(?:loom\.)?run\.events[/:](\d{1,9}):(\d{1,18})\Z")
 
 
-class Barrier:
+class PositionBarrier:
     """Waits for the read models of one events topic."""
 
-    def __init__(self, hub: Hub, positions: Positions, *, topic: str) -> None:
+    def __init__(self, hub: EventHub, positions: Positions, *, topic: str) -> None:
         self._hub = hub
         self._positions = positions
         self._topic = topic
@@ -36,7 +36,7 @@ class Barrier:
         """The position token of a record of the events topic."""
         return f"run.events/{partition}:{offset}"
 
-    async def own_writes(self, partition: int | None, *, timeout_s: float = limits.OWN_WRITES_WAIT_S) -> int:
+    async def wait_for_own_writes(self, partition: int | None, *, timeout_s: float = limits.OWN_WRITES_WAIT_S) -> int:
         """Wait for what this process has seen of the partition, or of all when it cannot be known.
 
         Gives the number of records the read models still miss, 0 when they have all. Never fails.
@@ -49,7 +49,7 @@ class Barrier:
             lag += await self._wait(number, self._hub.position(number) - 1, left)
         return lag
 
-    async def all_of(self, ends: Mapping[int, int], *, timeout_s: float) -> None:
+    async def wait_for_all(self, ends: Mapping[int, int], *, timeout_s: float) -> None:
         """Wait for everything before these offsets of the partitions. Raises Declined: not_yet with the lag."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         lag = 0
@@ -57,9 +57,9 @@ class Barrier:
             left = max(0.0, deadline - asyncio.get_running_loop().time())
             lag += await self._wait(partition, end - 1, left)
         if lag:
-            raise not_yet("the read models have not reached the end of the log", lag)
+            raise not_yet_error("the read models have not reached the end of the log", lag)
 
-    async def passed(self, token: str, *, timeout_s: float = limits.POSITION_WAIT_S) -> None:
+    async def wait_for(self, token: str, *, timeout_s: float = limits.POSITION_WAIT_S) -> None:
         """Wait for the position of a token. Raises Declined: bad_request, or not_yet with the lag."""
         match = TOKEN.match(token)
         if match is None or int(match[1]) not in self._hub.partitions:
@@ -69,7 +69,7 @@ class Barrier:
         partition, offset = int(match[1]), int(match[2])
         lag = await self._wait(partition, offset, timeout_s)
         if lag:
-            raise not_yet(f"the read models have not reached {self.token(partition, offset)}", lag)
+            raise not_yet_error(f"the read models have not reached {self.token(partition, offset)}", lag)
 
     async def _wait(self, partition: int, offset: int, timeout_s: float) -> int:
         """The number of records that are missing after the wait; 0 when none is."""
@@ -80,9 +80,9 @@ class Barrier:
         return 0 if arrival.is_reached else max(1, arrival.lag)
 
 
-def not_yet(what: str, lag: int) -> Declined:
+def not_yet_error(what: str, lag: int) -> RequestRefused:
     """The answer to a read that would be older than its caller may expect."""
-    return Declined(
+    return RequestRefused(
         "not_yet",
         f"{what}: {lag} records are missing; try again",
         retry_after_s=RETRY_SOON_S,

@@ -17,11 +17,11 @@ from loomlog.projections.runs import RunRow
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import RETRY_LATER_S, Declined, away, bad_request
-from loomlog.services.application.queries.consistency_check import differences
-from loomlog.services.application.queries.runs import Reads
-from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.queries.consistency_check import find_differences
+from loomlog.services.application.queries.runs import RunQueries
+from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.run.evolve import REDUCER_VERSION
@@ -33,7 +33,7 @@ from loomlog.services.stream.partition.fold import BrokenHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class ReplayProof:
     """A run replayed from the log. `not_compared`: why the read models were not looked at; empty when they agree or
     their differences are in `drift`.
     """
@@ -48,7 +48,7 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class RunAt:
     """A run as it was after one of its events."""
 
     row: RunRow
@@ -56,16 +56,16 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TwoRuns:
+class RunPair:
     """Two runs compared, each as it was at its newest event or at the one asked for."""
 
-    a: Moment
-    b: Moment
+    a: RunAt
+    b: RunAt
     comparison: Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _History:
+class _RunHistory:
     """Where a run lies, with all that it goes on with."""
 
     row: RunRow
@@ -73,13 +73,13 @@ class _History:
     links: list[LineageSegment]
 
 
-class Histories:
+class RunHistories:
     """The use cases that read a run's events from the log. `clock_ms` brings the time of an export in."""
 
     def __init__(
         self,
-        sources: Sources,
-        reads: Reads,
+        sources: StreamSources,
+        reads: RunQueries,
         ranges: LogRanges,
         codec: Codec,
         *,
@@ -94,13 +94,13 @@ class Histories:
         self._clock_ms = clock_ms
         self._busy = 0
 
-    async def replay(self, caller: Caller, run_id: str, *, to_seq: int = 0) -> Proof:
+    async def replay(self, caller: Caller, run_id: str, *, to_seq: int = 0) -> ReplayProof:
         """Fold the run again and compare. Raises Declined."""
-        demand(caller, RUNS_READ)
-        async with self._reading():
+        require_scope(caller, RUNS_READ)
+        async with self._translate_errors():
             history = await self._history(caller, run_id, to_seq)
             tally = ReadStats()
-            replayed = await self._folded(history, to_seq, tally)
+            replayed = await self._fold(history, to_seq, tally)
             drift = list(replayed.drift)
             why_not = f"it ends at seq {to_seq}" if to_seq else ""
             if not why_not:
@@ -109,8 +109,8 @@ class Histories:
                 if place is None or place.last_seq != replayed.seq or row is None or row.last_seq != replayed.seq:
                     why_not = "the run has gone on meanwhile"
                 else:
-                    drift += differences(replayed, place, row)
-        return Proof(
+                    drift += find_differences(replayed, place, row)
+        return ReplayProof(
             row=history.row,
             replayed=await self._sources.content.shown(replayed, history.row.tenant),
             drift=tuple(drift),
@@ -119,29 +119,29 @@ class Histories:
             not_compared=why_not,
         )
 
-    async def at(self, caller: Caller, run_id: str, seq: int) -> Moment:
+    async def at(self, caller: Caller, run_id: str, seq: int) -> RunAt:
         """The run as it was after its event `seq`; 0 is its newest. Raises Declined(not_found) when there is none."""
-        demand(caller, RUNS_READ)
-        async with self._reading():
+        require_scope(caller, RUNS_READ)
+        async with self._translate_errors():
             return await self._moment(caller, run_id, seq)
 
-    async def compare(self, caller: Caller, a: str, b: str, *, a_seq: int = 0, b_seq: int = 0) -> TwoRuns:
+    async def compare(self, caller: Caller, a: str, b: str, *, a_seq: int = 0, b_seq: int = 0) -> RunPair:
         """Two runs side by side. Raises Declined."""
-        demand(caller, RUNS_READ)
-        async with self._reading():
+        require_scope(caller, RUNS_READ)
+        async with self._translate_errors():
             one = await self._moment(caller, a, a_seq)
             other = await self._moment(caller, b, b_seq)
-            return TwoRuns(a=one, b=other, comparison=compare_runs(one.replayed, other.replayed))
+            return RunPair(a=one, b=other, comparison=compare_runs(one.replayed, other.replayed))
 
     async def export(self, caller: Caller, run_id: str) -> AsyncGenerator[bytes, None]:
         """The run as a bundle, piece by piece. Everything that can be declined is declined before the first piece."""
-        demand(caller, RUNS_READ)
-        async with self._reading():
+        require_scope(caller, RUNS_READ)
+        async with self._translate_errors():
             history = await self._history(caller, run_id, 0, bounded=False)
         return self._bundle(history)
 
-    async def _bundle(self, history: _History) -> AsyncGenerator[bytes, None]:
-        async with self._reading():
+    async def _bundle(self, history: _RunHistory) -> AsyncGenerator[bytes, None]:
+        async with self._translate_errors():
             writer = BundleWriter(self._codec)
             yield writer.begin(self._header(history))
             refs: dict[str, BlobRef] = {}
@@ -173,13 +173,13 @@ class Histories:
                 try:
                     data = await self._sources.blobs.get(ref)
                 except ConnectorError as error:
-                    raise away("blobs", error) from error
+                    raise unavailable("blobs", error) from error
                 for piece in writer.blob(ref, data):
                     if piece:
                         yield piece
             yield writer.end()
 
-    def _header(self, history: _History) -> BundleHeader:
+    def _header(self, history: _RunHistory) -> BundleHeader:
         row = history.row
         return BundleHeader(
             run_id=row.run_id,
@@ -202,16 +202,18 @@ class Histories:
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    async def _moment(self, caller: Caller, run_id: str, seq: int) -> Moment:
+    async def _moment(self, caller: Caller, run_id: str, seq: int) -> RunAt:
         history = await self._history(caller, run_id, seq)
-        replayed = await self._folded(history, seq, None)
+        replayed = await self._fold(history, seq, None)
         # Opened before it is compared: two tokens of the same text are never the same.
-        return Moment(row=history.row, replayed=await self._sources.content.shown(replayed, history.row.tenant))
+        return RunAt(row=history.row, replayed=await self._sources.content.shown(replayed, history.row.tenant))
 
-    async def _history(self, caller: Caller, run_id: str, seq: int, *, bounded: bool = True) -> _History:
+    async def _history(self, caller: Caller, run_id: str, seq: int, *, bounded: bool = True) -> _RunHistory:
         row = await self._reads.visible_run(caller, run_id)
         if seq < 0 or seq > row.last_seq:
-            raise Declined("not_found", f"the run {run_id} has the events 1 to {row.last_seq}; there is no {seq} yet")
+            raise RequestRefused(
+                "not_found", f"the run {run_id} has the events 1 to {row.last_seq}; there is no {seq} yet"
+            )
         wanted = seq or row.last_seq
         if bounded and wanted > limits.EVENTS_FOLDED_MAX:
             raise bad_request(
@@ -223,9 +225,9 @@ class Histories:
         first = await log.first(link)
         if first is None:
             raise BrokenHistory(f"{run_id} is not at offset {row.first_offset} of partition {row.partition}")
-        return _History(row=row, log=log, links=await log.lineage(link, first))
+        return _RunHistory(row=row, log=log, links=await log.lineage(link, first))
 
-    async def _folded(self, history: _History, seq: int, tally: ReadStats | None) -> ReplayResult:
+    async def _fold(self, history: _RunHistory, seq: int, tally: ReadStats | None) -> ReplayResult:
         replayed = await fold_run(
             history.log, history.links, codec=self._codec, to_seq=seq, through_bytes=False, tally=tally
         )
@@ -234,10 +236,10 @@ class Histories:
         return replayed
 
     @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[None]:
+    async def _translate_errors(self) -> AsyncIterator[None]:
         """Bounded; what is wrong with the log or a run in it is an answer."""
         if self._busy >= limits.HISTORIES_MAX:
-            raise Declined(
+            raise RequestRefused(
                 "backpressure",
                 f"{self._busy} histories are being read here; try again",
                 retry_after_s=RETRY_LATER_S,
@@ -246,8 +248,8 @@ class Histories:
         try:
             yield
         except BrokenHistory as error:
-            raise Declined("run_quarantined", f"the history is not whole: {error}") from error
+            raise RequestRefused("run_quarantined", f"the history is not whole: {error}") from error
         except ConnectorError as error:
-            raise away("log", error) from error
+            raise unavailable("log", error) from error
         finally:
             self._busy -= 1

@@ -22,13 +22,13 @@ from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import Declined, bad_request
-from loomlog.services.application.queries.read_models import Projection, scope_of
-from loomlog.services.application.queries.read_your_writes import Barrier, not_yet
-from loomlog.services.application.runs.run_target import Addressee, Target
-from loomlog.services.application.streaming.items import Piece
-from loomlog.services.application.streaming.run_stream import RunStream, Sources, resumed_stream
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.queries.read_models import ReadModels, scope_of
+from loomlog.services.application.queries.read_your_writes import PositionBarrier, not_yet_error
+from loomlog.services.application.runs.run_target import RunTarget, Target
+from loomlog.services.application.streaming.items import StreamChunk
+from loomlog.services.application.streaming.run_stream import RunStream, StreamSources, resumed_stream
 from loomlog.services.core.access.decide import Caller, ResourceOwner, access_filter, can_see
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ
 from loomlog.services.core.run.lifecycle.fork import is_foreign_event
@@ -37,7 +37,7 @@ from loomlog.services.core.subjects import Erasure
 CURSOR = re.compile(r"[A-Za-z0-9_-]*\Z")
 CURSOR_MAX = 1_024
 """Characters; the longest we give out has two ids and a number."""
-OUR_NAMES = ("s_", "a_")
+INTERNAL_NAMES = ("s_", "a_")
 """How sessions and handles begin that are named after the run they began with."""
 
 
@@ -70,17 +70,17 @@ class SessionHead:
     """None when only the hub knows the session yet."""
 
 
-class Reads:
+class RunQueries:
     """Everything that is asked about runs."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: StreamSources) -> None:
         self._sources = sources
-        self._projection: Projection = sources.projection
-        self._barrier: Barrier = sources.barrier
+        self._projection: ReadModels = sources.projection
+        self._barrier: PositionBarrier = sources.barrier
 
     async def run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
         """The run of that id. Raises Declined(not_found)."""
-        demand(caller, RUNS_READ)
+        require_scope(caller, RUNS_READ)
         return await self._sources.content.row(await self.visible_run(caller, run_id, position=position))
 
     async def visible_run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
@@ -88,15 +88,15 @@ class Reads:
         _check_known("not_found", "run", run_id)
         lag = await self._wait(position, self._sources.partition_of(run_id))
         row = await self._projection.run(scope_of(access_filter(caller)), run_id)
-        return _seen(caller, row, lag, "not_found", f"there is no run {run_id}")
+        return _require_visible(caller, row, lag, "not_found", f"there is no run {run_id}")
 
-    async def run_to_go_on_with(self, caller: Caller, run_id: str) -> RunRow:
+    async def run_to_continue(self, caller: Caller, run_id: str) -> RunRow:
         """As `visible_run`, for one whose conversation is to be gone on with. Raises Declined(content_erased)."""
         row = await self.visible_run(caller, run_id)
         await self._check_not_erased(row)
         return row
 
-    async def run_to_order(self, caller: Caller, run_id: str) -> Target:
+    async def run_target(self, caller: Caller, run_id: str) -> Target:
         """The run that an order is for. Raises Declined(not_found).
 
         A run that is live as far as this process has read needs no row when it knows whose it is
@@ -104,41 +104,41 @@ class Reads:
         a run under way does not wait for the read models.
         """
         _check_known("not_found", "run", run_id)
-        known = self._under_way(caller, run_id)
+        known = self._running(caller, run_id)
         if known is not None:
             return known
         row = await self._projection.run(scope_of(access_filter(caller)), run_id)
         if row is not None and row.status == "running":
-            return self._learned(_seen(caller, row, 0, "not_found", f"there is no run {run_id}"))
+            return self._from_hub(_require_visible(caller, row, 0, "not_found", f"there is no run {run_id}"))
         return await self.visible_run(caller, run_id)
 
-    async def handle_to_order(self, caller: Caller, agent_id: str) -> Target:
+    async def handle_target(self, caller: Caller, agent_id: str) -> Target:
         """As `run_to_order`, by the handle; only one that we gave is a name of one run. Raises unknown_agent_id."""
         _check_known("unknown_agent_id", "run with the handle", agent_id)
-        known = self._under_way(caller, f"r_{agent_id.removeprefix('a_')}")
+        known = self._running(caller, f"r_{agent_id.removeprefix('a_')}")
         if known is not None and known.agent_id == agent_id:
             return known
         row = await self._of_handle(caller, agent_id)
         if row is not None and row.status == "running" and agent_id == f"a_{row.run_id.removeprefix('r_')}":
-            return self._learned(
-                _seen(caller, row, 0, "unknown_agent_id", f"there is no run with the handle {agent_id}")
+            return self._from_hub(
+                _require_visible(caller, row, 0, "unknown_agent_id", f"there is no run with the handle {agent_id}")
             )
         return await self.row_of_handle(caller, agent_id)
 
-    def _under_way(self, caller: Caller, run_id: str) -> Addressee | None:
+    def _running(self, caller: Caller, run_id: str) -> RunTarget | None:
         """A run of which this process knows that it is live, if the caller sees it."""
         known = self._sources.hub.live_runs.get(run_id)
         if known is None or not can_see(caller, ResourceOwner(tenant=known.tenant, user_id=known.user_id)):
             return None
         return known
 
-    def _learned(self, row: RunRow) -> RunRow:
-        self._sources.hub.learn(Addressee.of(row))
+    def _from_hub(self, row: RunRow) -> RunRow:
+        self._sources.hub.learn_run(RunTarget.of(row))
         return row
 
     async def agent(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
         """The run the caller means by that handle. Raises Declined(unknown_agent_id)."""
-        demand(caller, RUNS_READ)
+        require_scope(caller, RUNS_READ)
         return await self._sources.content.row(await self.row_of_handle(caller, agent_id, position=position))
 
     async def row_of_handle(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
@@ -147,7 +147,7 @@ class Reads:
         # A handle of ours tells its partition; a chosen one may have been used anywhere.
         lag = await self._wait(position, self._sources.partition_of(agent_id) if agent_id.startswith("a_") else None)
         row = await self._of_handle(caller, agent_id)
-        return _seen(caller, row, lag, "unknown_agent_id", f"there is no run with the handle {agent_id}")
+        return _require_visible(caller, row, lag, "unknown_agent_id", f"there is no run with the handle {agent_id}")
 
     async def _of_handle(self, caller: Caller, agent_id: str) -> RunRow | None:
         """Of the runs the caller may reach his own tenant's before others', a live one before one that has ended."""
@@ -161,7 +161,7 @@ class Reads:
         self, caller: Caller, wanted: RunFilter, *, tenant: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
     ) -> RunList:
         """Runs, newest first. `tenant` narrows the list of an administrator. Raises Declined(bad_request)."""
-        demand(caller, RUNS_READ)
+        require_scope(caller, RUNS_READ)
         allowed = access_filter(caller)
         if allowed.tenant is None and tenant:
             allowed = replace(allowed, tenant=tenant)
@@ -172,7 +172,7 @@ class Reads:
                 return RunList(rows=(), next="")
             wanted = replace(wanted, user_id=allowed.user_id)
         _check_cursor(after)
-        await self._barrier.own_writes(None)
+        await self._barrier.wait_for_own_writes(None)
         try:
             page = await self._projection.runs(
                 scope_of(allowed), wanted, limit=max(1, min(limit, limits.LIST_MAX)), after=after
@@ -181,11 +181,11 @@ class Reads:
             raise bad_request(f"cursor: {error}") from error
         return RunList(rows=await self._sources.content.rows(page.rows), next=page.next)
 
-    async def at_work(self, caller: Caller) -> list[ActiveRuns]:
+    async def count_active(self, caller: Caller) -> list[ActiveRuns]:
         """How many runs are at work, for an administrator."""
-        demand(caller, ADMIN)
-        await self._barrier.own_writes(None)
-        return await self._projection.at_work(EVERY_TENANT)
+        require_scope(caller, ADMIN)
+        await self._barrier.wait_for_own_writes(None)
+        return await self._projection.count_active(EVERY_TENANT)
 
     async def transcript(
         self,
@@ -197,12 +197,12 @@ class Reads:
         after: str = "",
     ) -> Transcript:
         """The stored frames of a session. Raises Declined(not_found)."""
-        demand(caller, RUNS_READ)
+        require_scope(caller, RUNS_READ)
         _check_known("not_found", "session", session_id)
         _check_cursor(after)
         lag = await self._wait(position, self._sources.partition_of(session_id))
         row = await self._newest_of(caller, session_id)
-        newest = _seen(caller, row, lag, "not_found", f"there is no session {session_id}")
+        newest = _require_visible(caller, row, lag, "not_found", f"there is no session {session_id}")
         try:
             page = await self._projection.transcript(
                 newest.tenant, session_id, limit=max(1, min(limit, limits.TRANSCRIPT_MAX)), after=after
@@ -214,26 +214,26 @@ class Reads:
 
     async def stream(self, caller: Caller, run_id: str, *, after: int = -1, position: str = "") -> RunStream:
         """The frames of a run after the place `after`, then what happens; ids first. Raises Declined(not_found)."""
-        demand(caller, RUNS_READ)
+        require_scope(caller, RUNS_READ)
         _check_known("not_found", "run", run_id)
         lag = await self._wait(position, self._sources.partition_of(run_id))
         row = await self._projection.run(scope_of(access_filter(caller)), run_id)
         if row is None and (started := self._started(caller, run_id)) is not None:
             tenant, event = started
             return self._stream(tenant, run_id, event.session_id, event.agent_id, after)
-        row = _seen(caller, row, lag, "not_found", f"there is no run {run_id}")
+        row = _require_visible(caller, row, lag, "not_found", f"there is no run {run_id}")
         return self._stream(row.tenant, run_id, row.session_id, row.agent_id, after)
 
     async def session(self, caller: Caller, session_id: str) -> SessionHead:
         """What a further run of the session needs. Raises Declined: not_found, content_erased."""
         _check_known("not_found", "session", session_id)
-        lag = await self._barrier.own_writes(self._sources.partition_of(session_id))
+        lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(session_id))
         newest = await self._newest_of(caller, session_id)
         if newest is None and (started := self._started(caller, f"r_{session_id[2:]}")) is not None:
             tenant, event = started
             owner = ResourceOwner(tenant=tenant, user_id=event.user_id, is_foreign=is_foreign_event(event))
             return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.user_tier, newest=None)
-        row = _seen(caller, newest, lag, "not_found", f"there is no session {session_id}")
+        row = _require_visible(caller, newest, lag, "not_found", f"there is no session {session_id}")
         await self._check_not_erased(row)
         return SessionHead(owner=owner_of(row), agent=row.agent, user_tier=row.user_tier, newest=row)
 
@@ -246,7 +246,7 @@ class Reads:
         """Raises Declined(content_erased) when what the run began with is: it would go on with no words."""
         erasure = await self.erasure_of(row)
         if erasure is not None:
-            raise Declined(
+            raise RequestRefused(
                 "content_erased",
                 f"nobody can go on with {row.run_id}: what was said in it is erased (erasure "
                 f"{erasure.record.erasure_id}); start a new run",
@@ -278,7 +278,7 @@ class Reads:
         scope = scope_of(access_filter(caller))
         if scope is not EVERY_TENANT:
             return scope
-        began = await self._projection.place(EVERY_TENANT, f"r_{name[2:]}") if name.startswith(OUR_NAMES) else None
+        began = await self._projection.place(EVERY_TENANT, f"r_{name[2:]}") if name.startswith(INTERNAL_NAMES) else None
         return scope if began is None else began.tenant
 
     def _started(self, caller: Caller, run_id: str) -> tuple[str, RunStarted] | None:
@@ -295,13 +295,13 @@ class Reads:
 
     def _stream(self, tenant: str, run_id: str, session_id: str, agent_id: str, after: int) -> RunStream:
         ids = {"agent_id": agent_id, "run_id": run_id, "session_id": session_id}
-        head = [Piece(None, "agent", orjson.dumps(ids))]
+        head = [StreamChunk(None, "agent", orjson.dumps(ids))]
         return resumed_stream(self._sources, run_id, scope=tenant, head=head, after=after)
 
     async def _wait(self, position: str, partition: int | None) -> int:
         if position:
-            await self._barrier.passed(position)
-        return await self._barrier.own_writes(partition)
+            await self._barrier.wait_for(position)
+        return await self._barrier.wait_for_own_writes(partition)
 
 
 def owner_of(row: RunRow) -> ResourceOwner:
@@ -309,18 +309,18 @@ def owner_of(row: RunRow) -> ResourceOwner:
     return ResourceOwner(tenant=row.tenant, user_id=row.user_id, is_foreign=bool(row.told_events) and not row.restored)
 
 
-def _seen(caller: Caller, row: RunRow | None, lag: int, code: str, message: str) -> RunRow:
+def _require_visible(caller: Caller, row: RunRow | None, lag: int, code: str, message: str) -> RunRow:
     if row is not None and can_see(caller, ResourceOwner(tenant=row.tenant, user_id=row.user_id)):
         return row
     if row is None and lag:
-        raise not_yet(f"{message} in the read models, which are behind", lag)
-    raise Declined(code, message)
+        raise not_yet_error(f"{message} in the read models, which are behind", lag)
+    raise RequestRefused(code, message)
 
 
 def _check_known(code: str, what: str, any_id: str) -> None:
     """An id that nothing can have is answered like one that nothing has."""
     if not ID_PATTERN.match(any_id):
-        raise Declined(code, f"there is no {what} {any_id[:140]}")
+        raise RequestRefused(code, f"there is no {what} {any_id[:140]}")
 
 
 def _check_cursor(cursor: str) -> None:

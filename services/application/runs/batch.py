@@ -20,13 +20,13 @@ from typing import Any
 import orjson
 
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import Declined, bad_request
-from loomlog.services.application.runs.control import Control
-from loomlog.services.application.runs.requests import RunRequest, checked, request_digest
-from loomlog.services.application.runs.start import Accepted, Runs
-from loomlog.services.application.streaming.items import Piece
-from loomlog.services.application.streaming.run_stream import RunStream, Sources
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.runs.control import RunControl
+from loomlog.services.application.runs.requests import RunRequest, check_request, request_digest
+from loomlog.services.application.runs.start import RunStarts, StartedRun
+from loomlog.services.application.streaming.items import StreamChunk
+from loomlog.services.application.streaming.run_stream import RunStream, StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE
 
@@ -35,7 +35,7 @@ TIMED_OUT = "batch timeout"
 
 
 @dataclass(slots=True, kw_only=True)
-class Outcome:
+class SpawnOutcome:
     """What became of one run of a batch. Ids are empty when it was refused.
 
     `status` is completed, failed, cancelled, running (detached, or nobody has taken it up yet) or awaiting_input (an
@@ -59,73 +59,77 @@ class Outcome:
 class Batches:
     """The use cases. Both raise Declined for what is wrong with the batch as a whole."""
 
-    def __init__(self, sources: Sources, runs: Runs, control: Control) -> None:
+    def __init__(self, sources: StreamSources, runs: RunStarts, control: RunControl) -> None:
         self._sources = sources
         self._runs = runs
         self._control = control
 
     async def join(
         self, caller: Caller, requests: Sequence[RunRequest], *, key: str = "", timeout_ms: int = 0
-    ) -> list[Outcome]:
+    ) -> list[SpawnOutcome]:
         """The outcomes, in the order of the requests; `timeout_ms` 0 is the longest wait there is."""
-        wanted = _checked(caller, requests, key)
+        wanted = _check_batch(caller, requests, key)
         clock = asyncio.get_running_loop().time
         deadline = clock() + min(timeout_ms or limits.BATCH_WAIT_MS, limits.BATCH_WAIT_MS) / 1000
-        begun = await self._first_begun(caller, wanted)
+        begun = await self._start_first(caller, wanted)
         return await asyncio.gather(
-            *(self._joined(caller, one, deadline, begun.get(place)) for place, one in enumerate(wanted))
+            *(self._joined_outcomes(caller, one, deadline, begun.get(place)) for place, one in enumerate(wanted))
         )
 
-    async def detach(self, caller: Caller, requests: Sequence[RunRequest], *, key: str = "") -> list[Outcome]:
+    async def detach(self, caller: Caller, requests: Sequence[RunRequest], *, key: str = "") -> list[SpawnOutcome]:
         """The ids, once every start is decided."""
-        wanted = _checked(caller, requests, key)
-        begun = await self._first_begun(caller, wanted)
+        wanted = _check_batch(caller, requests, key)
+        begun = await self._start_first(caller, wanted)
         return await asyncio.gather(
-            *(self._detached(caller, one, begun.get(place)) for place, one in enumerate(wanted))
+            *(self._detached_outcomes(caller, one, begun.get(place)) for place, one in enumerate(wanted))
         )
 
-    async def _first_begun(self, caller: Caller, wanted: Sequence[RunRequest]) -> dict[int, Accepted | Declined]:
+    async def _start_first(
+        self, caller: Caller, wanted: Sequence[RunRequest]
+    ) -> dict[int, StartedRun | RequestRefused]:
         """Starts under the key of the batch, by place, up to the first that is not refused.
 
         Raises Declined when the key was that of another batch (idempotency_key_reused), or that of one of which nobody
         can tell that any more (content_erased).
         """
-        begun: dict[int, Accepted | Declined] = {}
+        begun: dict[int, StartedRun | RequestRefused] = {}
         for place, request in enumerate(wanted):
             if request.batch_sha256:
-                begun[place] = found = await self._begin(caller, request)
-                if isinstance(found, Declined) and found.code in ("idempotency_key_reused", "content_erased"):
+                begun[place] = found = await self._start_rest(caller, request)
+                if isinstance(found, RequestRefused) and found.code in ("idempotency_key_reused", "content_erased"):
                     raise found
-                if isinstance(found, Accepted) or found.code == "run_pending":
+                if isinstance(found, StartedRun) or found.code == "run_pending":
                     break
         return begun
 
-    async def _begin(self, caller: Caller, request: RunRequest) -> Accepted | Declined:
+    async def _start_rest(self, caller: Caller, request: RunRequest) -> StartedRun | RequestRefused:
         try:
             return await self._runs.start(caller, request)
-        except Declined as declined:
+        except RequestRefused as declined:
             return declined
 
-    async def _detached(self, caller: Caller, request: RunRequest, begun: Accepted | Declined | None) -> Outcome:
-        accepted = begun or await self._begin(caller, request)
-        if isinstance(accepted, Declined):
-            return _declined(accepted, request)
+    async def _detached_outcomes(
+        self, caller: Caller, request: RunRequest, begun: StartedRun | RequestRefused | None
+    ) -> SpawnOutcome:
+        accepted = begun or await self._start_rest(caller, request)
+        if isinstance(accepted, RequestRefused):
+            return _refused_outcome(accepted, request)
         accepted.stream.close()
-        return _begun(accepted, request)
+        return _started_outcome(accepted, request)
 
-    async def _joined(
-        self, caller: Caller, request: RunRequest, deadline: float, begun: Accepted | Declined | None
-    ) -> Outcome:
-        accepted = begun or await self._begin(caller, request)
-        if isinstance(accepted, Declined):
-            return _declined(accepted, request)
-        outcome = _begun(accepted, request)
+    async def _joined_outcomes(
+        self, caller: Caller, request: RunRequest, deadline: float, begun: StartedRun | RequestRefused | None
+    ) -> SpawnOutcome:
+        accepted = begun or await self._start_rest(caller, request)
+        if isinstance(accepted, RequestRefused):
+            return _refused_outcome(accepted, request)
+        outcome = _started_outcome(accepted, request)
         try:
             async with asyncio.timeout_at(deadline):
                 await self._follow(accepted.stream, outcome)
         except TimeoutError:
-            await self._cut_short(caller, outcome)
-        except Declined as declined:
+            await self._timed_out(caller, outcome)
+        except RequestRefused as declined:
             outcome.error, outcome.error_code = declined.message, declined.code
         finally:
             accepted.stream.close()
@@ -133,21 +137,21 @@ class Batches:
         outcome.position = self._sources.barrier.token(partition, self._sources.hub.position(partition))
         return outcome
 
-    async def _follow(self, stream: RunStream, outcome: Outcome) -> None:
+    async def _follow(self, stream: RunStream, outcome: SpawnOutcome) -> None:
         """Until the run is over or stands still."""
-        told = Told(outcome)
+        told = OutcomeBuilder(outcome)
         while (pieces := await stream.next()) is not None:
             for piece in pieces:
-                told.take(piece)
+                told.add_frame(piece)
             if outcome.status == "awaiting_input":
                 return
         if outcome.status == "running":
             outcome.error = f"the stream of the run ended early ({stream.ended_because}); follow it under its id"
 
-    async def _cut_short(self, caller: Caller, outcome: Outcome) -> None:
+    async def _timed_out(self, caller: Caller, outcome: SpawnOutcome) -> None:
         try:
             stopped = await self._control.cancel_run(caller, outcome.run_id, TIMED_OUT)
-        except Declined as declined:
+        except RequestRefused as declined:
             # The cancel is in the log, or the run has not been seen by the read models yet: it is not waited for.
             outcome.error, outcome.error_code = declined.message, declined.code
             outcome.status = "cancelled" if declined.code == "cancel_pending" else outcome.status
@@ -156,14 +160,14 @@ class Batches:
         outcome.error = outcome.error or ("" if stopped.status == "completed" else stopped.reason)
 
 
-class Told:
+class OutcomeBuilder:
     """What the frames of a run say of it."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: SpawnOutcome) -> None:
         self._outcome = outcome
         self._is_new_turn = True
 
-    def take(self, piece: Piece) -> None:
+    def add_frame(self, piece: StreamChunk) -> None:
         outcome = self._outcome
         match piece.type:
             case "text":
@@ -185,16 +189,16 @@ class Told:
                 outcome.status, outcome.error = "failed", orjson.loads(piece.data).get("error", "")
 
 
-def _checked(caller: Caller, requests: Sequence[RunRequest], key: str) -> list[RunRequest]:
+def _check_batch(caller: Caller, requests: Sequence[RunRequest], key: str) -> list[RunRequest]:
     """The requests as they are started: always new sessions, and under the key of the batch if it has one."""
-    demand(caller, RUNS_CREATE)
+    require_scope(caller, RUNS_CREATE)
     if not 1 <= len(requests) <= limits.BATCH_SPAWNS_MAX:
         raise bad_request(f"spawns: {len(requests)} of them, expected 1 to {limits.BATCH_SPAWNS_MAX}")
-    return _keyed([replace(request, session_id="") for request in requests], key)
+    return _with_keys([replace(request, session_id="") for request in requests], key)
 
 
-def _begun(accepted: Accepted, request: RunRequest) -> Outcome:
-    return Outcome(
+def _started_outcome(accepted: StartedRun, request: RunRequest) -> SpawnOutcome:
+    return SpawnOutcome(
         status="running",
         agent_id=accepted.agent_id,
         run_id=accepted.run_id,
@@ -204,11 +208,11 @@ def _begun(accepted: Accepted, request: RunRequest) -> Outcome:
     )
 
 
-def _declined(declined: Declined, request: RunRequest) -> Outcome:
+def _refused_outcome(declined: RequestRefused, request: RunRequest) -> SpawnOutcome:
     """Refused; or accepted, when nobody has taken it up yet: then it has its ids and will run."""
     details = declined.details
     is_pending = declined.code == "run_pending"
-    return Outcome(
+    return SpawnOutcome(
         status="running" if is_pending else "failed",
         agent_id=str(details.get("agent_id", "")),
         run_id=str(details.get("run_id", "")) if is_pending else "",
@@ -221,7 +225,7 @@ def _declined(declined: Declined, request: RunRequest) -> Outcome:
     )
 
 
-def _keyed(requests: list[RunRequest], key: str) -> list[RunRequest]:
+def _with_keys(requests: list[RunRequest], key: str) -> list[RunRequest]:
     """The requests under one Idempotency-Key: each under a key of its own, unless it brings one."""
     if not key:
         return requests
@@ -239,6 +243,6 @@ def _keyed(requests: list[RunRequest], key: str) -> list[RunRequest]:
 def _digest(request: RunRequest) -> str:
     """Of one that cannot be started, why."""
     try:
-        return request_digest(checked(request))
-    except Declined as declined:
+        return request_digest(check_request(request))
+    except RequestRefused as declined:
         return declined.message

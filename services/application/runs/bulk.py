@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from loomlog.projections.runs import RunRow
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import Declined, bad_request
-from loomlog.services.application.queries.runs import Reads
-from loomlog.services.application.runs.control import Control
-from loomlog.services.application.runs.requests import checked_reason
-from loomlog.services.application.runs.run_filter import Where, parsed
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.queries.runs import RunQueries
+from loomlog.services.application.runs.control import RunControl
+from loomlog.services.application.runs.requests import check_reason
+from loomlog.services.application.runs.run_filter import RunFilterExpression, parse_filter
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 
@@ -27,14 +27,14 @@ COUNTED_PAGES_MAX = 40
 SHOWN_MAX = 20
 """Runs a preview shows."""
 PAGE = 50
-AT_ONCE = 25
+CONCURRENCY = 25
 """Two rounds of waiting a page when nobody answers: 10 s, less than clients wait for an answer."""
 UNCHANGED = frozenset({"not_found", "already_pausing", "not_paused", "already_quarantined", "not_quarantined"})
 """Codes that say that there was nothing left to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class BulkPreview:
     """How many runs an order would reach now, and the newest of them; `more`: they were not counted to the end."""
 
     matched: int
@@ -43,7 +43,7 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class BulkItemResult:
     """What became of the order for one run. `outcome` is changed, unchanged or failed."""
 
     run_id: str
@@ -54,24 +54,24 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class BulkResult:
     """A page of results; `next` is where to go on, empty at the end."""
 
-    results: tuple[Result, ...]
+    results: tuple[BulkItemResult, ...]
     next: str
 
 
-class Bulk:
+class BulkActions:
     """The use cases of operators over many runs. Everything raises Declined."""
 
-    def __init__(self, reads: Reads, control: Control, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, reads: RunQueries, control: RunControl, *, clock_ms: Callable[[], int]) -> None:
         self._reads = reads
         self._control = control
         self._clock_ms = clock_ms
 
-    async def preview(self, caller: Caller, action: str, where: str, *, after: str = "") -> Preview:
+    async def preview(self, caller: Caller, action: str, where: str, *, after: str = "") -> BulkPreview:
         """What `act` would reach, page after page, from `after` on. Changes nothing."""
-        wanted = self._checked(caller, action, where)
+        wanted = self._check_action(caller, action, where)
         matched = 0
         first: list[RunRow] = []
         for _ in range(COUNTED_PAGES_MAX):
@@ -80,44 +80,44 @@ class Bulk:
             first += rows[: SHOWN_MAX - len(first)]
             if not after:
                 break
-        return Preview(matched=matched, more=bool(after), first=tuple(first))
+        return BulkPreview(matched=matched, more=bool(after), first=tuple(first))
 
-    async def act(self, caller: Caller, action: str, where: str, reason: str, *, after: str = "") -> Done:
+    async def act(self, caller: Caller, action: str, where: str, reason: str, *, after: str = "") -> BulkResult:
         """The order to the next page of runs; `after` is `next` of the page before."""
-        wanted = self._checked(caller, action, where)
-        reason = checked_reason(reason)
+        wanted = self._check_action(caller, action, where)
+        reason = check_reason(reason)
         rows, left = await self._page(caller, action, wanted, PAGE, after)
-        places = asyncio.Semaphore(AT_ONCE)
+        places = asyncio.Semaphore(CONCURRENCY)
 
-        async def one(row: RunRow) -> Result:
+        async def one(row: RunRow) -> BulkItemResult:
             async with places:
-                return await self._one(caller, action, row, reason)
+                return await self._apply(caller, action, row, reason)
 
-        return Done(results=tuple(await asyncio.gather(*map(one, rows))), next=left)
+        return BulkResult(results=tuple(await asyncio.gather(*map(one, rows))), next=left)
 
-    def _checked(self, caller: Caller, action: str, where: str) -> Where:
-        demand(caller, ADMIN)
+    def _check_action(self, caller: Caller, action: str, where: str) -> RunFilterExpression:
+        require_scope(caller, ADMIN)
         if action not in ACTIONS:
             raise bad_request(f"action is {action[:60]!r}: expected one of {', '.join(ACTIONS)}")
-        return parsed(where)
+        return parse_filter(where)
 
     async def _page(
-        self, caller: Caller, action: str, wanted: Where, limit: int, after: str
+        self, caller: Caller, action: str, wanted: RunFilterExpression, limit: int, after: str
     ) -> tuple[list[RunRow], str]:
         """The runs of a page that the filter means and the order can change, and where the next page begins."""
         narrowed = wanted.run_filter(self._clock_ms())
         page = await self._reads.runs(caller, narrowed, tenant=wanted.tenant, limit=limit, after=after)
         return [row for row in page.rows if wanted.matches(row) and can_change(action, row)], page.next
 
-    async def _one(self, caller: Caller, action: str, row: RunRow, reason: str) -> Result:
+    async def _apply(self, caller: Caller, action: str, row: RunRow, reason: str) -> BulkItemResult:
         try:
-            position, changed = await self._ordered(caller, action, row.run_id, reason)
-        except Declined as declined:
+            position, changed = await self._send_command(caller, action, row.run_id, reason)
+        except RequestRefused as declined:
             outcome = "unchanged" if declined.code in UNCHANGED else "failed"
-            return Result(run_id=row.run_id, outcome=outcome, code=declined.code, error=declined.message)
-        return Result(run_id=row.run_id, outcome="changed" if changed else "unchanged", position=position)
+            return BulkItemResult(run_id=row.run_id, outcome=outcome, code=declined.code, error=declined.message)
+        return BulkItemResult(run_id=row.run_id, outcome="changed" if changed else "unchanged", position=position)
 
-    async def _ordered(self, caller: Caller, action: str, run_id: str, reason: str) -> tuple[str, bool]:
+    async def _send_command(self, caller: Caller, action: str, run_id: str, reason: str) -> tuple[str, bool]:
         """The position of what was written, and whether the order changed the run."""
         control = self._control
         if action == "cancel":

@@ -24,13 +24,13 @@ from loomlog.schemas.generated.run_commands import CompactRun, ForkRun, StartRun
 from loomlog.schemas.generated.run_events import CommandRefused, CompactionFailed, CompactionRequested, ContextCompacted
 from loomlog.schemas.generated.values import CommandEnvelope, RunPosition
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import RETRY_LATER_S, Declined, bad_request, refused
-from loomlog.services.application.queries.runs import Reads, owner_of
-from loomlog.services.application.runs.control import Control, over
-from loomlog.services.application.runs.requests import AGENT_NAME, RunRequest, checked_reason
-from loomlog.services.application.runs.run_ids import names_of_continuation, names_of_fork
-from loomlog.services.application.runs.start import Accepted, Launch, Runs
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, refused
+from loomlog.services.application.queries.runs import RunQueries, owner_of
+from loomlog.services.application.runs.control import RunControl, already_ended
+from loomlog.services.application.runs.requests import AGENT_NAME, RunRequest, check_reason
+from loomlog.services.application.runs.run_ids import continuation_names, fork_names
+from loomlog.services.application.runs.start import RunStarts, StartAttempt, StartedRun
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller, resolve_identity
@@ -42,7 +42,7 @@ LIVE, MARKER, NOOP = "live", "marker", "noop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class CompactionResult:
     """What became of a compaction. `applied` is live, marker or noop; tokens are estimates."""
 
     run_id: str
@@ -53,7 +53,7 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class SessionCopy:
     """A session that goes on with another's conversation. Its events are shared, `events` says how many they are."""
 
     session_id: str
@@ -63,14 +63,14 @@ class Copied:
     position: str
 
 
-class Compactions:
+class SessionCompactions:
     """The use cases. `clock_ms` and `fresh_token` bring time and randomness in."""
 
     def __init__(
         self,
-        runs: Runs,
-        control: Control,
-        reads: Reads,
+        runs: RunStarts,
+        control: RunControl,
+        reads: RunQueries,
         *,
         clock_ms: Callable[[], int],
         fresh_token: Callable[[], str],
@@ -83,33 +83,37 @@ class Compactions:
         self._fresh_token = fresh_token
         self._wait_s = wait_s
 
-    async def compact(self, caller: Caller, run_id: str, reason: str = "") -> Compacted:
+    async def compact(self, caller: Caller, run_id: str, reason: str = "") -> CompactionResult:
         """Replace the older part of a conversation by a summary.
 
         Raises Declined: not_found, content_erased, run_busy, agent_gone, compaction_failed, compact_pending.
         """
-        demand(caller, RUNS_CREATE)
-        reason = checked_reason(reason)
+        require_scope(caller, RUNS_CREATE)
+        reason = check_reason(reason)
         row = await self._reads.visible_run(caller, run_id)
-        return await (self._live(caller, row, reason) if row.status == "running" else self._marker(caller, row))
+        return await (
+            self._compact_live(caller, row, reason) if row.status == "running" else self._compact_session(caller, row)
+        )
 
-    async def replay(self, caller: Caller, session_id: str, agent: str, *, compress: bool = False) -> Copied:
+    async def replay(self, caller: Caller, session_id: str, agent: str, *, compress: bool = False) -> SessionCopy:
         """A new session of that agent with the conversation of this one, as it is or in a summary.
 
         Raises Declined: not_found, content_erased, agent_gone, empty_source, bad_fork_point, compaction_failed,
         compact_pending.
         """
-        demand(caller, RUNS_CREATE)
-        demand(caller, RUNS_READ)  # the new session tells all that this one has said
+        require_scope(caller, RUNS_CREATE)
+        require_scope(caller, RUNS_READ)  # the new session tells all that this one has said
         if not AGENT_NAME.match(agent):
             raise bad_request("agent is required: the name of the agent that goes on with the session")
         head = await self._reads.session(caller, session_id)
         origin = head.newest
         if origin is None:
-            raise Declined("session_busy", f"session_busy: the session {session_id} has just begun; wait for its run")
+            raise RequestRefused(
+                "session_busy", f"session_busy: the session {session_id} has just begun; wait for its run"
+            )
         events = await self._reads.events_of_session(origin.tenant, session_id)
         who = resolve_identity(caller, user_id="", session=owner_of(origin))
-        names = names_of_fork(
+        names = fork_names(
             fresh=self._fresh_token(),
             origin=origin.run_id,
             tenant=who.tenant,
@@ -132,10 +136,10 @@ class Compactions:
             )
 
         request = RunRequest(agent=agent)
-        accepted, told = await self._seeded(
-            Launch(caller=caller, request=request, who=who, names=names, digest="", command=command)
+        accepted, told = await self._start_seed(
+            StartAttempt(caller=caller, request=request, who=who, names=names, digest="", command=command)
         )
-        return Copied(
+        return SessionCopy(
             session_id=accepted.session_id,
             seed_run_id=accepted.run_id,
             events=events,
@@ -145,25 +149,25 @@ class Compactions:
 
     # --- a run that waits --------------------------------------------------------------------------------------------
 
-    async def _live(self, caller: Caller, row: RunRow, reason: str) -> Compacted:
+    async def _compact_live(self, caller: Caller, row: RunRow, reason: str) -> CompactionResult:
         def command(envelope: CommandEnvelope) -> CompactRun:
             return CompactRun(envelope=envelope, run_id=row.run_id, reason=reason)
 
         item = await self._control.settled(
-            caller, row, command, _Settled(), pending="compact_pending", wait_s=self._wait_s
+            caller, row, command, _CompactionListener(), pending="compact_pending", wait_s=self._wait_s
         )
         position, event = self._control.position(item), item.record
         match event:
             case CommandRefused(code=code) if code == NOTHING_TO_COMPACT:
-                return Compacted(run_id=row.run_id, applied=NOOP, position=position)
+                return CompactionResult(run_id=row.run_id, applied=NOOP, position=position)
             case CommandRefused():
                 raise refused(event.code, event.message)
             case CompactionFailed(kind=kind) if kind == NO_GAIN:
-                return Compacted(run_id=row.run_id, applied=NOOP, position=position)
+                return CompactionResult(run_id=row.run_id, applied=NOOP, position=position)
             case CompactionFailed():
-                raise _failed(row.run_id, event.message or event.kind)
+                raise _compaction_error(row.run_id, event.message or event.kind)
             case ContextCompacted():
-                return Compacted(
+                return CompactionResult(
                     run_id=row.run_id,
                     applied=LIVE,
                     before_tokens=event.before_tokens,
@@ -171,16 +175,16 @@ class Compactions:
                     position=position,
                 )
             case _:
-                raise over(row.run_id)
+                raise already_ended(row.run_id)
 
     # --- seeds -------------------------------------------------------------------------------------------------------
 
-    async def _marker(self, caller: Caller, row: RunRow) -> Compacted:
+    async def _compact_session(self, caller: Caller, row: RunRow) -> CompactionResult:
         """A seed at the end of the session: its next run starts from the summary."""
         head = await self._reads.session(caller, row.session_id)
         newest = head.newest or row
         who = resolve_identity(caller, user_id="", session=head.owner)
-        names = names_of_continuation(
+        names = continuation_names(
             fresh=self._fresh_token(),
             session_id=row.session_id,
             tenant=who.tenant,
@@ -207,19 +211,19 @@ class Compactions:
             )
 
         request = RunRequest(agent=newest.agent, session_id=row.session_id)
-        launch = Launch(caller=caller, request=request, who=who, names=names, digest="", command=command)
+        launch = StartAttempt(caller=caller, request=request, who=who, names=names, digest="", command=command)
         try:
-            accepted, told = await self._seeded(launch)
-        except Declined as declined:
+            accepted, told = await self._start_seed(launch)
+        except RequestRefused as declined:
             if declined.code == NOTHING_TO_COMPACT:
-                return Compacted(run_id=row.run_id, applied=NOOP)
+                return CompactionResult(run_id=row.run_id, applied=NOOP)
             if declined.code == "session_busy":
-                raise Declined(BUSY, f"{BUSY}: {declined.message}") from declined
+                raise RequestRefused(BUSY, f"{BUSY}: {declined.message}") from declined
             raise
         if told is None:
-            return Compacted(run_id=row.run_id, applied=NOOP, position=accepted.position)
+            return CompactionResult(run_id=row.run_id, applied=NOOP, position=accepted.position)
         before, after = told
-        return Compacted(
+        return CompactionResult(
             run_id=row.run_id,
             applied=MARKER,
             before_tokens=before,
@@ -227,19 +231,19 @@ class Compactions:
             position=accepted.position,
         )
 
-    async def _seeded(self, launch: Launch) -> tuple[Accepted, tuple[int, int] | None]:
+    async def _start_seed(self, launch: StartAttempt) -> tuple[StartedRun, tuple[int, int] | None]:
         """The seed, at its end, and the tokens before and after when it was summarised."""
         try:
             accepted = await self._runs.launch(launch)
-        except Declined as declined:
+        except RequestRefused as declined:
             if declined.code == "unknown_agent":
-                raise Declined("agent_gone", f"agent_gone: {declined.message}") from declined
+                raise RequestRefused("agent_gone", f"agent_gone: {declined.message}") from declined
             raise
         try:
             async with asyncio.timeout(self._wait_s):
                 return accepted, await _end_of(accepted.stream, accepted.run_id)
         except TimeoutError:
-            raise Declined(
+            raise RequestRefused(
                 "compact_pending",
                 f"no summary within {self._wait_s:g} s; the run {accepted.run_id} goes on making it: follow it",
                 retry_after_s=RETRY_LATER_S,
@@ -253,7 +257,7 @@ class Compactions:
         return CommandEnvelope(command_id=command_id, tenant=tenant, subject=subject, issued_at_ms=self._clock_ms())
 
 
-class _Settled:
+class _CompactionListener:
     """Whether an event settles the compaction that its command began: a refusal, or its end."""
 
     def __init__(self) -> None:
@@ -284,11 +288,11 @@ async def _end_of(stream: RunStream, run_id: str) -> tuple[int, int] | None:
             elif piece.type == COMPACTION_FAILED:
                 failed = orjson.loads(piece.data)
     if failed and failed["compaction_failed"]["kind"] != NO_GAIN:
-        raise _failed(run_id, str(failed["error"]))
+        raise _compaction_error(run_id, str(failed["error"]))
     return found
 
 
-def _failed(run_id: str, why: str) -> Declined:
-    return Declined(
+def _compaction_error(run_id: str, why: str) -> RequestRefused:
+    return RequestRefused(
         "compaction_failed", f"the conversation of {run_id} could not be summarised, it is as it was: {why}"
     )

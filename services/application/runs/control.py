@@ -40,15 +40,15 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.command_publisher import Publisher
-from loomlog.services.application.errors import RETRY_SOON_S, Declined, refused
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.command_publisher import CommandPublisher
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, refused
 from loomlog.services.application.payloads import text_or_blob
-from loomlog.services.application.queries.runs import Reads
-from loomlog.services.application.runs.requests import checked_input, checked_reason, checked_result
+from loomlog.services.application.queries.runs import RunQueries
+from loomlog.services.application.runs.requests import check_input, check_reason, check_result
 from loomlog.services.application.runs.run_target import Target
 from loomlog.services.application.streaming.items import EventItem
-from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE
@@ -58,7 +58,7 @@ SOURCES = ("api", "webui")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
+class InputAccepted:
     """A user text that is in the run's history now."""
 
     run_id: str
@@ -66,7 +66,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class CancelResult:
     """What became of a run that was to be cancelled; `cancelled` is false when it had ended otherwise before."""
 
     agent_id: str
@@ -83,7 +83,7 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class CallResolution:
     """A call of unknown outcome that has its result now, or is made again."""
 
     run_id: str
@@ -92,7 +92,7 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class PauseResult:
     """A run that is to stand still, or no longer."""
 
     run_id: str
@@ -100,19 +100,19 @@ class Held:
     position: str
 
 
-def over(run_id: str) -> Declined:
+def already_ended(run_id: str) -> RequestRefused:
     """An order to a run that has ended."""
-    return Declined("not_found", f"the run {run_id} is not in flight: it has ended")
+    return RequestRefused("not_found", f"the run {run_id} is not in flight: it has ended")
 
 
-class Control:
+class RunControl:
     """The use cases for runs under way."""
 
     def __init__(
         self,
-        sources: Sources,
-        reads: Reads,
-        publisher: Publisher,
+        sources: StreamSources,
+        reads: RunQueries,
+        publisher: CommandPublisher,
         *,
         clock_ms: Callable[[], int],
         fresh_token: Callable[[], str],
@@ -125,103 +125,103 @@ class Control:
         self._fresh_token = fresh_token
         self._wait_s = wait_s
 
-    async def post_input(self, caller: Caller, run_id: str, text: str, *, source: str = "api") -> Delivered:
+    async def post_input(self, caller: Caller, run_id: str, text: str, *, source: str = "api") -> InputAccepted:
         """Give a run the next user text. Raises Declined: empty_text, not_found, queue_full, input_pending."""
-        demand(caller, RUNS_CREATE)
-        checked_input(text)
+        require_scope(caller, RUNS_CREATE)
+        check_input(text)
         assert source in SOURCES, source
         row = await self.running(caller, run_id)
         envelope = self.envelope(caller, row)
-        seal = await self._sources.content.seal(row.tenant, row.user_id)
+        seal = await self._sources.content.cipher_for(row.tenant, row.user_id)
         said, blob = await text_or_blob(text if seal is None else seal(text, False), self._sources.blobs)
         command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source, text_blob=blob)
-        item = await self.ordered(row, command)
+        item = await self.send_command(row, command)
         if item is None:
-            raise await self.undecided("input_pending", row, "the text is in the log and will reach the run")
+            raise await self.pending_error("input_pending", row, "the text is in the log and will reach the run")
         event = item.record
         if isinstance(event, CommandRefused):
             declined = refused(event.code, event.message)
             declined.retry_after_s = RETRY_SOON_S if event.code == "queue_full" else declined.retry_after_s
             raise declined
         if not isinstance(event, InputReceived):
-            raise over(run_id)
-        return Delivered(run_id=run_id, position=self.position(item))
+            raise already_ended(run_id)
+        return InputAccepted(run_id=run_id, position=self.position(item))
 
-    async def cancel(self, caller: Caller, agent_id: str, reason: str = "", *, run_id: str = "") -> Stopped:
+    async def cancel(self, caller: Caller, agent_id: str, reason: str = "", *, run_id: str = "") -> CancelResult:
         """End the run of a handle, or that run of it. Raises Declined: unknown_agent_id, not_found, cancel_pending."""
-        demand(caller, RUNS_CREATE)
-        reason = checked_reason(reason)
+        require_scope(caller, RUNS_CREATE)
+        reason = check_reason(reason)
         if not run_id:
-            return await self._end(caller, await self._reads.handle_to_order(caller, agent_id), reason)
-        row = await self._reads.run_to_order(caller, run_id)
+            return await self._end(caller, await self._reads.handle_target(caller, agent_id), reason)
+        row = await self._reads.run_target(caller, run_id)
         if row.agent_id != agent_id:
-            raise Declined("unknown_agent_id", f"the run {run_id} does not have the handle {agent_id[:140]}")
+            raise RequestRefused("unknown_agent_id", f"the run {run_id} does not have the handle {agent_id[:140]}")
         return await self._end(caller, row, reason)
 
-    async def cancel_run(self, caller: Caller, run_id: str, reason: str = "") -> Stopped:
+    async def cancel_run(self, caller: Caller, run_id: str, reason: str = "") -> CancelResult:
         """As `cancel`, by the id of the run: its handle may be that of a newer one meanwhile. Raises not_found."""
-        demand(caller, RUNS_CREATE)
-        reason = checked_reason(reason)
-        return await self._end(caller, await self._reads.run_to_order(caller, run_id), reason)
+        require_scope(caller, RUNS_CREATE)
+        reason = check_reason(reason)
+        return await self._end(caller, await self._reads.run_target(caller, run_id), reason)
 
-    async def close_resident(self, caller: Caller, run_id: str, reason: str = "") -> Stopped:
+    async def close_resident(self, caller: Caller, run_id: str, reason: str = "") -> CancelResult:
         """Close a resident sub-agent; one that is over stays as it is. Raises Declined: not_found, cancel_pending."""
         row = await self.check_resident(caller, run_id)
         if row.status != "running":
-            return await self._shown(self._as_stored(row), row)
-        command = CloseResident(envelope=self.envelope(caller, row), run_id=run_id, reason=checked_reason(reason))
+            return await self._cancel_result(self._as_stored(row), row)
+        command = CloseResident(envelope=self.envelope(caller, row), run_id=run_id, reason=check_reason(reason))
         return await self._ended_by(row, command, "the close is in the log and takes effect")
 
     async def check_resident(self, caller: Caller, run_id: str) -> RunRow:
         """The row of a resident sub-agent. Raises Declined: not_found."""
-        demand(caller, RUNS_CREATE)
+        require_scope(caller, RUNS_CREATE)
         row = await self._reads.visible_run(caller, run_id)
         if not row.resident:
-            raise Declined("not_found", f"the run {run_id} is no resident sub-agent")
+            raise RequestRefused("not_found", f"the run {run_id} is no resident sub-agent")
         return row
 
-    async def _end(self, caller: Caller, row: Target, reason: str) -> Stopped:
+    async def _end(self, caller: Caller, row: Target, reason: str) -> CancelResult:
         if isinstance(row, RunRow) and row.status != "running":
-            return await self._shown(self._as_stored(row), row)
+            return await self._cancel_result(self._as_stored(row), row)
         command = CancelRun(envelope=self.envelope(caller, row), run_id=row.run_id, reason=reason)
         return await self._ended_by(row, command, "the cancel is in the log and takes effect")
 
-    async def _ended_by(self, row: Target, command: CancelRun | CloseResident, pending: str) -> Stopped:
-        item = await self.ordered(row, command, _ends)
+    async def _ended_by(self, row: Target, command: CancelRun | CloseResident, pending: str) -> CancelResult:
+        item = await self.send_command(row, command, _is_ending)
         if item is None:
             now = await self._stored(row)
             if now is not None and now.status != "running":
-                return await self._shown(self._as_stored(now), row)
-            raise await self.undecided("cancel_pending", row, pending)
-        return await self._shown(self._as_happened(row, item), row)
+                return await self._cancel_result(self._as_stored(now), row)
+            raise await self.pending_error("cancel_pending", row, pending)
+        return await self._cancel_result(self._as_happened(row, item), row)
 
-    async def _shown(self, stopped: Stopped, row: Target) -> Stopped:
+    async def _cancel_result(self, stopped: CancelResult, row: Target) -> CancelResult:
         return await self._sources.content.shown(stopped, row.tenant)
 
     async def resolve(
         self, caller: Caller, run_id: str, turn: int, index: int, *, done: bool, result: str = ""
-    ) -> Resolved:
+    ) -> CallResolution:
         """Say what became of a call that waits for it.
 
         Raises Declined: not_found, nothing_to_resolve, run_paused, resolve_pending.
         """
-        demand(caller, RUNS_CREATE)
-        checked_result(result, done=done)
+        require_scope(caller, RUNS_CREATE)
+        check_result(result, done=done)
         row = await self.running(caller, run_id)
         envelope = self.envelope(caller, row)
-        seal = await self._sources.content.seal(row.tenant, row.user_id)
+        seal = await self._sources.content.cipher_for(row.tenant, row.user_id)
         text = result if seal is None else seal(result, False)
         command = ResolveCall(envelope=envelope, run_id=run_id, turn=turn, index=index, done=done, result=text)
-        item = await self.ordered(row, command)
+        item = await self.send_command(row, command)
         if item is None:
-            raise await self.undecided("resolve_pending", row, "the answer is in the log and will reach the run")
+            raise await self.pending_error("resolve_pending", row, "the answer is in the log and will reach the run")
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
         if not isinstance(event, ToolReturned | ToolCallRequested):
-            raise over(run_id)
+            raise already_ended(run_id)
         repeated = isinstance(event, ToolCallRequested)
-        return Resolved(run_id=run_id, is_repeated=repeated, position=self.position(item))
+        return CallResolution(run_id=run_id, is_repeated=repeated, position=self.position(item))
 
     async def settled(
         self,
@@ -240,71 +240,71 @@ class Control:
         envelope = self.envelope(caller, row)
 
         def settles(item: EventItem) -> bool:
-            return is_it(item, envelope.command_id) or _ends(item)
+            return is_it(item, envelope.command_id) or _is_ending(item)
 
-        item = await self.ordered(row, make(envelope), settles, wait_s=wait_s)
+        item = await self.send_command(row, make(envelope), settles, wait_s=wait_s)
         if item is None:
-            raise await self.undecided(pending, row, "the order is in the log and takes effect", wait_s=wait_s)
+            raise await self.pending_error(pending, row, "the order is in the log and takes effect", wait_s=wait_s)
         return item
 
-    async def pause(self, caller: Caller, run_id: str, reason: str = "") -> Held:
+    async def pause(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
         """Let a run stand still before its next model call. Raises Declined: not_found, already_pausing."""
-        demand(caller, RUNS_CREATE)
-        reason = checked_reason(reason)
+        require_scope(caller, RUNS_CREATE)
+        reason = check_reason(reason)
         row = await self.running(caller, run_id)
         command = PauseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
-        return await self._hold(row, command, pending="pause_pending")
+        return await self._pause_or_resume(row, command, pending="pause_pending")
 
-    async def resume(self, caller: Caller, run_id: str) -> Held:
+    async def resume(self, caller: Caller, run_id: str) -> PauseResult:
         """Lift the pause of a run; wider ones still hold it. Raises Declined: not_found, not_paused."""
-        demand(caller, RUNS_CREATE)
+        require_scope(caller, RUNS_CREATE)
         row = await self.running(caller, run_id)
         command = ResumeRun(envelope=self.envelope(caller, row), run_id=run_id)
-        return await self._hold(row, command, pending="pause_pending")
+        return await self._pause_or_resume(row, command, pending="pause_pending")
 
-    async def quarantine(self, caller: Caller, run_id: str, reason: str = "") -> Held:
+    async def quarantine(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
         """Park a run until it is released; its calls are stopped. Raises Declined: not_found, already_quarantined."""
-        demand(caller, ADMIN)
-        reason = checked_reason(reason)
+        require_scope(caller, ADMIN)
+        reason = check_reason(reason)
         row = await self.running(caller, run_id)
         command = QuarantineRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
-        return await self._hold(row, command, pending="quarantine_pending")
+        return await self._pause_or_resume(row, command, pending="quarantine_pending")
 
-    async def release(self, caller: Caller, run_id: str, reason: str = "") -> Held:
+    async def release(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
         """Fold a quarantined run again and let it go on.
 
         Raises Declined: not_found, not_quarantined, and run_quarantined when it still cannot be folded.
         """
-        demand(caller, ADMIN)
-        reason = checked_reason(reason)
+        require_scope(caller, ADMIN)
+        reason = check_reason(reason)
         row = await self.running(caller, run_id)
         command = ReleaseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
-        return await self._hold(row, command, pending="quarantine_pending")
+        return await self._pause_or_resume(row, command, pending="quarantine_pending")
 
     # --- for this and other orders (interrupts.py) -------------------------------------------------------------------
 
     async def running(self, caller: Caller, run_id: str) -> Target:
         """The run, which the caller sees and which has not ended. Raises Declined(not_found)."""
-        row = await self._reads.run_to_order(caller, run_id)
+        row = await self._reads.run_target(caller, run_id)
         if row.status != "running":
-            raise over(run_id)
+            raise already_ended(run_id)
         return row
 
-    async def _hold(
+    async def _pause_or_resume(
         self, row: Target, command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun, *, pending: str
-    ) -> Held:
-        item = await self.ordered(row, command)
+    ) -> PauseResult:
+        item = await self.send_command(row, command)
         if item is None:
-            raise await self.undecided(pending, row, "the order is in the log and takes effect")
+            raise await self.pending_error(pending, row, "the order is in the log and takes effect")
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
         if isinstance(event, RunQuarantined) and not isinstance(command, QuarantineRun):
             error = f"the run {row.run_id} cannot go on and is quarantined: {event.error}"
-            raise Declined("run_quarantined", error, details={"position": self.position(item)})
+            raise RequestRefused("run_quarantined", error, details={"position": self.position(item)})
         if not isinstance(event, RunPauseRequested | RunResumed | RunQuarantined | RunReleased):
-            raise over(row.run_id)
-        return Held(run_id=row.run_id, agent_id=row.agent_id, position=self.position(item))
+            raise already_ended(row.run_id)
+        return PauseResult(run_id=row.run_id, agent_id=row.agent_id, position=self.position(item))
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class Control:
             issued_at_ms=self._clock_ms(),
         )
 
-    async def ordered(
+    async def send_command(
         self,
         row: Target,
         command: Command,
@@ -329,12 +329,12 @@ class Control:
         subscription = self._sources.hub.subscribe(row.run_id)
         try:
             await self._publisher.publish(partition_key(row.run_id), command_id, command)
-            is_it = is_it or partial(_answers, command_id=command_id)
-            return await self._effect(subscription, row, is_it, wait_s or self._wait_s)
+            is_it = is_it or partial(_is_reply_to, command_id=command_id)
+            return await self._wait_for_effect(subscription, row, is_it, wait_s or self._wait_s)
         finally:
             subscription.close()
 
-    async def _effect(
+    async def _wait_for_effect(
         self, subscription: Subscription, row: Target, is_it: Callable[[EventItem], bool], wait_s: float
     ) -> EventItem | None:
         """The event that shows what became of a command; None when none came in time or the run is over already."""
@@ -354,23 +354,23 @@ class Control:
         now = None
         try:
             now = await self._sources.projection.run(row.tenant, row.run_id)
-        except Declined as declined:
+        except RequestRefused as declined:
             if declined.code != "projection_unavailable":
                 raise
         return now or (row if isinstance(row, RunRow) else None)
 
-    async def undecided(self, code: str, row: Target, what: str, *, wait_s: float | None = None) -> Declined:
+    async def pending_error(self, code: str, row: Target, what: str, *, wait_s: float | None = None) -> RequestRefused:
         """Why nothing was heard of a command: the run has ended, cannot be handled, or nobody owns it just now."""
         now = await self._stored(row)
         if now is not None and now.status != "running":
-            return over(row.run_id)
+            return already_ended(row.run_id)
         if now is not None and now.quarantined:
-            return Declined(
+            return RequestRefused(
                 "run_quarantined",
                 f"the run {row.run_id} is quarantined and takes no orders: {now.quarantine_error}; an operator has to "
                 "release it",
             )
-        return Declined(
+        return RequestRefused(
             code,
             f"no runtime has answered within {wait_s or self._wait_s:g} s; {what} as soon as one is up",
             retry_after_s=RETRY_SOON_S,
@@ -381,8 +381,8 @@ class Control:
         """Where the event lies, as a token for reads."""
         return self._sources.barrier.token(item.partition, item.raw.offset)
 
-    def _as_stored(self, row: RunRow) -> Stopped:
-        return Stopped(
+    def _as_stored(self, row: RunRow) -> CancelResult:
+        return CancelResult(
             agent_id=row.agent_id,
             run_id=row.run_id,
             status=row.status,
@@ -390,7 +390,7 @@ class Control:
             position=self._sources.barrier.token(row.partition, row.last_offset),
         )
 
-    def _as_happened(self, row: Target, item: EventItem) -> Stopped:
+    def _as_happened(self, row: Target, item: EventItem) -> CancelResult:
         cascaded: tuple[str, ...] = ()
         match item.record:
             case RunCancelled(reason=reason, cascaded=cascaded):
@@ -401,7 +401,7 @@ class Control:
                 status, why = "failed", reason
             case other:
                 raise AssertionError(f"{type(other).__name__} does not end a run")
-        return Stopped(
+        return CancelResult(
             agent_id=row.agent_id,
             run_id=row.run_id,
             status=status,
@@ -411,9 +411,9 @@ class Control:
         )
 
 
-def _answers(item: EventItem, command_id: str) -> bool:
-    return item.envelope.cause_id == command_id or _ends(item)
+def _is_reply_to(item: EventItem, command_id: str) -> bool:
+    return item.envelope.cause_id == command_id or _is_ending(item)
 
 
-def _ends(item: EventItem) -> bool:
+def _is_ending(item: EventItem) -> bool:
     return isinstance(item.record, RunCancelled | RunCompleted | RunFailed)

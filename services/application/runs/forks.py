@@ -22,12 +22,12 @@ from loomlog.schemas.codec import Record
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.values import CommandEnvelope, DefinitionOverrides, Sampling, Segment
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
+from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request
-from loomlog.services.application.queries.runs import Reads, owner_of
-from loomlog.services.application.runs.requests import AGENT_NAME, RunRequest, checked, checked_sampling
-from loomlog.services.application.runs.run_ids import RunNames, names_of_fork
-from loomlog.services.application.runs.start import Accepted, Launch, Runs
+from loomlog.services.application.queries.runs import RunQueries, owner_of
+from loomlog.services.application.runs.requests import AGENT_NAME, RunRequest, check_request, check_sampling
+from loomlog.services.application.runs.run_ids import RunNames, fork_names
+from loomlog.services.application.runs.start import RunStarts, StartAttempt, StartedRun
 from loomlog.services.core.access.decide import Caller, RunIdentity, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.run.limits import ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
@@ -41,7 +41,7 @@ TEXTS = ("provider", "model", "effort", "system_prompt")
 NUMBERS = {"max_tokens": 2**31 - 1, "max_iterations": ITERATIONS_BACKSTOP, "retry_attempts": RETRY_ATTEMPTS_MAX}
 """Whole numbers from 0 to this."""
 SAMPLING = tuple(entry.name for entry in fields(Sampling))
-WHOLE_SAMPLING = ("top_k", "seed")
+INTEGER_SAMPLING = ("top_k", "seed")
 OVERRIDES = (*TEXTS, "tools", *NUMBERS, *SAMPLING)
 """What a fork may change of its definition. Volumes and hosts are the operator's to give."""
 
@@ -70,26 +70,26 @@ class Forks:
     """The use case. `clock_ms` and `fresh_token` bring time and randomness in."""
 
     def __init__(
-        self, runs: Runs, reads: Reads, *, clock_ms: Callable[[], int], fresh_token: Callable[[], str]
+        self, runs: RunStarts, reads: RunQueries, *, clock_ms: Callable[[], int], fresh_token: Callable[[], str]
     ) -> None:
         self._runs = runs
         self._reads = reads
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
 
-    async def fork(self, caller: Caller, run_id: str, request: ForkRequest) -> Accepted:
+    async def fork(self, caller: Caller, run_id: str, request: ForkRequest) -> StartedRun:
         """A new run that shares the events 1 to at_seq. Raises Declined: not_found, content_erased, bad_fork_point,
         bad_request.
         """
-        demand(caller, RUNS_CREATE)
-        demand(caller, RUNS_READ)  # a fork tells all that its origin has said
-        overrides = overrides_of(request.overrides or {})
-        plain = _checked(request)
-        row = await self._reads.run_to_go_on_with(caller, run_id)
+        require_scope(caller, RUNS_CREATE)
+        require_scope(caller, RUNS_READ)  # a fork tells all that its origin has said
+        overrides = parse_overrides(request.overrides or {})
+        plain = _check_request(request)
+        row = await self._reads.run_to_continue(caller, run_id)
         if not 1 <= request.at_seq <= row.last_seq:
             raise bad_request(f"at is {request.at_seq}: {run_id} has the events 1 to {row.last_seq}")
         who = resolve_identity(caller, user_id="", session=owner_of(row))
-        names = names_of_fork(
+        names = fork_names(
             fresh=self._fresh_token(),
             origin=run_id,
             tenant=who.tenant,
@@ -103,7 +103,7 @@ class Forks:
             return self._command(request, whole, row, who, names, overrides, digest)
 
         return await self._runs.launch(
-            Launch(caller=caller, request=plain, who=who, names=names, digest=digest, command=command)
+            StartAttempt(caller=caller, request=plain, who=who, names=names, digest=digest, command=command)
         )
 
     def _command(
@@ -140,7 +140,7 @@ class Forks:
         )
 
 
-def overrides_of(given: Mapping[str, Any]) -> DefinitionOverrides | None:
+def parse_overrides(given: Mapping[str, Any]) -> DefinitionOverrides | None:
     """Overrides by name, checked; None when there are none. Raises Declined, naming the field and the nearest one."""
     for name in given:
         if name not in OVERRIDES:
@@ -159,8 +159,8 @@ def overrides_of(given: Mapping[str, Any]) -> DefinitionOverrides | None:
     sampling = {name: _sampling_value(name, said[name]) for name in SAMPLING if name in said}
     return DefinitionOverrides(
         **{name: said[name] for name in (*TEXTS, *NUMBERS) if name in said},
-        tools=_names_of("tools", said["tools"]) if "tools" in said else None,
-        sampling=checked_sampling(Sampling(**sampling)) if sampling else None,
+        tools=_parse_names("tools", said["tools"]) if "tools" in said else None,
+        sampling=check_sampling(Sampling(**sampling)) if sampling else None,
     )
 
 
@@ -179,15 +179,15 @@ def _check_text(name: str, value: Any) -> None:
 
 def _sampling_value(name: str, value: Any) -> Any:
     if name == "stop":
-        return _names_of(name, value)
-    wanted = (int,) if name in WHOLE_SAMPLING else (int, float)
+        return _parse_names(name, value)
+    wanted = (int,) if name in INTEGER_SAMPLING else (int, float)
     if isinstance(value, bool) or not isinstance(value, wanted):
-        kind = "a whole number" if name in WHOLE_SAMPLING else "a number"
+        kind = "a whole number" if name in INTEGER_SAMPLING else "a number"
         raise bad_request(f"overrides.{name} is {str(value)[:60]}: expected {kind}")
-    return value if name in WHOLE_SAMPLING else float(value)
+    return value if name in INTEGER_SAMPLING else float(value)
 
 
-def _names_of(name: str, value: Any) -> tuple[str, ...]:
+def _parse_names(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         raise bad_request(f"overrides.{name}: expected a list of texts")
     if len(value) > limits.NAMES_MAX or any(not 0 < len(one.encode()) <= limits.NAME_BYTES_MAX for one in value):
@@ -197,14 +197,14 @@ def _names_of(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _checked(request: ForkRequest) -> RunRequest:
+def _check_request(request: ForkRequest) -> RunRequest:
     """The parts a fork has in common with a start, checked like those."""
     if request.agent and not AGENT_NAME.match(request.agent):
         raise bad_request(f"agent is {request.agent[:60]!r}: expected the name of an agent")
     if len(request.definition) > DEFINITION_TEXT_MAX or not request.definition.isascii():
         raise bad_request("definition: expected current, or the beginning of a definition's SHA-256")
     has_text = bool(request.prompt or request.segments)
-    plain = checked(
+    plain = check_request(
         RunRequest(
             prompt=request.prompt if has_text else PLACEHOLDER,
             segments=request.segments,

@@ -26,15 +26,15 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import Declined, bad_request, refused
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RequestRefused, bad_request, refused
 from loomlog.services.application.queries.read_models import scope_of
-from loomlog.services.application.queries.read_your_writes import not_yet
-from loomlog.services.application.queries.runs import Reads
-from loomlog.services.application.runs.control import Control, over
-from loomlog.services.application.runs.requests import checked_reason
+from loomlog.services.application.queries.read_your_writes import not_yet_error
+from loomlog.services.application.queries.runs import RunQueries
+from loomlog.services.application.runs.control import RunControl, already_ended
+from loomlog.services.application.runs.requests import check_reason
 from loomlog.services.application.streaming.items import EventItem
-from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import AccessFilter, Caller, access_filter
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 
@@ -46,7 +46,7 @@ TURN_ENDS = (RunParked, RunPaused, ModelCallRequested, RunCompleted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class InterruptResponse:
     """What a person says to a question. `resolved_by` names that person; empty: the caller."""
 
     kind: str = "question"
@@ -56,7 +56,7 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class InterruptResult:
     """A question that does not wait any more. The time is in UTC milliseconds."""
 
     interrupt_id: str
@@ -83,10 +83,10 @@ class InterruptList:
     total: int
 
 
-class Interrupts:
+class InterruptActions:
     """The use cases. Everything raises Declined."""
 
-    def __init__(self, sources: Sources, reads: Reads, control: Control) -> None:
+    def __init__(self, sources: StreamSources, reads: RunQueries, control: RunControl) -> None:
         self._sources = sources
         self._reads = reads
         self._control = control
@@ -95,28 +95,26 @@ class Interrupts:
 
     async def of_run(self, caller: Caller, run_id: str, *, status: str = "", position: str = "") -> InterruptList:
         """Those of a run. Raises not_found."""
-        demand(caller, RUNS_READ)
+        require_scope(caller, RUNS_READ)
         row = await self._reads.visible_run(caller, run_id, position=position)
         interrupt_filter = InterruptFilter(run_id=run_id, statuses=statuses_of(status))
-        return await self._listed(
-            AccessFilter(tenant=row.tenant, user_id=None), interrupt_filter, limit=limits.LIST_MAX
-        )
+        return await self._list(AccessFilter(tenant=row.tenant, user_id=None), interrupt_filter, limit=limits.LIST_MAX)
 
     async def of_all(
         self, caller: Caller, *, user_id: str = "", status: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
     ) -> InterruptList:
         """Those the caller may see, of one user if given."""
-        demand(caller, RUNS_READ)
+        require_scope(caller, RUNS_READ)
         allowed = access_filter(caller)
         interrupt_filter = InterruptFilter(user_id=user_id, statuses=statuses_of(status))
         if allowed.user_id is not None:
             if user_id not in ("", allowed.user_id):
                 return InterruptList(rows=(), next="", total=0)
             interrupt_filter = replace(interrupt_filter, user_id=allowed.user_id)
-        await self._sources.barrier.own_writes(None)
-        return await self._listed(allowed, interrupt_filter, limit=limit, after=after)
+        await self._sources.barrier.wait_for_own_writes(None)
+        return await self._list(allowed, interrupt_filter, limit=limit, after=after)
 
-    async def _listed(
+    async def _list(
         self, allowed: AccessFilter, wanted: InterruptFilter, *, limit: int, after: str = ""
     ) -> InterruptList:
         try:
@@ -130,37 +128,41 @@ class Interrupts:
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
-    async def resolve(self, caller: Caller, run_id: str, interrupt_id: str, response: Response) -> Settled:
+    async def resolve(
+        self, caller: Caller, run_id: str, interrupt_id: str, response: InterruptResponse
+    ) -> InterruptResult:
         """Answer or decline a question.
 
         Raises not_found, invalid_answer, interrupt_closed, interrupt_expired, resolve_pending.
         """
-        demand(caller, RUNS_CREATE)
+        require_scope(caller, RUNS_CREATE)
         check_response(response)
         row = await self._reads.visible_run(caller, run_id)
         await self._check_waits(row.tenant, run_id, interrupt_id, is_live=row.status == "running")
         envelope = self._control.envelope(caller, row)
-        seal = await self._sources.content.seal(row.tenant, row.user_id)
+        seal = await self._sources.content.cipher_for(row.tenant, row.user_id)
         command = ResolveInterruption(
             envelope=envelope,
             run_id=run_id,
             interrupt_id=interrupt_id,
             disposition=response.disposition,
             answer=response.answer if seal is None else seal(response.answer, False),
-            resolved_by=checked_reason(response.resolved_by)[: limits.NAME_BYTES_MAX],
+            resolved_by=check_reason(response.resolved_by)[: limits.NAME_BYTES_MAX],
         )
-        item = await self._control.ordered(row, command)
+        item = await self._control.send_command(row, command)
         if item is None:
-            why = await self._control.undecided("resolve_pending", row, "the answer is in the log and reaches the run")
-            raise await self._too_late(row, interrupt_id) if why.code == "not_found" else why
+            why = await self._control.pending_error(
+                "resolve_pending", row, "the answer is in the log and reaches the run"
+            )
+            raise await self._already_closed(row, interrupt_id) if why.code == "not_found" else why
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
         if not isinstance(event, InterruptionClosed):
-            raise await self._too_late(row, interrupt_id)
+            raise await self._already_closed(row, interrupt_id)
         if event.interrupt_id != interrupt_id or event.status not in ("resolved", DECLINED):
-            raise _ended(interrupt_id, event.status)
-        return Settled(
+            raise _already_closed_error(interrupt_id, event.status)
+        return InterruptResult(
             interrupt_id=interrupt_id,
             status=event.status,
             resolved_at_ms=item.envelope.at_ms,
@@ -171,51 +173,53 @@ class Interrupts:
         """Stop the turn under way of an interactive run. Raises not_found, not_interactive, not_mid_turn,
         cancel_pending.
         """
-        demand(caller, RUNS_CREATE)
-        reason = checked_reason(reason)
+        require_scope(caller, RUNS_CREATE)
+        reason = check_reason(reason)
         row = await self._control.running(caller, run_id)
         command = CancelTurn(envelope=self._control.envelope(caller, row), run_id=run_id, reason=reason)
         is_it = partial(_ends_turn, command_id=command.envelope.command_id)
-        item = await self._control.ordered(row, command, is_it)
+        item = await self._control.send_command(row, command, is_it)
         if item is None:
-            raise await self._control.undecided("cancel_pending", row, "the cancel is in the log and takes effect")
+            raise await self._control.pending_error("cancel_pending", row, "the cancel is in the log and takes effect")
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
         if item.envelope.cause_id != command.envelope.command_id:
-            raise over(run_id)
+            raise already_ended(run_id)
         return TurnStopped(run_id=run_id, parked=isinstance(event, RunParked), position=self._control.position(item))
 
-    async def _too_late(self, row: RunRow, interrupt_id: str) -> Declined:
+    async def _already_closed(self, row: RunRow, interrupt_id: str) -> RequestRefused:
         """The run has ended since it was looked at, mostly because another answer was first: the question knows."""
         await self._check_waits(row.tenant, row.run_id, interrupt_id, is_live=False)
-        return over(row.run_id)
+        return already_ended(row.run_id)
 
     async def _check_waits(self, tenant: str, run_id: str, interrupt_id: str, *, is_live: bool) -> None:
         """Raises Declined when the read models know that the question has ended, or that there is none."""
-        unknown = Declined("not_found", f"the run {run_id} has no interrupt {interrupt_id[:140]}")
+        unknown = RequestRefused("not_found", f"the run {run_id} has no interrupt {interrupt_id[:140]}")
         if not ID_PATTERN.match(interrupt_id):
             raise unknown
-        lag = await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
+        lag = await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
         row = await self._sources.projection.interrupt(tenant, run_id, interrupt_id)
         if row is not None and row.status != PENDING:
-            raise _ended(interrupt_id, row.status or "")
+            raise _already_closed_error(interrupt_id, row.status or "")
         if row is None and not is_live:
-            raise not_yet(unknown.message, lag) if lag else unknown
+            raise not_yet_error(unknown.message, lag) if lag else unknown
 
 
-def check_response(response: Response) -> None:
+def check_response(response: InterruptResponse) -> None:
     """Raises Declined(invalid_answer) for what makes no sense by itself."""
     if response.kind not in KINDS:
-        raise Declined("invalid_answer", f"kind is {response.kind[:60]!r}: expected question")
+        raise RequestRefused("invalid_answer", f"kind is {response.kind[:60]!r}: expected question")
     if response.disposition not in (ANSWER, DECLINED):
-        raise Declined("invalid_answer", f"disposition is {response.disposition[:60]!r}: expected answer or declined")
+        raise RequestRefused(
+            "invalid_answer", f"disposition is {response.disposition[:60]!r}: expected answer or declined"
+        )
     if response.disposition == DECLINED and response.answer:
-        raise Declined("invalid_answer", "answer: whoever declines gives none")
+        raise RequestRefused("invalid_answer", "answer: whoever declines gives none")
     if response.disposition == ANSWER and not response.answer:
-        raise Declined("invalid_answer", "answer is missing: expected what the person says")
+        raise RequestRefused("invalid_answer", "answer is missing: expected what the person says")
     if len(response.answer.encode(errors="replace")) > limits.ANSWER_BYTES_MAX:
-        raise Declined("payload_too_large", f"answer: at most {limits.ANSWER_BYTES_MAX} bytes")
+        raise RequestRefused("payload_too_large", f"answer: at most {limits.ANSWER_BYTES_MAX} bytes")
 
 
 def statuses_of(text: str) -> frozenset[str]:
@@ -228,9 +232,9 @@ def statuses_of(text: str) -> frozenset[str]:
     return found
 
 
-def _ended(interrupt_id: str, status: str) -> Declined:
+def _already_closed_error(interrupt_id: str, status: str) -> RequestRefused:
     code = "interrupt_expired" if status == "timed_out" else "interrupt_closed"
-    return Declined(code, f"the question {interrupt_id} is {status} already")
+    return RequestRefused(code, f"the question {interrupt_id} is {status} already")
 
 
 def _ends_turn(item: EventItem, command_id: str) -> bool:

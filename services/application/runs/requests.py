@@ -1,8 +1,8 @@
 """What can be asked about runs, as values, and whether a request makes sense by itself.
 
-A transport fills in a RunRequest; types are right then (its own edge saw to that), `checked` looks at the rest: ids,
-sizes, roles, images, sampling. What needs the configuration or the log (does the agent exist, is the session busy) is
-not decided here but by the owner of the run.
+A transport fills in a RunRequest; types are right then (its own edge saw to that), `check_request` looks at the rest:
+ids, sizes, roles, images, sampling. What needs the configuration or the log (does the agent exist, is the session busy)
+is not decided here but by the owner of the run.
 
 The two credentials are secrets: start.py puts their values outside the log, and only their names go on from here.
 
@@ -25,7 +25,7 @@ from loomlog.connectors.tools.references import USER_BEARER_NAME as BEARER_NAME
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.services.application import limits
-from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
 AGENT_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*\Z")
@@ -95,7 +95,7 @@ class RunRequest:
         return found
 
 
-def checked(request: RunRequest) -> RunRequest:
+def check_request(request: RunRequest) -> RunRequest:
     """The request in the form in which it is hashed and published. Raises Declined, naming the field."""
     if request.session_id:
         check_id("session_id", request.session_id)
@@ -105,14 +105,14 @@ def checked(request: RunRequest) -> RunRequest:
         check_id("user_id", request.user_id)
     if request.agent and not AGENT_NAME.match(request.agent):
         raise bad_request(
-            f"agent is {_shown(request.agent)}: expected 1 to 128 of letters, digits, _ and -, in parts with / between"
+            f"agent is {_quote(request.agent)}: expected 1 to 128 of letters, digits, _ and -, in parts with / between"
         )
     if request.idempotency_key and not IDEMPOTENCY_KEY.match(request.idempotency_key):
         raise bad_request(
             f"Idempotency-Key: expected 1 to {limits.IDEMPOTENCY_KEY_MAX} visible ASCII characters without spaces"
         )
     if request.web_search_filter and request.web_search_filter not in FILTERS:
-        raise bad_request(f"web_search_filter is {_shown(request.web_search_filter)}: expected drop or keep")
+        raise bad_request(f"web_search_filter is {_quote(request.web_search_filter)}: expected drop or keep")
     _check_name("user_tier", request.user_tier)
     _check_names("tools", request.tools)
     _check_names("allowed_hosts", request.allowed_hosts)
@@ -120,19 +120,19 @@ def checked(request: RunRequest) -> RunRequest:
     _check_metadata("metadata", request.metadata)
     _check_metadata("payload_metadata", request.payload_metadata)
     if request.compaction is not None:
-        checked_compaction(request.compaction)
+        check_compaction(request.compaction)
     if not 0 <= request.run_timeout_s <= limits.RUN_TIMEOUT_MAX_S:
         raise bad_request(
             f"run_timeout_seconds is {request.run_timeout_s}: expected 0 to {limits.RUN_TIMEOUT_MAX_S}; 0 leaves it "
             "to the agent"
         )
     if request.sampling is not None:
-        checked_sampling(request.sampling)
+        check_sampling(request.sampling)
     return replace(
         request,
-        segments=_checked_segments(request),
+        segments=_check_segments(request),
         prompt="",
-        parent_context=_checked_parent_context(request.parent_context),
+        parent_context=_check_parent_context(request.parent_context),
         # Without a list of hosts there is nothing to filter by; with one, what leads elsewhere is left out (parity).
         web_search_filter="" if request.allowed_hosts is None else request.web_search_filter or FILTERS[0],
         traceparent=request.traceparent if TRACEPARENT.match(request.traceparent) else "",
@@ -142,7 +142,7 @@ def checked(request: RunRequest) -> RunRequest:
 def check_id(name: str, value: str) -> None:
     """Raises Declined when a caller could not have been given, and may not choose, this id."""
     if not ID_PATTERN.match(value):
-        raise bad_request(f"{name} is {_shown(value)}: expected 1 to 128 of letters, digits, _ and -")
+        raise bad_request(f"{name} is {_quote(value)}: expected 1 to 128 of letters, digits, _ and -")
 
 
 def request_digest(request: RunRequest) -> str:
@@ -183,7 +183,7 @@ def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
 # --- segments --------------------------------------------------------------------------------------------------------
 
 
-def _checked_segments(request: RunRequest) -> tuple[Segment, ...]:
+def _check_segments(request: RunRequest) -> tuple[Segment, ...]:
     segments = request.segments
     if request.prompt:
         # Beside segments the prompt is one more user text: nothing that was said is lost.
@@ -193,13 +193,13 @@ def _checked_segments(request: RunRequest) -> tuple[Segment, ...]:
         raise bad_request(f"segments: {len(segments)} of them, at most {limits.SEGMENTS_MAX}")
     if sum(len(segment.content) for segment in segments) > limits.BLOCKS_MAX:
         raise bad_request(f"segments: at most {limits.BLOCKS_MAX} content blocks, all together")
-    if not any(_says_something(block) for segment in segments if segment.role == "user" for block in segment.content):
+    if not any(_has_content(block) for segment in segments if segment.role == "user" for block in segment.content):
         raise bad_request("the run has no input: give prompt, or a segment with role user and content")
     return tuple(
         Segment(
             role=segment.role,
             content=tuple(
-                _checked_block(block, segment.role, f"segments[{number}].content[{place}]")
+                _check_block(block, segment.role, f"segments[{number}].content[{place}]")
                 for place, block in enumerate(segment.content)
             ),
         )
@@ -207,7 +207,7 @@ def _checked_segments(request: RunRequest) -> tuple[Segment, ...]:
     )
 
 
-def _says_something(block: ContentBlock) -> bool:
+def _has_content(block: ContentBlock) -> bool:
     """White space alone is nothing to answer, and some providers refuse a message of it."""
     return block.type == "image" or bool(block.text.strip())
 
@@ -215,15 +215,15 @@ def _says_something(block: ContentBlock) -> bool:
 def _with_known_roles(segments: Sequence[Segment]) -> Sequence[Segment]:
     for number, segment in enumerate(segments):
         if segment.role not in ROLES:
-            raise bad_request(f"segments[{number}].role is {_shown(segment.role)}: expected system or user")
+            raise bad_request(f"segments[{number}].role is {_quote(segment.role)}: expected system or user")
     return segments
 
 
-def _checked_block(block: ContentBlock, role: str, where: str) -> ContentBlock:
+def _check_block(block: ContentBlock, role: str, where: str) -> ContentBlock:
     if block.type not in BLOCK_TYPES:
-        raise bad_request(f"{where}.type is {_shown(block.type)}: expected {', '.join(BLOCK_TYPES)}")
+        raise bad_request(f"{where}.type is {_quote(block.type)}: expected {', '.join(BLOCK_TYPES)}")
     if block.type == "image":
-        return _checked_image(block, role, where)
+        return _check_image(block, role, where)
     if block.data or block.media_type:
         raise bad_request(f"{where}: data and media_type belong to blocks of type image")
     if block.kind and block.type != "untrusted-block":
@@ -232,12 +232,12 @@ def _checked_block(block: ContentBlock, role: str, where: str) -> ContentBlock:
     return block
 
 
-def _checked_image(block: ContentBlock, role: str, where: str) -> ContentBlock:
+def _check_image(block: ContentBlock, role: str, where: str) -> ContentBlock:
     if role != "user":
         raise bad_request(f"{where}: images belong in segments with role user")
     media_type = SHORT_IMAGE_TYPES.get(block.media_type, block.media_type)
     if media_type not in IMAGE_TYPES:
-        raise bad_request(f"{where}.media_type is {_shown(block.media_type)}: expected {', '.join(IMAGE_TYPES)}")
+        raise bad_request(f"{where}.media_type is {_quote(block.media_type)}: expected {', '.join(IMAGE_TYPES)}")
     if block.text or block.kind:
         raise bad_request(f"{where}: an image has no text and no kind")
     try:
@@ -267,9 +267,9 @@ def _check_name(name: str, value: str) -> None:
     if len(value.encode()) > limits.NAME_BYTES_MAX:
         raise bad_request(f"{name}: at most {limits.NAME_BYTES_MAX} bytes")
     if not value.isprintable():
-        raise bad_request(f"{name} is {_shown(value)}: expected printable characters")
+        raise bad_request(f"{name} is {_quote(value)}: expected printable characters")
     if has_tokens(value):
-        raise bad_request(f"{name} is {_shown(value)}: a token of encrypted content is no name")
+        raise bad_request(f"{name} is {_quote(value)}: a token of encrypted content is no name")
 
 
 def _check_credentials(request: RunRequest) -> None:
@@ -277,7 +277,7 @@ def _check_credentials(request: RunRequest) -> None:
         raise bad_request(f"user_credentials: {len(request.user_credentials)}, at most {limits.CREDENTIALS_MAX}")
     for name in request.user_credentials:
         if not CREDENTIAL_NAME.match(name):
-            raise bad_request(f"user_credentials: name {_shown(name)}: expected 1 to 64 of letters, digits, _ and -")
+            raise bad_request(f"user_credentials: name {_quote(name)}: expected 1 to 64 of letters, digits, _ and -")
     # The values are secrets: messages never repeat them.
     for value in request.user_credentials.values():
         if any("\ud800" <= character <= "\udfff" for character in value):
@@ -303,17 +303,17 @@ def _check_metadata(what: str, metadata: Mapping[str, Any]) -> None:
         raise bad_request(f"{what}: {size} bytes, at most {limits.METADATA_BYTES_MAX}")
 
 
-def _checked_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:
+def _check_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:
     """What is empty is absent, and when everything is, nothing was said."""
     for name, value in context.items():
         if name not in PARENT_CONTEXT:
-            raise bad_request(f"parent_context: there is no {_shown(name)}; expected {', '.join(PARENT_CONTEXT)}")
+            raise bad_request(f"parent_context: there is no {_quote(name)}; expected {', '.join(PARENT_CONTEXT)}")
         if len(value.encode()) > limits.PARENT_CONTEXT_VALUE_BYTES:
             raise bad_request(f"parent_context.{name}: at most {limits.PARENT_CONTEXT_VALUE_BYTES} bytes")
     return {name: value for name, value in context.items() if value}
 
 
-def checked_compaction(compaction: Compaction) -> Compaction:
+def check_compaction(compaction: Compaction) -> Compaction:
     """Wishes about compaction within their bounds. Raises Declined."""
     bounds: tuple[tuple[str, int | None, int, int], ...] = (
         ("target_percentage", compaction.target_percentage, *TARGET_PCT),
@@ -327,7 +327,7 @@ def checked_compaction(compaction: Compaction) -> Compaction:
     return compaction
 
 
-def checked_sampling(sampling: Sampling) -> Sampling:
+def check_sampling(sampling: Sampling) -> Sampling:
     """Sampling wishes within their bounds. Raises Declined."""
     bounds: tuple[tuple[str, float | None, float, float], ...] = (
         ("temperature", sampling.temperature, 0, 2),
@@ -348,30 +348,30 @@ def checked_sampling(sampling: Sampling) -> Sampling:
     return sampling
 
 
-def checked_input(text: str) -> str:
+def check_input(text: str) -> str:
     """A user text for a run under way. Raises Declined."""
     if not text.strip():
-        raise Declined("empty_text", "text is empty: expected what the user says")
+        raise RequestRefused("empty_text", "text is empty: expected what the user says")
     if len(text.encode()) > limits.INPUT_BYTES_MAX:
-        raise Declined("payload_too_large", f"text: at most {limits.INPUT_BYTES_MAX} bytes")
+        raise RequestRefused("payload_too_large", f"text: at most {limits.INPUT_BYTES_MAX} bytes")
     return text
 
 
-def checked_result(result: str, *, done: bool) -> None:
+def check_result(result: str, *, done: bool) -> None:
     """What somebody says that a call gave. Raises Declined."""
     if result and not done:
         raise bad_request("result: only a call that is done has one; leave it out, the call is made again")
     if len(result.encode()) > limits.RESULT_BYTES_MAX:
-        raise Declined("payload_too_large", f"result: at most {limits.RESULT_BYTES_MAX} bytes")
+        raise RequestRefused("payload_too_large", f"result: at most {limits.RESULT_BYTES_MAX} bytes")
 
 
-def checked_reason(reason: str) -> str:
+def check_reason(reason: str) -> str:
     """A reason of a cancel. Control characters go, because read models keep it as plain text, and so do tokens of
     encrypted content, which would be opened for whoever is shown the reason; the rest is kept."""
     kept = TOKEN.sub("", "".join(character if character.isprintable() else " " for character in reason)).strip()
     return kept[: limits.REASON_CHARACTERS_MAX]
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     """A text of the caller's in a message: short, on one line."""
     return repr(text if len(text) <= 60 else f"{text[:57]}...")

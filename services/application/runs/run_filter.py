@@ -27,7 +27,7 @@ UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class RunFilterExpression:
     """A filter over live runs; what is empty does not narrow. Ages in milliseconds since the start, 0 = any."""
 
     agent: str = ""
@@ -64,7 +64,7 @@ class Where:
                 return True
 
 
-def parsed(text: str) -> Where:
+def parse_filter(text: str) -> RunFilterExpression:
     """The filter. Raises Declined(bad_request) that names the part that is wrong and what is expected."""
     if not text.strip():
         raise bad_request("where is empty: say which runs, for example status=running for every live one")
@@ -75,7 +75,7 @@ def parsed(text: str) -> Where:
     for part in text.split(","):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if key not in KEYS:
-            raise bad_request(f"where: {_unknown(key)}; expected {', '.join(KEYS)}")
+            raise bad_request(f"where: {_unknown_key(key)}; expected {', '.join(KEYS)}")
         if not equals or not value:
             raise bad_request(f"where: {key} has no value, expected {key}=...")
         if key in seen:
@@ -85,10 +85,10 @@ def parsed(text: str) -> Where:
             found[f"{key}_ms"] = _age_ms(key, value)
         else:
             found[key] = _status(value) if key == "status" else value
-    return Where(**found)  # type: ignore[arg-type]  # the keys and their types are those of KEYS
+    return RunFilterExpression(**found)  # type: ignore[arg-type]  # the keys and their types are those of KEYS
 
 
-def _unknown(key: str) -> str:
+def _unknown_key(key: str) -> str:
     near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.4)
     return f"{key[:60]!r} is not known" + (f", did you mean {near[0]}?" if near else "")
 

@@ -26,7 +26,7 @@ class RunNames:
     key: str
 
 
-def names_of_run(*, fresh: str, tenant: str, subject: str, agent_id: str, idempotency_key: str) -> RunNames:
+def new_run_names(*, fresh: str, tenant: str, subject: str, agent_id: str, idempotency_key: str) -> RunNames:
     """The ids of a run in a session of its own."""
     if idempotency_key:
         token = hashed_token("idempotency", tenant, subject, idempotency_key)
@@ -37,7 +37,7 @@ def names_of_run(*, fresh: str, tenant: str, subject: str, agent_id: str, idempo
     return _names(token, f"s_{token}", agent_id)
 
 
-def names_of_continuation(
+def continuation_names(
     *, fresh: str, session_id: str, tenant: str, subject: str, agent_id: str, idempotency_key: str
 ) -> RunNames:
     """The ids of a further run of a session."""
@@ -45,9 +45,7 @@ def names_of_continuation(
     return _names(f"{partition_key(session_id)}-{rest}", session_id, agent_id)
 
 
-def names_of_fork(
-    *, fresh: str, origin: str, tenant: str, subject: str, agent_id: str, idempotency_key: str
-) -> RunNames:
+def fork_names(*, fresh: str, origin: str, tenant: str, subject: str, agent_id: str, idempotency_key: str) -> RunNames:
     """The ids of a fork: beside its origin, whose events it is folded from."""
     rest = hashed_token("idempotency", tenant, subject, idempotency_key) if idempotency_key else fresh
     token = f"{partition_key(origin)}-{rest}"

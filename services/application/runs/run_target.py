@@ -14,7 +14,7 @@ from loomlog.projections.runs import RunRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Addressee:
+class RunTarget:
     """A run that was under way when the hub last heard of it. Shaped like the columns of a RunRow it stands for."""
 
     run_id: str
@@ -26,10 +26,10 @@ class Addressee:
     """The events that answer an order lie after it; nothing is known of those before."""
 
     @classmethod
-    def of(cls, row: RunRow) -> "Addressee":
+    def of(cls, row: RunRow) -> "RunTarget":
         """From the row of a run under way."""
         return cls(run_id=row.run_id, tenant=row.tenant, user_id=row.user_id, agent_id=row.agent_id)
 
 
-Target = RunRow | Addressee
+Target = RunRow | RunTarget
 """The run of an order, as the read models have it or as this process remembers it."""

@@ -34,16 +34,23 @@ from loomlog.schemas.generated.run_events import RunRefused, RunStarted
 from loomlog.schemas.generated.values import CommandEnvelope, RunPosition
 from loomlog.schemas.ids import partition_key
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.command_publisher import Publisher
-from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, Declined, away, bad_request, refused
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.command_publisher import CommandPublisher
+from loomlog.services.application.errors import (
+    RETRY_LATER_S,
+    RETRY_SOON_S,
+    RequestRefused,
+    bad_request,
+    refused,
+    unavailable,
+)
 from loomlog.services.application.payloads import offloaded
-from loomlog.services.application.queries.runs import Reads
-from loomlog.services.application.runs.requests import RunRequest, checked, request_digest, texts_of
-from loomlog.services.application.runs.run_ids import RunNames, names_of_continuation, names_of_run
-from loomlog.services.application.runs.run_target import Addressee
-from loomlog.services.application.streaming.items import EventItem, Item, Piece
-from loomlog.services.application.streaming.run_stream import RunStream, Sources, fresh_stream, resumed_stream
+from loomlog.services.application.queries.runs import RunQueries
+from loomlog.services.application.runs.requests import RunRequest, check_request, request_digest, texts_of
+from loomlog.services.application.runs.run_ids import RunNames, continuation_names, new_run_names
+from loomlog.services.application.runs.run_target import RunTarget
+from loomlog.services.application.streaming.items import EventItem, Item, StreamChunk
+from loomlog.services.application.streaming.run_stream import RunStream, StreamSources, new_stream, resumed_stream
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.core.access.decide import Caller, ResourceOwner, RunIdentity, can_see, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE
@@ -54,7 +61,7 @@ HANDLE_IN_USE = "agent_id_in_use"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class StartedRun:
     """A run that was accepted. `stream` is open: read it to its end, or close it."""
 
     run_id: str
@@ -68,7 +75,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class StartAttempt:
     """A run about to be started. `command` makes another order than StartRun of the request, for a fork."""
 
     caller: Caller
@@ -82,14 +89,14 @@ class Launch:
     """Encrypts what the request says; None when content is not encrypted."""
 
 
-class Runs:
+class RunStarts:
     """The use cases that start runs. `clock_ms` and `fresh_token` bring time and randomness in."""
 
     def __init__(
         self,
-        sources: Sources,
-        reads: Reads,
-        publisher: Publisher,
+        sources: StreamSources,
+        reads: RunQueries,
+        publisher: CommandPublisher,
         *,
         clock_ms: Callable[[], int],
         fresh_token: Callable[[], str],
@@ -113,10 +120,10 @@ class Runs:
         """Starts of this process that are in the log and wait for their owner, mostly for a place."""
         self._admit = admit
 
-    async def start(self, caller: Caller, request: RunRequest) -> Accepted:
+    async def start(self, caller: Caller, request: RunRequest) -> StartedRun:
         """A new run; with a session_id a further run of that session, by the agent of the request."""
-        demand(caller, RUNS_CREATE)
-        request = checked(request)
+        require_scope(caller, RUNS_CREATE)
+        request = check_request(request)
         if not request.agent:
             raise bad_request("agent is required: the name of the agent to run")
         if request.session_id:
@@ -124,25 +131,27 @@ class Runs:
         who = resolve_identity(caller, user_id=request.user_id)
         fresh = self._fresh_token()
         if not (request.idempotency_key or request.agent_id):  # whose hash says where the run lies
-            fresh = self._publisher.placed(fresh, self._clock_ms())
-        names = names_of_run(
+            fresh = self._publisher.choose_partition(fresh, self._clock_ms())
+        names = new_run_names(
             fresh=fresh,
             tenant=who.tenant,
             subject=who.subject,
             agent_id=request.agent_id,
             idempotency_key=request.idempotency_key,
         )
-        return await self.launch(Launch(caller=caller, request=request, who=who, names=names, digest=_digest(request)))
+        return await self.launch(
+            StartAttempt(caller=caller, request=request, who=who, names=names, digest=_digest(request))
+        )
 
-    async def continue_session(self, caller: Caller, session_id: str, request: RunRequest) -> Accepted:
+    async def continue_session(self, caller: Caller, session_id: str, request: RunRequest) -> StartedRun:
         """A further run of a session, by the session's agent unless the request names one."""
-        demand(caller, RUNS_CREATE)
-        return await self._continue(caller, checked(replace(request, session_id=session_id)))
+        require_scope(caller, RUNS_CREATE)
+        return await self._continue(caller, check_request(replace(request, session_id=session_id)))
 
-    async def _continue(self, caller: Caller, request: RunRequest) -> Accepted:
+    async def _continue(self, caller: Caller, request: RunRequest) -> StartedRun:
         head = await self._reads.session(caller, request.session_id)
         who = resolve_identity(caller, user_id=request.user_id, session=head.owner)
-        names = names_of_continuation(
+        names = continuation_names(
             fresh=self._fresh_token(),
             session_id=request.session_id,
             tenant=who.tenant,
@@ -153,7 +162,7 @@ class Runs:
         digest = _digest(request)
         request = replace(request, agent=request.agent or head.agent, user_tier=request.user_tier or head.user_tier)
         return await self.launch(
-            Launch(
+            StartAttempt(
                 caller=caller,
                 request=request,
                 who=who,
@@ -165,18 +174,18 @@ class Runs:
 
     # --- launching ---------------------------------------------------------------------------------------------------
 
-    async def launch(self, launch: Launch) -> Accepted:
+    async def launch(self, launch: StartAttempt) -> StartedRun:
         """Publishes the order and waits for what its owner decides. Raises Declined."""
         content, who = self._sources.content, launch.who
         if content.keys is not None:
             await self._check_not_erased(launch)
             launch = replace(
                 launch,
-                seal=await content.seal(who.tenant, who.user_id),
+                seal=await content.cipher_for(who.tenant, who.user_id),
                 digest=await content.digest(who.tenant, who.user_id, launch.digest),
             )
         request, names = launch.request, launch.names
-        if request.idempotency_key and (earlier := await self._earlier(launch, wait=True)) is not None:
+        if request.idempotency_key and (earlier := await self._earlier_run(launch, wait=True)) is not None:
             return earlier
         self._admit(launch.who.tenant, request.agent)
         if request.agent_id:
@@ -186,7 +195,7 @@ class Runs:
         try:
             if not is_known:
                 await self._keep_credentials(launch)
-                whole = await self._stored(request, launch.seal)
+                whole = await self._earlier_in_read_model(request, launch.seal)
                 command = self._command(whole, launch) if launch.command is None else launch.command(whole)
                 if isinstance(command, StartRun | ForkRun):
                     digest = launch.digest if launch.seal is not None else command.request_sha256
@@ -199,14 +208,14 @@ class Runs:
                 await self._publisher.publish(names.key, names.run_id, command, traceparent=request.traceparent)
             self.undecided += 1
             try:
-                return await self._decided(launch, subscription, repeated=is_known)
+                return await self._wait_for_decision(launch, subscription, repeated=is_known)
             finally:
                 self.undecided -= 1
         except BaseException:
             subscription.close()
             raise
 
-    async def _check_not_erased(self, launch: Launch) -> None:
+    async def _check_not_erased(self, launch: StartAttempt) -> None:
         """Before its subject is given a fresh key, under which no digest of before can be compared.
 
         Raises Declined(content_erased) when the run that the request started is erased.
@@ -215,28 +224,28 @@ class Runs:
         if keys is None or not launch.digest or not keys.table.erasures_of(who.tenant, who.user_id):
             return
         try:
-            await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
+            await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
             row = await self._sources.projection.run(who.tenant, run_id)
             erasure = None if row is None else await self._reads.erasure_of(row)
-        except Declined as declined:
+        except RequestRefused as declined:
             if declined.code != "projection_unavailable":
                 raise
             return  # as when nothing is known of an earlier run
         if erasure is not None:
-            raise Declined(
+            raise RequestRefused(
                 "content_erased",
                 f"this Idempotency-Key started {run_id}, and what was said in it is erased (erasure "
                 f"{erasure.record.erasure_id}); use a new key to ask again",
                 details={"run_id": run_id},
             )
 
-    async def _keep_credentials(self, launch: Launch) -> None:
+    async def _keep_credentials(self, launch: StartAttempt) -> None:
         """Before the order is in the log: from then on an owner may need them. Raises Declined."""
         given = launch.request.credentials
         if not given:
             return
         if self._credentials is None:
-            raise Declined(
+            raise RequestRefused(
                 "credentials_off",
                 "user_bearer and user_credentials cannot be kept here: the operator has set no LOOMLOG_SECRET_KEY to "
                 "seal them with",
@@ -244,15 +253,15 @@ class Runs:
         try:
             await self._credentials.put(launch.who.tenant, launch.names.run_id, given)
         except ConnectorError as error:
-            raise away("credentials", error) from error
+            raise unavailable("credentials", error) from error
 
-    async def _forget_credentials(self, launch: Launch) -> None:
+    async def _forget_credentials(self, launch: StartAttempt) -> None:
         """Of a run that was refused. What stays when the store is away goes when its time is over."""
         if launch.request.credentials and self._credentials is not None:
             with contextlib.suppress(ConnectorError):
                 await self._credentials.delete([launch.names.run_id])
 
-    async def _stored(self, request: RunRequest, seal: ContentEncryptor | None) -> RunRequest:
+    async def _earlier_in_read_model(self, request: RunRequest, seal: ContentEncryptor | None) -> RunRequest:
         """The request as the log holds it: encrypted, and large payloads in the blob store. Raises Declined."""
         if seal is None:
             return replace(request, segments=await offloaded(request.segments, self._blobs))
@@ -263,7 +272,7 @@ class Runs:
             parent_context=encrypt_values(request.parent_context, seal),
         )
 
-    def _command(self, request: RunRequest, launch: Launch) -> StartRun:
+    def _command(self, request: RunRequest, launch: StartAttempt) -> StartRun:
         metadata, payload = texts_of(request.metadata), texts_of(request.payload_metadata)
         return StartRun(
             envelope=CommandEnvelope(
@@ -297,7 +306,9 @@ class Runs:
             credentials=tuple(sorted(request.credentials)),
         )
 
-    async def _decided(self, launch: Launch, subscription: Subscription, *, repeated: bool) -> Accepted:
+    async def _wait_for_decision(
+        self, launch: StartAttempt, subscription: Subscription, *, repeated: bool
+    ) -> StartedRun:
         """Waits for the first event of the run."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._decision_wait_s
@@ -312,23 +323,25 @@ class Runs:
                 if isinstance(first.record, RunRefused):
                     await self._forget_credentials(launch)
                     if first.record.code == HANDLE_IN_USE:
-                        raise _in_use(launch, await self._holder(launch))
-                return self._answered(launch, subscription, first, repeated=repeated)
-            if look and not taken and (earlier := await self._earlier(launch, wait=False)) is not None:
+                        raise _handle_in_use(launch, await self._handle_holder(launch))
+                return self._started_run(launch, subscription, first, repeated=repeated)
+            if look and not taken and (earlier := await self._earlier_run(launch, wait=False)) is not None:
                 subscription.close()
                 return earlier
             if subscription.closed:
                 break
-        raise self._pending(launch)
+        raise self._pending_run(launch)
 
-    def _answered(self, launch: Launch, subscription: Subscription, first: EventItem, *, repeated: bool) -> Accepted:
+    def _started_run(
+        self, launch: StartAttempt, subscription: Subscription, first: EventItem, *, repeated: bool
+    ) -> StartedRun:
         event = first.record
         if isinstance(event, RunRefused):
             raise refused(event.code, event.message, event.limit, about=event.about, cap=event.cap)
         if isinstance(event, RunStarted):
             _check_digest(event.request_sha256, launch)
-            self._sources.hub.learn(
-                Addressee(
+            self._sources.hub.learn_run(
+                RunTarget(
                     run_id=launch.names.run_id,
                     tenant=launch.who.tenant,
                     user_id=event.user_id,
@@ -337,12 +350,12 @@ class Runs:
             )
         head, scope = self._head(launch), launch.who.tenant
         if first.raw.seq == 1:
-            stream = fresh_stream(self._sources, subscription, scope=scope, head=head)
+            stream = new_stream(self._sources, subscription, scope=scope, head=head)
         else:
             # A repetition of a run whose beginning the hub has let go of already.
             subscription.close()
             stream = resumed_stream(self._sources, launch.names.run_id, scope=scope, head=head)
-        return Accepted(
+        return StartedRun(
             run_id=launch.names.run_id,
             session_id=launch.names.session_id,
             agent_id=launch.names.agent_id,
@@ -351,7 +364,7 @@ class Runs:
             stream=stream,
         )
 
-    def _head(self, launch: Launch) -> list[Piece]:
+    def _head(self, launch: StartAttempt) -> list[StreamChunk]:
         names = launch.names
         ids = {
             "agent_id": names.agent_id,
@@ -361,14 +374,14 @@ class Runs:
             "parent_context": launch.request.parent_context or None,
         }
         return [
-            Piece(None, "session", orjson.dumps({"type": "session", "text": names.session_id})),
-            Piece(None, "agent", orjson.dumps(ids)),
+            StreamChunk(None, "session", orjson.dumps({"type": "session", "text": names.session_id})),
+            StreamChunk(None, "agent", orjson.dumps(ids)),
         ]
 
-    def _pending(self, launch: Launch) -> Declined:
+    def _pending_run(self, launch: StartAttempt) -> RequestRefused:
         names = launch.names
         partition = self._publisher.partition_of(names.key)
-        return Declined(
+        return RequestRefused(
             "run_pending",
             f"the run {names.run_id} is accepted and in the log, but no runtime has taken it up within "
             f"{self._decision_wait_s:g} s; it starts as soon as one is up. Follow it under its ids, start no other",
@@ -383,17 +396,17 @@ class Runs:
 
     # --- what the owner cannot see -----------------------------------------------------------------------------------
 
-    async def _earlier(self, launch: Launch, *, wait: bool) -> Accepted | None:
+    async def _earlier_run(self, launch: StartAttempt, *, wait: bool) -> StartedRun | None:
         """The run an idempotent request started before, from the read models. None also when they are away: the
         owner recognises a repetition in any case, only the answer to it may then be run_pending.
         """
         run_id, tenant = launch.names.run_id, launch.who.tenant
         try:
             if wait:
-                await self._sources.barrier.own_writes(self._sources.partition_of(partition_key(run_id)))
+                await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(partition_key(run_id)))
             row = await self._sources.projection.run(tenant, run_id)
             place = None if row is not None else await self._sources.projection.place(tenant, run_id)
-        except Declined as declined:
+        except RequestRefused as declined:
             if declined.code != "projection_unavailable":
                 raise
             return None
@@ -401,7 +414,7 @@ class Runs:
             _check_digest(row.request_sha256, launch)
             names = replace(launch.names, agent_id=row.agent_id, session_id=row.session_id)
             found = replace(launch, names=names)
-            return Accepted(
+            return StartedRun(
                 run_id=run_id,
                 session_id=row.session_id,
                 agent_id=row.agent_id,
@@ -416,40 +429,40 @@ class Runs:
             )
         return None
 
-    async def _check_handle(self, launch: Launch) -> None:
+    async def _check_handle(self, launch: StartAttempt) -> None:
         """Raises Declined when the handle is live in another partition; in its own the owner decides."""
-        row = await self._holder(launch)
+        row = await self._handle_holder(launch)
         if row is not None and row.partition != self._publisher.partition_of(launch.names.key):
-            raise _in_use(launch, row)
+            raise _handle_in_use(launch, row)
 
-    async def _holder(self, launch: Launch) -> RunRow | None:
+    async def _handle_holder(self, launch: StartAttempt) -> RunRow | None:
         """The live run that has the handle, as the read models know it; None also when they are away."""
         try:
-            await self._sources.barrier.own_writes(None)
+            await self._sources.barrier.wait_for_own_writes(None)
             row = await self._sources.projection.run_of_handle(launch.who.tenant, launch.names.agent_id)
-        except Declined as declined:
+        except RequestRefused as declined:
             if declined.code != "projection_unavailable":
                 raise
             return None
         return row if row is not None and row.status == "running" else None
 
 
-def _in_use(launch: Launch, holder: RunRow | None) -> Declined:
+def _handle_in_use(launch: StartAttempt, holder: RunRow | None) -> RequestRefused:
     """The run that has the handle is named to those who may see it."""
     said, instead = "a live run", "choose another"
     if holder is not None and can_see(launch.caller, ResourceOwner(tenant=holder.tenant, user_id=holder.user_id)):
         said, instead = f"the live run {holder.run_id}", "choose another or cancel it"
     message = f"{HANDLE_IN_USE}: {said} has the handle {launch.names.agent_id}; {instead}"
-    return Declined(HANDLE_IN_USE, message, retry_after_s=RETRY_SOON_S)
+    return RequestRefused(HANDLE_IN_USE, message, retry_after_s=RETRY_SOON_S)
 
 
 def _digest(request: RunRequest) -> str:
     return request_digest(request) if request.idempotency_key else ""
 
 
-def _check_digest(found: str, launch: Launch) -> None:
+def _check_digest(found: str, launch: StartAttempt) -> None:
     if launch.digest and found != launch.digest:
-        raise Declined(
+        raise RequestRefused(
             "idempotency_key_reused",
             f"this Idempotency-Key started {launch.names.run_id} with another request; use a new key for a new request",
             details={"run_id": launch.names.run_id},

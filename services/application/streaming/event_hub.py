@@ -38,9 +38,9 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.reader import TermReader
 from loomlog.services.application import limits
-from loomlog.services.application.runs.run_target import Addressee
-from loomlog.services.application.streaming.items import DeltaItem, EventItem, Item, item_of, kept_event
-from loomlog.services.application.streaming.recent_events import Ring
+from loomlog.services.application.runs.run_target import RunTarget
+from loomlog.services.application.streaming.items import DeltaItem, EventItem, Item, item_of, stored_event
+from loomlog.services.application.streaming.recent_events import RecentEvents
 from loomlog.services.application.streaming.subscription import STOPPING, Subscription
 
 log = logging.getLogger(__name__)
@@ -48,31 +48,31 @@ log = logging.getLogger(__name__)
 EVERY_RUN = "*"
 """Under which those listen who want to hear of every run; no run can have that id."""
 ENDINGS = frozenset({RunCompleted.SCHEMA, RunFailed.SCHEMA, RunCancelled.SCHEMA})
-URGENT = ENDINGS | {RunParked.SCHEMA, RunQuarantined.SCHEMA, InterruptionOpened.SCHEMA}
+URGENT_EVENTS = ENDINGS | {RunParked.SCHEMA, RunQuarantined.SCHEMA, InterruptionOpened.SCHEMA}
 """Events on which a client acts; those who gather (run_stream.py) are given them at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class HubStart:
     """Where the hub begins in a partition, and the term in force there."""
 
     next_offset: int = 0
     term: int = -1
 
 
-class Hub:
+class EventHub:
     """Subscriptions by run, over the tails of one process."""
 
     def __init__(
         self,
         codec: Codec,
-        starts: Mapping[int, Start],
+        starts: Mapping[int, HubStart],
         *,
         live_runs: Iterable[str] = (),
-        ring: Ring | None = None,
+        ring: RecentEvents | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.live_runs: dict[str, Addressee | None] = dict.fromkeys(live_runs)
+        self.live_runs: dict[str, RunTarget | None] = dict.fromkeys(live_runs)
         """Runs that have started and not ended, of all processes; with whose they are where that was learned."""
         self.events = 0
         self.previews = 0
@@ -81,7 +81,7 @@ class Hub:
         """Time of the newest event that was seen."""
         self._codec = codec
         self._clock = clock
-        self._ring = ring if ring is not None else Ring()
+        self._ring = ring if ring is not None else RecentEvents()
         self._readers = {
             partition: TermReader(codec=codec, term=start.term, next_offset=start.next_offset)
             for partition, start in starts.items()
@@ -91,7 +91,7 @@ class Hub:
         self._start_ids = codec.schema_ids_of(frozenset({RunStarted.SCHEMA}))
         self._ending_ids = codec.schema_ids_of(ENDINGS)
         self._state_ids = self._start_ids | self._ending_ids
-        self._urgent_ids = codec.schema_ids_of(URGENT)
+        self._urgent_ids = codec.schema_ids_of(URGENT_EVENTS)
         self._preview_ids = codec.schema_ids_of(frozenset({ModelDelta.SCHEMA}))
         self._stopping = False
         self._listened_to = asyncio.Event()
@@ -141,9 +141,9 @@ class Hub:
         return [item for item in self._recent(run_id) if isinstance(item, EventItem)]
 
     def _recent(self, run_id: str) -> list[Item]:
-        return [item_of(run_id, kept, self._codec) for kept in self._ring.of(run_id)]
+        return [item_of(run_id, kept, self._codec) for kept in self._ring.of_run(run_id)]
 
-    def learn(self, run: Addressee) -> None:
+    def learn_run(self, run: RunTarget) -> None:
         """Remember whose a run is while it lives."""
         if run.run_id in self.live_runs:
             self.live_runs[run.run_id] = run
@@ -191,9 +191,9 @@ class Hub:
             self.wake()
             # One that is behind goes on at once.
             if polled and sum(map(len, polled.values())) < limits.POLL_RECORDS_MAX:
-                await self._rest_unheard()
+                await self._pause_without_listeners()
 
-    async def _rest_unheard(self) -> None:
+    async def _pause_without_listeners(self) -> None:
         """Until somebody subscribes, at most UNHEARD_REST_S; not at all when somebody has."""
         if self._subscriptions:
             return
@@ -221,13 +221,13 @@ class Hub:
                 self.live_runs.setdefault(raw.aggregate)
             elif raw.schema_id in self._ending_ids:
                 self.live_runs.pop(raw.aggregate, None)
-            self._ring.add(raw.aggregate, kept_event(raw, partition), now)
+            self._ring.add(raw.aggregate, stored_event(raw, partition), now)
             of_run = self._subscriptions.get(raw.aggregate, ())
             of_every_run = self._subscriptions.get(EVERY_RUN, ()) if raw.schema_id in self._state_ids else ()
             if of_run or of_every_run:
                 item = EventItem(raw, partition, self._codec)
-                self._hand_out(item, of_run, urgent=raw.schema_id in self._urgent_ids)
-                self._hand_out(item, of_every_run, urgent=True)
+                self._dispatch(item, of_run, urgent=raw.schema_id in self._urgent_ids)
+                self._dispatch(item, of_every_run, urgent=True)
         if records:
             self.newest_ms = max(self.newest_ms, records[-1].timestamp)
 
@@ -244,7 +244,7 @@ class Hub:
             self._ring.add(run_id, (partition, record.value), now)
             wanting = [one for one in self._subscriptions.get(run_id, ()) if one.wants_previews]
             if wanting:
-                self._hand_out(DeltaItem(record.value, partition, self._codec), wanting)
+                self._dispatch(DeltaItem(record.value, partition, self._codec), wanting)
 
     def wake(self) -> None:
         """Wakes every subscriber that was given something, once."""
@@ -252,7 +252,7 @@ class Hub:
         for subscription in touched:
             subscription.wake()
 
-    def _hand_out(self, item: Item, subscriptions: Iterable[Subscription], *, urgent: bool = False) -> None:
+    def _dispatch(self, item: Item, subscriptions: Iterable[Subscription], *, urgent: bool = False) -> None:
         for subscription in subscriptions:
             subscription.put(item, urgent=urgent)
             self._touched.add(subscription)

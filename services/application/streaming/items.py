@@ -26,7 +26,7 @@ from loomlog.schemas.generated.values import BlobRef, Envelope
 from loomlog.schemas.reader import RawEvent
 
 
-class Piece(NamedTuple):
+class StreamChunk(NamedTuple):
     """A frame as it goes to a client. `seq` is None for a preview, which cannot be resumed at.
 
     With `blob` set the text of the frame has still to be loaded, and `skip` characters of it were sent already.
@@ -51,7 +51,7 @@ class EventItem:
         self._record: Event | None = None
         self._envelope: Envelope | None = None
         self._frames: list[Frame] = []
-        self._pieces: list[Piece] | None = None
+        self._pieces: list[StreamChunk] | None = None
         self._memory: FrameMemory | None = None
 
     @property
@@ -75,13 +75,13 @@ class EventItem:
             self._envelope = read_envelope(self.raw.value)[0]
         return self._envelope
 
-    def frames(self, memory: FrameMemory) -> tuple[list[Frame], list[Piece], FrameMemory]:
+    def frames(self, memory: FrameMemory) -> tuple[list[Frame], list[StreamChunk], FrameMemory]:
         """The live frames, the same as they go out, and the memory for the next event. Raises Undecodable."""
         if self._pieces is None or self._memory is None:
             envelope, record = self._decoded()
             frames, self._memory = build_frames(memory, envelope, record)
             self._frames = [frame for frame in frames if frame.live]
-            self._pieces = [piece_of(frame) for frame in self._frames]
+            self._pieces = [chunk_of(frame) for frame in self._frames]
         return self._frames, self._pieces, self._memory
 
     def _decoded(self) -> tuple[Envelope, Event]:
@@ -102,7 +102,7 @@ class DeltaItem:
         self.partition = partition
         self._codec = codec
         self._delta: ModelDelta | None = None
-        self._piece: Piece | None = None
+        self._piece: StreamChunk | None = None
 
     @property
     def size(self) -> int:
@@ -122,26 +122,26 @@ class DeltaItem:
             self._delta = found
         return self._delta
 
-    def piece(self) -> Piece:
+    def chunk(self) -> StreamChunk:
         """The whole preview as a frame."""
         if self._piece is None:
-            self._piece = preview_piece(self.delta.text, thinking=self.delta.thinking)
+            self._piece = preview_chunk(self.delta.text, thinking=self.delta.thinking)
         return self._piece
 
 
 Item = EventItem | DeltaItem
 
-Kept = tuple[int, bytes] | tuple[int, bytes, int, int, int, int]
+StoredItem = tuple[int, bytes] | tuple[int, bytes, int, int, int, int]
 """An item as it is kept: partition and record; of an event also offset, schema id, term and seq. A tuple of plain
 values is looked at by the garbage collector once and never again."""
 
 
-def kept_event(raw: RawEvent, partition: int) -> Kept:
+def stored_event(raw: RawEvent, partition: int) -> StoredItem:
     """An event to be kept under its run."""
     return partition, raw.value, raw.offset, raw.schema_id, raw.term, raw.seq
 
 
-def item_of(run_id: str, kept: Kept, codec: Codec | None) -> Item:
+def item_of(run_id: str, kept: StoredItem, codec: Codec | None) -> Item:
     """The item again, nothing of it decoded."""
     if len(kept) == 2:
         partition, value = kept
@@ -155,13 +155,13 @@ def _tokens_in(value: bytes) -> str:
     return value.decode("latin-1") if TOKEN_PREFIX.encode() in value else ""
 
 
-def piece_of(frame: Frame) -> Piece:
+def chunk_of(frame: Frame) -> StreamChunk:
     """A frame of an event as it goes out."""
     made = stream_frame(frame)
-    return Piece(made.seq, made.type, made.data.encode(), made.blob)
+    return StreamChunk(made.seq, made.type, made.data.encode(), made.blob)
 
 
-def preview_piece(text: str, *, thinking: bool) -> Piece:
+def preview_chunk(text: str, *, thinking: bool) -> StreamChunk:
     """A frame with characters of a turn that is not in the log yet."""
     kind = "thinking" if thinking else "text"
-    return Piece(None, kind, orjson.dumps({"type": kind, "text": text}))
+    return StreamChunk(None, kind, orjson.dumps({"type": kind, "text": text}))

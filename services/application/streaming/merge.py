@@ -9,8 +9,8 @@ that attempt. The two come over different topics in any order, so:
     any other preview                   is left out: its turn is in the log, its attempt failed, or its owner was fenced
     a new attempt                       begins the text again, after the `retry` frame that announces it
 
-Events must come dense; a hole (the subscriber joined later than the read models reach) is `Missed`, and the stream goes
-back to the read models. The state of the previews lives through that, so that no character is sent twice.
+Events must come dense; a hole (the subscriber joined later than the read models reach) is `EventGap`, and the stream
+goes back to the read models. The state of the previews lives through that, so that no character is sent twice.
 
 Before: subscription.py. After: run_stream.py.
 """
@@ -22,23 +22,23 @@ import orjson
 
 from loomlog.projections.frames.frame import Frame, FrameMemory
 from loomlog.schemas.generated.run_events import ModelCallFailed, ModelCallRequested, ModelReplied, TurnCancelled
-from loomlog.services.application.content import Content
+from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.limits import HELD_PREVIEWS_MAX
-from loomlog.services.application.streaming.items import DeltaItem, EventItem, Piece, piece_of, preview_piece
+from loomlog.services.application.streaming.items import DeltaItem, EventItem, StreamChunk, chunk_of, preview_chunk
 
 ENDINGS = frozenset({"done", "error"})
 """Frames after which a run sends no more."""
 
 
-class Missed(Exception):
+class EventGap(Exception):
     """An event lies between the last one that was sent and this one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class Decryptor:
     """Opens encrypted content for a client that may see what one tenant has."""
 
-    content: Content
+    content: ContentAccess
     tenant: str
 
     def text(self, text: str) -> str:
@@ -48,12 +48,12 @@ class Opening:
         return self.content.frame(frame, self.tenant)
 
 
-class Previews:
+class PreviewBuffer:
     """How much of the turn under way a client has seen."""
 
     __slots__ = ("_attempt", "_held", "_open", "_opening", "_sent")
 
-    def __init__(self, opening: Opening | None = None) -> None:
+    def __init__(self, opening: Decryptor | None = None) -> None:
         self._opening = opening
         self._attempt = (0, 0)
         """Turn and attempt of the newest model call."""
@@ -72,7 +72,7 @@ class Previews:
         for item in reversed([item for item in recent if item.raw.seq <= last_event]):
             match item.record:
                 case ModelCallRequested(turn=turn, attempt=attempt):
-                    self.requested(turn, attempt)
+                    self.turn_requested(turn, attempt)
                     return
                 case (
                     ModelReplied(turn=turn, attempt=attempt)
@@ -80,25 +80,25 @@ class Previews:
                     | TurnCancelled(turn=turn, attempt=attempt)
                 ) if attempt > 0:
                     self._attempt = (turn, attempt)
-                    self.over()
+                    self.turn_ended()
                     return
                 case _:
                     pass
 
-    def requested(self, turn: int, attempt: int) -> list[Piece]:
+    def turn_requested(self, turn: int, attempt: int) -> list[StreamChunk]:
         """A model call begins; the previews that waited for it."""
         if (turn, attempt) != self._attempt:
             self._attempt = (turn, attempt)
             self._sent = {"text": 0, "thinking": 0}
         self._open = True
         held, self._held = self._held, []
-        return [piece for item in held for piece in self.shown(item)]
+        return [piece for item in held for piece in self.mark_shown(item)]
 
-    def over(self) -> None:
+    def turn_ended(self) -> None:
         """The model call has returned or failed; what still comes of its previews is late."""
         self._open = False
 
-    def shown(self, item: DeltaItem) -> list[Piece]:
+    def mark_shown(self, item: DeltaItem) -> list[StreamChunk]:
         """What of a preview is sent now."""
         delta = item.delta
         attempt = (delta.turn, delta.attempt)
@@ -117,9 +117,9 @@ class Previews:
             return []
         self._sent[channel] = sent + len(fresh)
         whole = fresh == delta.text
-        return [item.piece() if whole else preview_piece(fresh, thinking=delta.thinking)]
+        return [item.chunk() if whole else preview_chunk(fresh, thinking=delta.thinking)]
 
-    def rest(self, piece: Piece, text: Callable[[], str]) -> Piece | None:
+    def remainder(self, piece: StreamChunk, text: Callable[[], str]) -> StreamChunk | None:
         """A frame of the log without the characters that were sent as previews; None when nothing is left of it."""
         if piece.type in ("retry", "usage", "turn_cancelled"):
             # The first frame of an attempt and the last of a turn: what was open is over, what follows is another text.
@@ -135,7 +135,7 @@ class Previews:
         return piece._replace(data=orjson.dumps({"type": piece.type, "text": left})) if left else None
 
 
-class Merge:
+class StreamMerge:
     """The stream of one client from a given event on.
 
     `memory` and `next_event` belong together: the memory after all events before that one. Frames up to `after` were
@@ -151,8 +151,8 @@ class Merge:
         memory: FrameMemory | None = None,
         next_event: int = 1,
         after: int = -1,
-        previews: Previews | None = None,
-        opening: Opening | None = None,
+        previews: PreviewBuffer | None = None,
+        opening: Decryptor | None = None,
     ) -> None:
         self._opening = opening
         self.after = after
@@ -160,30 +160,30 @@ class Merge:
         self._term_of = term_of
         self._memory = memory if memory is not None else FrameMemory()
         self._next_event = next_event
-        self._previews = previews if previews is not None else Previews()
+        self._previews = previews if previews is not None else PreviewBuffer()
 
-    def take(self, item: EventItem | DeltaItem) -> list[Piece]:
+    def take(self, item: EventItem | DeltaItem) -> list[StreamChunk]:
         """The pieces an item gives. Raises Missed, and Undecodable for an event nobody can read."""
         if isinstance(item, DeltaItem):
-            return [] if item.delta.term < self._term_of(item.partition) else self._previews.shown(item)
+            return [] if item.delta.term < self._term_of(item.partition) else self._previews.mark_shown(item)
         return self._event(item)
 
-    def _event(self, item: EventItem) -> list[Piece]:
+    def _event(self, item: EventItem) -> list[StreamChunk]:
         seq = item.raw.seq
         if seq < self._next_event:
             return []  # the read models had it
         if seq > self._next_event:
-            raise Missed(f"event {seq} of {item.raw.aggregate} came, {self._next_event} was next")
+            raise EventGap(f"event {seq} of {item.raw.aggregate} came, {self._next_event} was next")
         frames, pieces, self._memory = item.frames(self._memory)
         if self._opening is not None and pieces:
             # The item keeps the tokens: it is shared, and outlives an erasure.
             frames = [self._opening.frame(frame) for frame in frames]
-            pieces = [piece_of(frame) for frame in frames]
+            pieces = [chunk_of(frame) for frame in frames]
         self._next_event = seq + 1
         found = [
             kept
             for frame, piece in zip(frames, pieces, strict=True)
-            if frame.seq > self.after and (kept := self._previews.rest(piece, _text_of(frame))) is not None
+            if frame.seq > self.after and (kept := self._previews.remainder(piece, _text_of(frame))) is not None
         ]
         if pieces:
             self.after = max(self.after, frames[-1].seq)
@@ -191,9 +191,9 @@ class Merge:
         record = item.record
         match record:
             case ModelCallRequested():
-                found += self._previews.requested(record.turn, record.attempt)
+                found += self._previews.turn_requested(record.turn, record.attempt)
             case ModelReplied() | ModelCallFailed() | TurnCancelled():
-                self._previews.over()
+                self._previews.turn_ended()
             case _:
                 pass
         return found

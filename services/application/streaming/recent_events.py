@@ -7,10 +7,10 @@ under way. Oldest out first, whatever run it is of; what is gone is in the read 
 from collections import deque
 
 from loomlog.services.application.limits import ITEM_OVERHEAD_BYTES, RING_AGE_MAX_S, RING_BYTES_MAX
-from loomlog.services.application.streaming.items import Kept
+from loomlog.services.application.streaming.items import StoredItem
 
 
-class Ring:
+class RecentEvents:
     """Items in the order they came. Times are monotonic seconds."""
 
     __slots__ = ("_age_s", "_max_bytes", "_order", "_runs", "bytes")
@@ -18,14 +18,14 @@ class Ring:
     def __init__(self, *, max_bytes: int = RING_BYTES_MAX, age_s: float = RING_AGE_MAX_S) -> None:
         self._max_bytes = max_bytes
         self._age_s = age_s
-        self._runs: dict[str, list[Kept]] = {}
+        self._runs: dict[str, list[StoredItem]] = {}
         self._order: deque[tuple[float, str, int]] = deque()
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def add(self, run_id: str, kept: Kept, now: float) -> None:
+    def add(self, run_id: str, kept: StoredItem, now: float) -> None:
         size = len(kept[1]) + ITEM_OVERHEAD_BYTES
         kepts = self._runs.get(run_id)
         if kepts is None:
@@ -37,7 +37,7 @@ class Ring:
         while self.bytes > self._max_bytes:
             self._drop_oldest()
 
-    def of(self, run_id: str) -> list[Kept]:
+    def of_run(self, run_id: str) -> list[StoredItem]:
         """What is kept of a run, oldest first."""
         return list(self._runs.get(run_id, ()))
 

@@ -22,11 +22,11 @@ from loomlog.projections.run_queries import PAGE_MAX, RunFilter
 from loomlog.projections.runs import CANCELLED, RunRow
 from loomlog.projections.tables import Scope
 from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunStarted
-from loomlog.services.application.authentication import demand
+from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.queries.read_models import scope_of
-from loomlog.services.application.streaming.items import EventItem, Piece
-from loomlog.services.application.streaming.run_stream import BEHIND, ENDED, Sources
-from loomlog.services.application.streaming.subscription import LEFT, SLOW, Subscription
+from loomlog.services.application.streaming.items import EventItem, StreamChunk
+from loomlog.services.application.streaming.run_stream import ENDED, FELL_BEHIND, StreamSources
+from loomlog.services.application.streaming.subscription import CLIENT_LEFT, SLOW_CONSUMER, Subscription
 from loomlog.services.core.access.decide import Caller, access_filter
 from loomlog.services.core.access.scopes import RUNS_READ
 
@@ -39,7 +39,7 @@ LIVE_RUNS_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class RunStateKey:
     """What the end of a run is told with."""
 
     agent: str
@@ -61,14 +61,16 @@ class StateFilter:
 class RunStates:
     """Makes such streams."""
 
-    def __init__(self, sources: Sources, *, lifetime_s: float = LIFETIME_S, keepalive_s: float = KEEPALIVE_S) -> None:
+    def __init__(
+        self, sources: StreamSources, *, lifetime_s: float = LIFETIME_S, keepalive_s: float = KEEPALIVE_S
+    ) -> None:
         self._sources = sources
         self._lifetime_s = lifetime_s
         self._keepalive_s = keepalive_s
 
     def follow(self, caller: Caller, wanted: StateFilter) -> "StateStream":
         """What the caller may see of it: of a foreign tenant or user, nothing. Raises Declined(insufficient_scope)."""
-        demand(caller, RUNS_READ)
+        require_scope(caller, RUNS_READ)
         allowed = access_filter(caller)
         if allowed.tenant is None and wanted.tenant:
             allowed = replace(allowed, tenant=wanted.tenant)
@@ -89,7 +91,7 @@ class StateStream:
 
     def __init__(
         self,
-        sources: Sources,
+        sources: StreamSources,
         subscription: Subscription,
         *,
         scope: Scope,
@@ -108,9 +110,9 @@ class StateStream:
         self._clock = asyncio.get_running_loop().time
         self._ends_at = self._clock() + lifetime_s
         self._is_open = False
-        self._known: dict[str, Watched] | None = None
+        self._known: dict[str, RunStateKey] | None = None
 
-    async def next(self) -> list[Piece] | None:
+    async def next(self) -> list[StreamChunk] | None:
         """Pieces, [] for a sign of life, None at the end. Raises Declined when the read models are away."""
         if not self._is_open:
             self._is_open = True
@@ -130,28 +132,28 @@ class StateStream:
             if pieces:
                 return pieces
             if self._subscription.closed:
-                self.close(BEHIND if self._subscription.closed == SLOW else self._subscription.closed)
+                self.close(FELL_BEHIND if self._subscription.closed == SLOW_CONSUMER else self._subscription.closed)
         return None
 
-    def close(self, reason: str = LEFT) -> None:
+    def close(self, reason: str = CLIENT_LEFT) -> None:
         """Ends the stream; a `next` that waits returns."""
         self.ended_because = self.ended_because or reason
         self._subscription.close(reason)
 
-    def _opening(self) -> Piece:
+    def _opening(self) -> StreamChunk:
         said = {
             "user_id": self._wanted.user_id,
             "filter_status": sorted(self._wanted.statuses),
             "filter_agent": self._wanted.agent,
             "keepalive_interval": KEEPALIVE_S,
         }
-        return Piece(None, "stream_open", orjson.dumps(said))
+        return StreamChunk(None, "stream_open", orjson.dumps(said))
 
-    async def _live(self) -> dict[str, Watched]:
-        found: dict[str, Watched] = {}
+    async def _live(self) -> dict[str, RunStateKey]:
+        found: dict[str, RunStateKey] = {}
         if not self._sees_any:
             return found
-        await self._sources.barrier.own_writes(None)
+        await self._sources.barrier.wait_for_own_writes(None)
         run_filter = RunFilter(user_id=self._wanted.user_id, agent=self._wanted.agent, statuses=frozenset({"running"}))
         after = ""
         while len(found) < LIVE_RUNS_MAX:
@@ -162,12 +164,12 @@ class StateStream:
                 break
         return found
 
-    async def _told(self, item: EventItem) -> list[Piece]:
+    async def _told(self, item: EventItem) -> list[StreamChunk]:
         assert self._known is not None
         run_id, event = item.raw.aggregate, item.record
         match event:
-            case RunStarted() if self._is_wanted(item, event):
-                run = self._known[run_id] = Watched(
+            case RunStarted() if self._matches(item, event):
+                run = self._known[run_id] = RunStateKey(
                     agent=event.definition.name,
                     agent_id=event.agent_id,
                     parent_agent_id=event.parent_agent_id,
@@ -183,7 +185,7 @@ class StateStream:
             case _:
                 return []
 
-    def _is_wanted(self, item: EventItem, event: RunStarted) -> bool:
+    def _matches(self, item: EventItem, event: RunStarted) -> bool:
         if not self._sees_any or event.imported_from is not None:
             return False
         if isinstance(self._scope, str) and item.envelope.tenant != self._scope:
@@ -191,8 +193,8 @@ class StateStream:
         return event.user_id == self._wanted.user_id and self._wanted.agent in ("", event.definition.name)
 
     async def _state(
-        self, item: EventItem, run: Watched, status: str, *, stop_reason: str = "", error: str = ""
-    ) -> list[Piece]:
+        self, item: EventItem, run: RunStateKey, status: str, *, stop_reason: str = "", error: str = ""
+    ) -> list[StreamChunk]:
         if self._wanted.statuses and status not in self._wanted.statuses:
             return []
         said = {
@@ -207,11 +209,13 @@ class StateStream:
             "ts": format_rfc3339(item.envelope.at_ms),
             "parent_context": dict(run.parent_context) or None,
         }
-        return [Piece(None, "run_state", orjson.dumps(await self._sources.content.shown(said, item.envelope.tenant)))]
+        return [
+            StreamChunk(None, "run_state", orjson.dumps(await self._sources.content.shown(said, item.envelope.tenant)))
+        ]
 
 
-def _watched(row: RunRow) -> Watched:
-    return Watched(
+def _watched(row: RunRow) -> RunStateKey:
+    return RunStateKey(
         agent=row.agent,
         agent_id=row.agent_id,
         parent_agent_id=row.parent_agent_id,

@@ -29,44 +29,44 @@ from loomlog.projections.tables import Scope
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.codec import Undecodable
 from loomlog.services.application import limits
-from loomlog.services.application.content import IN_CLEAR, Content
-from loomlog.services.application.queries.read_models import Projection
-from loomlog.services.application.queries.read_your_writes import Barrier
-from loomlog.services.application.streaming.event_hub import Hub
-from loomlog.services.application.streaming.items import Item, Piece
-from loomlog.services.application.streaming.merge import ENDINGS, Merge, Missed, Opening, Previews
-from loomlog.services.application.streaming.subscription import LEFT, SLOW, Subscription
+from loomlog.services.application.content import PLAINTEXT, ContentAccess
+from loomlog.services.application.queries.read_models import ReadModels
+from loomlog.services.application.queries.read_your_writes import PositionBarrier
+from loomlog.services.application.streaming.event_hub import EventHub
+from loomlog.services.application.streaming.items import Item, StreamChunk
+from loomlog.services.application.streaming.merge import ENDINGS, Decryptor, EventGap, PreviewBuffer, StreamMerge
+from loomlog.services.application.streaming.subscription import CLIENT_LEFT, SLOW_CONSUMER, Subscription
 
 ENDED = "ended"
-BEHIND = "behind"
+FELL_BEHIND = "behind"
 UNREADABLE = "unreadable"
 SAID = frozenset({"text", "thinking", "tool_call"})
 """Frames of what a model says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class StreamSources:
     """What streams and reads are made from. `partition_of` gives the partition of any id of a run family."""
 
-    hub: Hub
-    projection: Projection
-    barrier: Barrier
+    hub: EventHub
+    projection: ReadModels
+    barrier: PositionBarrier
     blobs: Blobs
     partition_of: Callable[[str], int]
     keepalive_s: float
-    content: Content = IN_CLEAR
+    content: ContentAccess = PLAINTEXT
 
 
 class RunStream:
-    """One client's view of one run; make it with `fresh_stream` or `resumed_stream`."""
+    """One client's view of one run; make it with `new_stream` or `resumed_stream`."""
 
     def __init__(
         self,
-        sources: Sources,
+        sources: StreamSources,
         subscription: Subscription,
         *,
         scope: Scope,
-        head: Sequence[Piece] = (),
+        head: Sequence[StreamChunk] = (),
         after: int = -1,
         from_first_event: bool = False,
     ) -> None:
@@ -80,8 +80,8 @@ class RunStream:
         # What is shown belongs to one run, so to one tenant; nothing is opened for a stream over all of them.
         self._tenant = scope if isinstance(scope, str) else ""
         content = sources.content if sources.content.keys is not None else None
-        self._opening = None if content is None else Opening(content, self._tenant)
-        self._previews = Previews(self._opening)
+        self._opening = None if content is None else Decryptor(content, self._tenant)
+        self._previews = PreviewBuffer(self._opening)
         self._merge = self._merging() if from_first_event else None
         self._stored: tuple[RunRow, FrameMemory] | None = None
         self._has_spoken = False
@@ -90,20 +90,20 @@ class RunStream:
         self._clock = asyncio.get_running_loop().time
         self._last_sent = self._clock()
 
-    async def next(self) -> list[Piece] | None:
+    async def next(self) -> list[StreamChunk] | None:
         """See the module. Raises Declined when the read models are needed and away."""
         while not self.ended_because:
             pieces = await (self._catch_up() if self._merge is None else self._listen(self._merge))
             if pieces is not None:
-                return await self._sent(pieces)
-        return await self._sent([]) if self._head else None
+                return await self._mark_sent(pieces)
+        return await self._mark_sent([]) if self._head else None
 
-    def close(self, reason: str = LEFT) -> None:
+    def close(self, reason: str = CLIENT_LEFT) -> None:
         """Ends the stream; a `next` that waits returns."""
         self.ended_because = self.ended_because or reason
         self._subscription.close(reason)
 
-    async def _sent(self, pieces: list[Piece]) -> list[Piece]:
+    async def _mark_sent(self, pieces: list[StreamChunk]) -> list[StreamChunk]:
         self._last_sent = self._clock()
         if self._head:
             pieces, self._head = [*self._head, *pieces], []
@@ -115,7 +115,7 @@ class RunStream:
 
     # --- live --------------------------------------------------------------------------------------------------------
 
-    async def _listen(self, merge: Merge) -> list[Piece] | None:
+    async def _listen(self, merge: StreamMerge) -> list[StreamChunk] | None:
         """Pieces of what has happened, [] for a sign of life, None when there is nothing to show of it."""
         # The ids do not wait for anything; what is queued already goes along with them.
         silent = self._clock() - self._last_sent
@@ -124,10 +124,10 @@ class RunStream:
         items = await self._subscription.take(left, gather_s=gather_s)
         if items:
             if self._opening is not None:
-                await self._sources.content.know([item.sealed_text for item in items])
-            return self._merged(merge, items)
-        if self._subscription.closed == SLOW:
-            self._fall_back(merge)
+                await self._sources.content.wait_for_keys([item.sealed_text for item in items])
+            return self._merge_events(merge, items)
+        if self._subscription.closed == SLOW_CONSUMER:
+            self._catch_up_again(merge)
             return None
         if self._subscription.closed:
             self.close(self._subscription.closed)
@@ -135,13 +135,13 @@ class RunStream:
         is_silent = self._clock() - self._last_sent >= self._sources.keepalive_s
         return [] if is_silent or self._head else None
 
-    def _merged(self, merge: Merge, items: Sequence[Item]) -> list[Piece] | None:
-        pieces: list[Piece] = []
+    def _merge_events(self, merge: StreamMerge, items: Sequence[Item]) -> list[StreamChunk] | None:
+        pieces: list[StreamChunk] = []
         for item in items:
             try:
                 pieces += merge.take(item)
-            except Missed:
-                self._fall_back(merge)
+            except EventGap:
+                self._catch_up_again(merge)
                 break
             except Undecodable:
                 self.close(UNREADABLE)
@@ -151,16 +151,16 @@ class RunStream:
                 break
         return pieces or None
 
-    def _fall_back(self, merge: Merge) -> None:
+    def _catch_up_again(self, merge: StreamMerge) -> None:
         self._after = merge.after
         self._merge = None
 
     # --- stored ------------------------------------------------------------------------------------------------------
 
-    async def _catch_up(self) -> list[Piece] | None:
+    async def _catch_up(self) -> list[StreamChunk] | None:
         """The next page of what is stored; after the last one the stream is live, or the run is over."""
         if self._stored is None:
-            await self._begin_again()
+            await self._restart()
             return None
         row, memory = self._stored
         rows = await self._sources.projection.frames(
@@ -178,11 +178,11 @@ class RunStream:
                 self._go_live(row, memory)
         return pieces or None
 
-    async def _begin_again(self) -> None:
+    async def _restart(self) -> None:
         run_id = self._subscription.run_id
         self._catch_ups += 1
         if self._catch_ups > limits.CATCH_UPS_MAX:
-            self.close(BEHIND)
+            self.close(FELL_BEHIND)
             return
         if self._catch_ups > 1:
             await asyncio.sleep(limits.CATCH_UP_PAUSE_S)
@@ -191,7 +191,7 @@ class RunStream:
             # The new subscription begins before the rows are read, so nothing can fall between.
             self._subscription.close()
             self._subscription = self._sources.hub.subscribe(run_id, previews=True)
-        await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
+        await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
         self._stored = await self._sources.projection.follow_from(self._scope, run_id)
         if self._stored is None:
             recent = self._sources.hub.recent(run_id)
@@ -204,25 +204,25 @@ class RunStream:
         self._previews.joined(self._sources.hub.recent(row.run_id), row.last_seq)
         self._merge = self._merging(memory=memory, next_event=row.last_seq + 1, after=self._after)
 
-    def _merging(self, **more: Any) -> Merge:
-        return Merge(term_of=self._sources.hub.term, previews=self._previews, opening=self._opening, **more)
+    def _merging(self, **more: Any) -> StreamMerge:
+        return StreamMerge(term_of=self._sources.hub.term, previews=self._previews, opening=self._opening, **more)
 
-    def _pieces_of(self, rows: Sequence[TranscriptRow]) -> list[Piece]:
+    def _pieces_of(self, rows: Sequence[TranscriptRow]) -> list[StreamChunk]:
         pieces = []
         for frame in replay_frames(rows):
-            piece = Piece(frame.seq, frame.type, frame.data.encode(), frame.blob)
-            kept = self._previews.rest(piece, _text_of(piece))
+            piece = StreamChunk(frame.seq, frame.type, frame.data.encode(), frame.blob)
+            kept = self._previews.remainder(piece, _text_of(piece))
             if kept is not None:
                 pieces.append(kept)
         return pieces
 
-    async def _with_text(self, piece: Piece) -> Piece:
+    async def _with_text(self, piece: StreamChunk) -> StreamChunk:
         """The piece with the text its blob holds; when that cannot be had it says so and keeps the reference."""
         assert piece.blob is not None
         event = orjson.loads(piece.data)
         try:
             text = (await self._sources.blobs.get(piece.blob)).decode()
-            await self._sources.content.know(text)
+            await self._sources.content.wait_for_keys(text)
             text_holder(event)["text"] = self._sources.content.text(text, self._tenant)[piece.skip :]
         except ConnectorError as error:
             event["text_unavailable"] = error.kind
@@ -231,19 +231,19 @@ class RunStream:
         return piece._replace(data=orjson.dumps(event), blob=None)
 
 
-def _text_of(piece: Piece) -> Callable[[], str]:
+def _text_of(piece: StreamChunk) -> Callable[[], str]:
     return lambda: str(orjson.loads(piece.data)["text"])
 
 
-def fresh_stream(
-    sources: Sources, subscription: Subscription, *, scope: Scope, head: Sequence[Piece] = ()
+def new_stream(
+    sources: StreamSources, subscription: Subscription, *, scope: Scope, head: Sequence[StreamChunk] = ()
 ) -> RunStream:
     """The stream of a run whose first event is in the subscription or still to come."""
     return RunStream(sources, subscription, scope=scope, head=head, from_first_event=True)
 
 
 def resumed_stream(
-    sources: Sources, run_id: str, *, scope: Scope, head: Sequence[Piece] = (), after: int = -1
+    sources: StreamSources, run_id: str, *, scope: Scope, head: Sequence[StreamChunk] = (), after: int = -1
 ) -> RunStream:
     """The stream of a run from the frame after `after`; -1 is from the beginning."""
     return RunStream(sources, sources.hub.subscribe(run_id, previews=True), scope=scope, head=head, after=after)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from loomlog.services.application.limits import QUEUE_BYTES_MAX, QUEUE_ITEMS_MAX
 from loomlog.services.application.streaming.items import Item
 
-SLOW = "slow"
+SLOW_CONSUMER = "slow"
 STOPPING = "stopping"
-LEFT = "left"
+CLIENT_LEFT = "left"
 
 
 class Subscription:
@@ -70,7 +70,7 @@ class Subscription:
         self._put += 1
         self._bytes += item.size
         if self._put > QUEUE_ITEMS_MAX or self._bytes > QUEUE_BYTES_MAX:
-            self.close(SLOW)
+            self.close(SLOW_CONSUMER)
 
     def give_back(self, items: list[Item]) -> None:
         """Items that were taken and not used; they are the next to be taken."""
@@ -117,7 +117,7 @@ class Subscription:
             self._timer.cancel()
         self._timer = timer
 
-    def close(self, reason: str = LEFT) -> None:
+    def close(self, reason: str = CLIENT_LEFT) -> None:
         """Nothing more is queued. A subscriber that was slow or has left also loses what it did not take."""
         if self.closed:
             return

@@ -22,7 +22,7 @@ SAID = tuple(field.name for field in fields(StatedLimit) if field.name not in ("
 """What a limit and the command that sets it have in common."""
 
 
-def stated_limits(books: BudgetState, at_ms: int) -> Iterator[StatedLimit]:
+def export_limits(books: BudgetState, at_ms: int) -> Iterator[StatedLimit]:
     """Those of the books at that time, by account."""
     for key, limit in sorted(books.limits.items()):
         account = account_at(books, key, at_ms)
@@ -34,7 +34,7 @@ def stated_limits(books: BudgetState, at_ms: int) -> Iterator[StatedLimit]:
         )
 
 
-def as_command(limit: StatedLimit, envelope: CommandEnvelope, at_ms: int) -> SetLimit:
+def to_command(limit: StatedLimit, envelope: CommandEnvelope, at_ms: int) -> SetLimit:
     """The order that makes it a limit here."""
     is_this_month = limit.month == month_of(at_ms)
     return SetLimit(

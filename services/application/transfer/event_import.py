@@ -20,18 +20,18 @@ from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, Run
 from loomlog.schemas.generated.values import BlobRef, CommandEnvelope, ImportOrigin
 from loomlog.schemas.ids import partition_key
 from loomlog.services.application import limits
-from loomlog.services.application.command_publisher import Publisher
-from loomlog.services.application.errors import RETRY_LATER_S, Declined, away, refused
+from loomlog.services.application.command_publisher import CommandPublisher
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, refused, unavailable
 from loomlog.services.application.streaming.items import EventItem
-from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.stream.archive.bundle import BrokenBundle
 
-OVER = frozenset({"completed", "failed", "cancelled"})
+IMPORT_ENDED = frozenset({"completed", "failed", "cancelled"})
 
 
 @dataclass(slots=True)
-class Part:
+class ImportBatch:
     """Events that wait to be published together."""
 
     first_seq: int
@@ -43,16 +43,18 @@ class Part:
         self.size += len(value)
 
 
-class Telling:
+class EventImporter:
     """`clock_ms` brings the time in; `wait_s` is how long the owner of a run has for each of them."""
 
-    def __init__(self, sources: Sources, publisher: Publisher, *, clock_ms: Callable[[], int], wait_s: float) -> None:
+    def __init__(
+        self, sources: StreamSources, publisher: CommandPublisher, *, clock_ms: Callable[[], int], wait_s: float
+    ) -> None:
         self._sources = sources
         self._publisher = publisher
         self._clock_ms = clock_ms
         self._wait_s = wait_s
 
-    async def here(
+    async def existing_position(
         self, tenant: str, run_id: str, *, origin: ImportOrigin | None = None, own_writes: bool = True
     ) -> str:
         """The position of the newest event of the run here; empty while there is none, or it is being taken in.
@@ -60,21 +62,21 @@ class Telling:
         Raises Declined(run_id_taken) when it is another tenant's, or being taken in from elsewhere than `origin`.
         """
         if own_writes:
-            await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
+            await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
         place = await self._sources.projection.place(EVERY_TENANT, run_id)
         if place is not None and place.tenant != tenant:
-            raise Declined("run_id_taken", f"there is a run {run_id} here that does not belong to your tenant")
+            raise RequestRefused("run_id_taken", f"there is a run {run_id} here that does not belong to your tenant")
         if place is None:
             return ""
         if place.status == "refused":
-            raise Declined("run_id_taken", f"an import of {run_id} was refused here before ({place.reason})")
-        if place.status not in OVER:
+            raise RequestRefused("run_id_taken", f"an import of {run_id} was refused here before ({place.reason})")
+        if place.status not in IMPORT_ENDED:
             row = await self._sources.projection.run(tenant, run_id)
             if row is None:
                 return ""
             if row.told_events:
                 if origin is not None and not _is_from(row, origin):
-                    raise Declined(
+                    raise RequestRefused(
                         "run_id_taken",
                         f"{run_id} is here half taken in, from another file: one of {row.told_events} events of "
                         f"{row.imported_from}. Send that one again, or cancel the run, which ends it as it is",
@@ -82,17 +84,24 @@ class Telling:
                 return ""  # an import that was broken off: it can be tried again
         return self._sources.barrier.token(place.partition, place.last_offset)
 
-    async def keep(self, ref: BlobRef, data: bytes) -> None:
+    async def store_blobs(self, ref: BlobRef, data: bytes) -> None:
         """A payload in the blob store. Raises Declined, and BrokenBundle when it is another one than was said."""
         try:
             kept = await self._sources.blobs.put(data, ref.media_type)
         except ConnectorError as error:
-            raise away("blobs", error) from error
+            raise unavailable("blobs", error) from error
         if kept.sha256 != ref.sha256:
             raise BrokenBundle(f"the payload {ref.sha256} hashes to {kept.sha256}")
 
     async def send(
-        self, tenant: str, subject: str, run_id: str, origin: ImportOrigin, part: Part, *, continues: bool = False
+        self,
+        tenant: str,
+        subject: str,
+        run_id: str,
+        origin: ImportOrigin,
+        part: ImportBatch,
+        *,
+        continues: bool = False,
     ) -> None:
         """A part, durable in the commands topic when this returns. Raises Declined."""
         command_id = f"{run_id}@{part.first_seq}.{origin.bundle_sha256[:16]}"
@@ -112,7 +121,7 @@ class Telling:
         """Before the last part is sent, so that its event is not missed."""
         return self._sources.hub.subscribe(run_id)
 
-    async def ended(self, tenant: str, run_id: str, events: int, subscription: Subscription) -> str:
+    async def wait_for_end(self, tenant: str, run_id: str, events: int, subscription: Subscription) -> str:
         """Waits until the run is told to its end; the position of that. Raises Declined."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._wait_s
@@ -126,9 +135,9 @@ class Telling:
                 is_restored = isinstance(record, RunRestored) and record.events == events
                 if is_restored or isinstance(record, RunCompleted | RunFailed | RunCancelled):
                     return self._sources.barrier.token(item.partition, item.raw.offset)
-            if position := await self.here(tenant, run_id):
+            if position := await self.existing_position(tenant, run_id):
                 return position
-        raise Declined(
+        raise RequestRefused(
             "import_pending",
             f"the run {run_id} is in the log to be taken in, but no runtime has done it within {self._wait_s:g} s; "
             "send the same file again, it adds nothing twice. A run that another file has begun here takes in that "
@@ -151,9 +160,9 @@ def written_here(codec: Codec, value: bytes) -> bytes:
     return local_codec().encode_event(decoded.envelope, decoded.record)
 
 
-def in_clear_refused(count: int, total: int, file: str, first: str) -> Declined:
+def plaintext_refusal(count: int, total: int, file: str, first: str) -> RequestRefused:
     """Of `total` runs of a bundle or a file so many hold content in clear, and nobody has said that it is wanted."""
-    return Declined(
+    return RequestRefused(
         "content_in_clear",
         f"{count} of the {total} runs of the {file}, {first} first, hold what was said in clear, and content is "
         "encrypted here: no erasure could take it back. Leave them where they are, or take them in as they are, "

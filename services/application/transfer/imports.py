@@ -29,13 +29,18 @@ from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.schemas.ids import ID_PATTERN, partition_key
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.command_publisher import Publisher
-from loomlog.services.application.errors import RETRY_LATER_S, Declined, bad_request
-from loomlog.services.application.queries.runs import OUR_NAMES
-from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.command_publisher import CommandPublisher
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request
+from loomlog.services.application.queries.runs import INTERNAL_NAMES
+from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
-from loomlog.services.application.transfer.event_import import Part, Telling, in_clear_refused, written_here
+from loomlog.services.application.transfer.event_import import (
+    EventImporter,
+    ImportBatch,
+    plaintext_refusal,
+    written_here,
+)
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT
 from loomlog.services.core.run.lifecycle.import_validation import value_error
@@ -60,7 +65,7 @@ class ImportedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class ImportResult:
     """A bundle that was taken in; its own run is the last. `position` is that of its newest event here."""
 
     runs: tuple[ImportedRun, ...]
@@ -68,7 +73,7 @@ class Imported:
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownRun:
     """What the first pass learnt of a run: how many events it has, and the first and last of them."""
 
     first_offset: int
@@ -84,45 +89,49 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class _Checked:
+class _CheckedBundle:
     header: BundleHeader
     sha256: str
-    runs: dict[str, _Known]
+    runs: dict[str, _KnownRun]
 
 
-class Imports:
+class RunImports:
     """The use case. `clock_ms` brings the time in."""
 
     def __init__(
         self,
-        sources: Sources,
-        publisher: Publisher,
+        sources: StreamSources,
+        publisher: CommandPublisher,
         *,
         clock_ms: Callable[[], int],
         wait_s: float = limits.DECISION_WAIT_S,
     ) -> None:
         self._sources = sources
         self._clock_ms = clock_ms
-        self._telling = Telling(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
+        self._telling = EventImporter(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
         self._busy = 0
 
-    async def take_in(self, caller: Caller, file: IO[bytes], *, in_clear: bool = False) -> Imported:
+    async def import_bundle(self, caller: Caller, file: IO[bytes], *, in_clear: bool = False) -> ImportResult:
         """Everything in the bundle. `file` can be read from its beginning more than once. Raises Declined, also
         content_in_clear: runs in clear are taken in where content is encrypted only with `in_clear`.
         """
-        demand(caller, TENANT)
+        require_scope(caller, TENANT)
         if self._busy >= limits.IMPORTS_MAX:
-            raise Declined("backpressure", f"{self._busy} imports are under way here", retry_after_s=RETRY_LATER_S)
+            raise RequestRefused(
+                "backpressure", f"{self._busy} imports are under way here", retry_after_s=RETRY_LATER_S
+            )
         self._busy += 1
         try:
             looks = self._sources.content.keys is not None and not in_clear
-            checked = await asyncio.to_thread(_checked, file, self._clock_ms(), looks_for_clear=looks)
+            checked = await asyncio.to_thread(_check_bundle, file, self._clock_ms(), looks_for_clear=looks)
             wanted = [run.run_id for run in checked.header.runs]
-            here = {run_id: position for run_id in wanted if (position := await self._here(caller, run_id, checked))}
+            here = {
+                run_id: position for run_id in wanted if (position := await self._existing_run(caller, run_id, checked))
+            }
             missing = [run_id for run_id in wanted if run_id not in here]
             in_clear_here = [run_id for run_id in missing if checked.runs[run_id].is_in_clear]
             if in_clear_here:
-                raise in_clear_refused(len(in_clear_here), len(wanted), "bundle", in_clear_here[0])
+                raise plaintext_refusal(len(in_clear_here), len(wanted), "bundle", in_clear_here[0])
             for run_id in missing:
                 await self._check_names(caller, run_id, checked.runs[run_id])
             if missing:
@@ -134,33 +143,35 @@ class Imports:
             raise bad_request(f"the bundle has a record nobody here can read: {error}") from error
         finally:
             self._busy -= 1
-        return Imported(
+        return ImportResult(
             runs=tuple(ImportedRun(run_id=run_id, added=run_id in missing) for run_id in wanted),
             position=here[wanted[-1]],
         )
 
-    async def _here(self, caller: Caller, run_id: str, checked: _Checked) -> str:
+    async def _existing_run(self, caller: Caller, run_id: str, checked: _CheckedBundle) -> str:
         """The position of the newest event of the run here; empty while there is none, or it is being taken in.
 
         Raises Declined(run_id_taken) when it is another tenant's, or is being taken in from another file.
         """
         if not ID_PATTERN.match(run_id):
             raise bad_request(f"the bundle names a run {run_id[:80]!r}, which is no id")
-        return await self._telling.here(caller.tenant, run_id, origin=_origin(checked, run_id))
+        return await self._telling.existing_position(caller.tenant, run_id, origin=_origin(checked, run_id))
 
-    async def _check_names(self, caller: Caller, run_id: str, known: _Known) -> None:
+    async def _check_names(self, caller: Caller, run_id: str, known: _KnownRun) -> None:
         """Raises Declined when session or handle are not what they can be, or when one of them or the run itself is
         named after a run of another tenant here."""
         for what, name in (("session", known.session_id), ("handle", known.agent_id)):
             if not ID_PATTERN.match(name):
                 raise bad_request(f"the bundle gives {run_id} the {what} {name[:80]!r}, which is no id")
-            if name.startswith(OUR_NAMES) and not await self._is_free(caller, f"r_{name[2:]}"):
-                raise Declined(
+            if name.startswith(INTERNAL_NAMES) and not await self._is_free(caller, f"r_{name[2:]}"):
+                raise RequestRefused(
                     "run_id_taken",
                     f"the bundle gives {run_id} the {what} {name}, which does not belong to your tenant here",
                 )
         if not await self._is_free(caller, f"r_{partition_key(run_id)}"):
-            raise Declined("run_id_taken", f"{run_id} is named after a run that does not belong to your tenant here")
+            raise RequestRefused(
+                "run_id_taken", f"{run_id} is named after a run that does not belong to your tenant here"
+            )
         if partition_key(known.session_id) != partition_key(run_id):
             raise bad_request(
                 f"the bundle gives {run_id} the session {known.session_id}, whose runs begin with "
@@ -179,17 +190,17 @@ class Imports:
             if isinstance(item, BlobPart):
                 gathered += item.data
                 if item.is_last:
-                    await self._telling.keep(item.ref, bytes(gathered))
+                    await self._telling.store_blobs(item.ref, bytes(gathered))
                     gathered.clear()
 
     async def _publish(
-        self, caller: Caller, file: IO[bytes], checked: _Checked, missing: frozenset[str]
+        self, caller: Caller, file: IO[bytes], checked: _CheckedBundle, missing: frozenset[str]
     ) -> dict[str, str]:
         """The events of the missing runs in parts, and after each run the wait for its end; where that lies."""
         done: dict[str, str] = {}
         file.seek(0)
         reader = BundleReader(file)
-        part: Part | None = None
+        part: ImportBatch | None = None
         run_id = ""
         subscription: Subscription | None = None
         try:
@@ -205,11 +216,11 @@ class Imports:
                     if part is not None and part.size + len(value) > limits.IMPORT_PART_BYTES:
                         await self._send(caller, run_id, checked, part)
                         part = None
-                    part = part or Part(item.event.seq)
+                    part = part or ImportBatch(item.event.seq)
                     part.add(value)
                 elif part is not None and subscription is not None:
                     await self._send(caller, run_id, checked, part)
-                    done[run_id] = await self._telling.ended(
+                    done[run_id] = await self._telling.wait_for_end(
                         caller.tenant, run_id, checked.runs[run_id].events, subscription
                     )
                     subscription.close()
@@ -219,11 +230,11 @@ class Imports:
                 subscription.close()
         return done
 
-    async def _send(self, caller: Caller, run_id: str, checked: _Checked, part: Part) -> None:
+    async def _send(self, caller: Caller, run_id: str, checked: _CheckedBundle, part: ImportBatch) -> None:
         await self._telling.send(caller.tenant, caller.subject, run_id, _origin(checked, run_id), part)
 
 
-def _origin(checked: _Checked, run_id: str) -> ImportOrigin:
+def _origin(checked: _CheckedBundle, run_id: str) -> ImportOrigin:
     known = checked.runs[run_id]
     return ImportOrigin(
         topic=checked.header.topic,
@@ -236,23 +247,23 @@ def _origin(checked: _Checked, run_id: str) -> ImportOrigin:
     )
 
 
-def _checked(file: IO[bytes], now_ms: int, *, looks_for_clear: bool) -> _Checked:
+def _check_bundle(file: IO[bytes], now_ms: int, *, looks_for_clear: bool) -> _CheckedBundle:
     """The first pass: everything is folded and nothing may differ. Raises BrokenBundle."""
-    look = _FirstLook(now_ms, looks_for_clear=looks_for_clear)
+    look = _BundleCheck(now_ms, looks_for_clear=looks_for_clear)
     file.seek(0)
-    replay = replay_bundle(file, through_bytes=False, bytes_max=limits.IMPORT_BYTES_MAX, seen=look.seen)
+    replay = replay_bundle(file, through_bytes=False, bytes_max=limits.IMPORT_BYTES_MAX, seen=look.add_event)
     if replay.drift:
         more = f" (and {len(replay.drift) - 1} more)" if len(replay.drift) > 1 else ""
         raise BrokenBundle(f"its history does not hold: {replay.drift[0]}{more}")
-    return _Checked(replay.header, look.done(), look.runs)
+    return _CheckedBundle(replay.header, look.finish_run(), look.runs)
 
 
-class _FirstLook:
+class _BundleCheck:
     """What the first pass sees beside the fold: whose the runs are, their numbers, their payloads, and with
     `looks_for_clear` whether anything was said in clear."""
 
     def __init__(self, now_ms: int, *, looks_for_clear: bool) -> None:
-        self.runs: dict[str, _Known] = {}
+        self.runs: dict[str, _KnownRun] = {}
         self._now_ms = now_ms
         self._looks_for_clear = looks_for_clear
         self._reader: BundleReader | None = None
@@ -262,7 +273,7 @@ class _FirstLook:
         self._hash = hashlib.sha256()
         self._size = 0
 
-    def seen(self, item: BundledEvent | BlobPart, reader: BundleReader) -> None:
+    def add_event(self, item: BundledEvent | BlobPart, reader: BundleReader) -> None:
         """The next item. Raises BrokenBundle."""
         self._reader = reader
         if isinstance(item, BlobPart):
@@ -270,7 +281,7 @@ class _FirstLook:
         else:
             self._event(item, reader)
 
-    def done(self) -> str:
+    def finish_run(self) -> str:
         """The hash of the bundle, when all payloads were in it. Raises BrokenBundle."""
         for sha256, size in sorted(self._wanted):
             if sha256 not in self._sizes:
@@ -298,7 +309,7 @@ class _FirstLook:
         known = self.runs.get(item.run_id)
         if known is None:
             begun = record if isinstance(record, RunStarted) else None  # the fold says what is wrong with another
-            known = self.runs[item.run_id] = _Known(
+            known = self.runs[item.run_id] = _KnownRun(
                 first_offset=item.event.offset,
                 tenant=envelope.tenant,
                 session_id=begun.session_id if begun is not None else "",

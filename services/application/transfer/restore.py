@@ -28,14 +28,19 @@ from loomlog.schemas.generated.run_events import ChildRequested, RunStarted
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.services.application import limits
-from loomlog.services.application.admin.budget_limits import Budgets
-from loomlog.services.application.admin.pauses import Pausing
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.command_publisher import Publisher
-from loomlog.services.application.content import Content
-from loomlog.services.application.errors import RETRY_LATER_S, Declined, away
-from loomlog.services.application.streaming.run_stream import Sources
-from loomlog.services.application.transfer.event_import import Part, Telling, in_clear_refused, written_here
+from loomlog.services.application.admin.budget_limits import BudgetLimits
+from loomlog.services.application.admin.pauses import Pauses
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.command_publisher import CommandPublisher
+from loomlog.services.application.content import ContentAccess
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, unavailable
+from loomlog.services.application.streaming.run_stream import StreamSources
+from loomlog.services.application.transfer.event_import import (
+    EventImporter,
+    ImportBatch,
+    plaintext_refusal,
+    written_here,
+)
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.run.lifecycle.fork import conversation_origin
@@ -56,7 +61,7 @@ GIVES_UP = frozenset({"import_pending", "backpressure", "log_unavailable", "proj
 
 
 @dataclass(slots=True, kw_only=True)
-class Restored:
+class RestoreResult:
     """What a restore added. `positions`: of the newest event it wrote to each partition."""
 
     is_dry_run: bool
@@ -74,11 +79,11 @@ class Restored:
     warnings: list[str] = field(default_factory=list)
     positions: dict[str, str] = field(default_factory=dict)
 
-    def warn(self, sentence: str) -> None:
+    def add_warning(self, sentence: str) -> None:
         if len(self.warnings) < limits.WARNINGS_MAX:
             self.warnings.append(sentence)
 
-    def wrote(self, position: str) -> None:
+    def add_position(self, position: str) -> None:
         """A position token; those of one partition replace each other when they are newer."""
         topic, _, offset = position.rpartition(":")
         if topic and int(offset) > int(self.positions.get(topic, ":-1").rpartition(":")[2]):
@@ -91,25 +96,25 @@ class _Run:
 
     head: StatedRun
     origin: ImportOrigin
-    part: Part = field(default_factory=lambda: Part(1))
+    part: ImportBatch = field(default_factory=lambda: ImportBatch(1))
     is_skipped: bool = False
     has_children: bool = False
 
 
-class Restoring:
+class StateRestore:
     """The use case. `clock_ms` brings the time in."""
 
     def __init__(
         self,
-        sources: Sources,
-        publisher: Publisher,
-        pausing: Pausing,
-        budgets: Budgets,
+        sources: StreamSources,
+        publisher: CommandPublisher,
+        pausing: Pauses,
+        budgets: BudgetLimits,
         *,
         clock_ms: Callable[[], int],
         wait_s: float = limits.DECISION_WAIT_S,
     ) -> None:
-        self._telling = Telling(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
+        self._telling = EventImporter(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
         self._content = sources.content
         self._pausing = pausing
         self._budgets = budgets
@@ -117,7 +122,7 @@ class Restoring:
 
     async def restore(
         self, caller: Caller, file: IO[bytes], *, dry_run: bool = False, sealed: bool = False, in_clear: bool = False
-    ) -> Restored:
+    ) -> RestoreResult:
         """Take in a state file; `file` can be read from its beginning more than once. Raises Declined:
         snapshot_version_too_new, snapshot_version_unknown, restore_failed, keys_missing, content_in_clear,
         import_pending.
@@ -125,41 +130,43 @@ class Restoring:
         `sealed`: runs under way whose keys are not here are taken in as well, and end here as cancelled. `in_clear`: so
         are runs in clear where content is encrypted; they stay readable for good.
         """
-        demand(caller, ADMIN)
+        require_scope(caller, ADMIN)
         if self._busy:
-            raise Declined("backpressure", "a restore is under way here", retry_after_s=RETRY_LATER_S)
+            raise RequestRefused("backpressure", "a restore is under way here", retry_after_s=RETRY_LATER_S)
         self._busy = True
         try:
             checked = await asyncio.to_thread(validate_state, file, bytes_max=limits.STATE_BYTES_MAX)
             unreadable = await _unreadable(checked, self._content, takes_sealed=sealed)
             if checked.runs_in_clear and self._content.keys is not None and not in_clear:
-                raise in_clear_refused(checked.runs_in_clear, checked.runs, "file", checked.first_in_clear)
-            work = _Work(self._telling, self._pausing, self._budgets, caller, checked, unreadable, dry_run=dry_run)
+                raise plaintext_refusal(checked.runs_in_clear, checked.runs, "file", checked.first_in_clear)
+            work = _RestoreWork(
+                self._telling, self._pausing, self._budgets, caller, checked, unreadable, dry_run=dry_run
+            )
             return await work.through(file)
         except UnsupportedStateFile as error:
-            raise Declined("snapshot_version_too_new", str(error)) from error
+            raise RequestRefused("snapshot_version_too_new", str(error)) from error
         except UnknownStateSection as error:
-            raise Declined("snapshot_version_unknown", str(error)) from error
+            raise RequestRefused("snapshot_version_unknown", str(error)) from error
         except (BrokenStateFile, BrokenBundle) as error:
-            raise Declined("restore_failed", f"the file cannot be restored: {error}; nothing was told") from error
+            raise RequestRefused("restore_failed", f"the file cannot be restored: {error}; nothing was told") from error
         finally:
             self._busy = False
 
 
-async def _unreadable(checked: ValidatedState, content: Content, *, takes_sealed: bool) -> frozenset[str]:
+async def _unreadable(checked: ValidatedState, content: ContentAccess, *, takes_sealed: bool) -> frozenset[str]:
     """The runs of the file whose content nobody can read here. Raises Declined: keys_missing, log_unavailable."""
     keys = content.keys
     if keys is not None and checked.encrypted_runs:
         try:
             await keys.catch_up()
         except ConnectorError as error:
-            raise away("log", error) from error
+            raise unavailable("log", error) from error
     known = {key_id for run in checked.encrypted_runs.values() for key_id in run.key_ids}
     gone = {key_id for key_id in known if keys is None or not keys.can_open(key_id)}
     missing = {key_id for key_id in gone if keys is None or not keys.is_erased(key_id)}
     lost = [name for name, run in checked.encrypted_runs.items() if not run.is_over and run.key_ids & missing]
     if lost and not takes_sealed:
-        raise Declined(
+        raise RequestRefused(
             "keys_missing",
             f"{len(lost)} of the {checked.live_runs} runs under way in the file could not go on here, {lost[0]} first: "
             f"keys of what was said in them are not here ({len(missing)} keys). Mirror the topic loom.subject.keys "
@@ -169,14 +176,14 @@ async def _unreadable(checked: ValidatedState, content: Content, *, takes_sealed
     return frozenset(name for name, run in checked.encrypted_runs.items() if run.key_ids & gone)
 
 
-class _Work:
+class _RestoreWork:
     """One restore."""
 
     def __init__(
         self,
-        telling: Telling,
-        pausing: Pausing,
-        budgets: Budgets,
+        telling: EventImporter,
+        pausing: Pauses,
+        budgets: BudgetLimits,
         caller: Caller,
         checked: ValidatedState,
         unreadable: frozenset[str],
@@ -190,7 +197,7 @@ class _Work:
         self._checked = checked
         self._unreadable = unreadable
         self._dry_run = dry_run
-        self._found = Restored(is_dry_run=dry_run)
+        self._found = RestoreResult(is_dry_run=dry_run)
         self._unavailable: set[str] = set()
         """Runs of the file that could not be taken in; nor can those that go on with them."""
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -201,7 +208,7 @@ class _Work:
         self._requests: frozenset[int] = frozenset()
         """Schemas of the event by which a run has children."""
 
-    async def through(self, file: IO[bytes]) -> Restored:
+    async def through(self, file: IO[bytes]) -> RestoreResult:
         """Tells what is in the file, once through."""
         try:
             async with asyncio.TaskGroup() as group:
@@ -209,7 +216,7 @@ class _Work:
             for run in reversed(self._parents.values()):
                 await self._told(run)
         except BaseExceptionGroup as errors:
-            declined, others = errors.split(Declined)
+            declined, others = errors.split(RequestRefused)
             if declined is None or others is not None:
                 raise
             first = declined
@@ -241,13 +248,13 @@ class _Work:
         position = await self._pausing.restore(self._caller, pause, dry_run=self._dry_run)
         if position is not None:
             self._found.pauses += 1
-            self._found.wrote(position)
+            self._found.add_position(position)
 
     async def _limit(self, limit: StatedLimit) -> None:
         position = await self._budgets.restore(self._caller, limit, dry_run=self._dry_run)
         if position is not None:
             self._found.limits += 1
-            self._found.wrote(position)
+            self._found.add_position(position)
 
     async def _keep(self, item: BlobPart) -> None:
         if self._dry_run:
@@ -257,7 +264,7 @@ class _Work:
         if len(self._blob) > limits.BLOB_BYTES_MAX:
             raise BrokenStateFile(f"the payload {item.ref.sha256} is over {limits.BLOB_BYTES_MAX} bytes")
         if item.is_last:
-            await self._telling.keep(item.ref, bytes(self._blob))
+            await self._telling.store_blobs(item.ref, bytes(self._blob))
             self._found.blobs += 1
             self._blob.clear()
 
@@ -275,10 +282,10 @@ class _Work:
         run = _Run(head, origin)
         try:
             # Without waiting for the read models: one that is here is left as it is in any case, only later.
-            if await self._telling.here(head.tenant, head.run_id, origin=origin, own_writes=False):
+            if await self._telling.existing_position(head.tenant, head.run_id, origin=origin, own_writes=False):
                 self._found.skipped_runs += 1
                 run.is_skipped = True
-        except Declined as declined:
+        except RequestRefused as declined:
             self._failed(run, declined)
         return run
 
@@ -290,11 +297,11 @@ class _Work:
             self._requests = reader.codec.schema_ids_of(frozenset({ChildRequested.SCHEMA}))
         run.has_children = run.has_children or item.event.schema_id in self._requests
         if item.event.seq == 1 and not await self._has_its_origin(reader.codec.decode(item.event.value).record):
-            self._failed(run, Declined("run_id_taken", "what it goes on with is not here"))
+            self._failed(run, RequestRefused("run_id_taken", "what it goes on with is not here"))
             return
         if run.part.values and run.part.size + len(value) > limits.IMPORT_PART_BYTES:
             await self._send(run, run.part)
-            run.part = Part(item.event.seq)
+            run.part = ImportBatch(item.event.seq)
         run.part.add(value)
 
     async def _finish(self, run: _Run | None, group: asyncio.TaskGroup) -> None:
@@ -305,7 +312,7 @@ class _Work:
             self._count(run)
             return
         name = run.head.run_id
-        if run.has_children and self._goes_on(run):
+        if run.has_children and self._continue_run(run):
             self._parents[name] = run
             return
         await self._slots.acquire()
@@ -334,8 +341,8 @@ class _Work:
         subscription = self._telling.subscribe(head.run_id)
         try:
             await self._send(run, run.part)
-            position = await self._telling.ended(head.tenant, head.run_id, head.events, subscription)
-        except Declined as declined:
+            position = await self._telling.wait_for_end(head.tenant, head.run_id, head.events, subscription)
+        except RequestRefused as declined:
             if declined.code in GIVES_UP:
                 raise
             self._failed(run, declined)
@@ -343,29 +350,29 @@ class _Work:
         finally:
             subscription.close()
         self._count(run)
-        self._found.wrote(position)
+        self._found.add_position(position)
 
-    async def _send(self, run: _Run, part: Part) -> None:
+    async def _send(self, run: _Run, part: ImportBatch) -> None:
         if self._dry_run:
             return
         head = run.head
         await self._telling.send(
-            head.tenant, self._caller.subject, head.run_id, run.origin, part, continues=self._goes_on(run)
+            head.tenant, self._caller.subject, head.run_id, run.origin, part, continues=self._continue_run(run)
         )
 
-    def _goes_on(self, run: _Run) -> bool:
+    def _continue_run(self, run: _Run) -> bool:
         """What nobody can read, was erased, or is not there whole is history only."""
         name = run.head.run_id
         return not run.head.is_over and name not in self._unreadable and name not in self._checked.incomplete_runs
 
     def _count(self, run: _Run) -> None:
         self._found.runs += 1
-        self._found.live_runs += self._goes_on(run)
+        self._found.live_runs += self._continue_run(run)
         self._found.sealed_runs += run.head.run_id in self._unreadable
         self._found.events += run.head.events
 
-    def _failed(self, run: _Run, why: Declined) -> None:
+    def _failed(self, run: _Run, why: RequestRefused) -> None:
         run.is_skipped = True
         self._unavailable.add(run.head.run_id)
         self._found.failed_runs += 1
-        self._found.warn(f"{run.head.run_id} is not restored: {why.message}")
+        self._found.add_warning(f"{run.head.run_id} is not restored: {why.message}")

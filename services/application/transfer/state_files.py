@@ -26,10 +26,10 @@ from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import demand
-from loomlog.services.application.errors import RETRY_LATER_S, Declined, away, bad_request
-from loomlog.services.application.streaming.run_stream import Sources
-from loomlog.services.application.transfer.budget_limits import stated_limits
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.streaming.run_stream import StreamSources
+from loomlog.services.application.transfer.budget_limits import export_limits
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.run.evolve import REDUCER_VERSION
@@ -43,7 +43,7 @@ RUNS_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class StateFileRequest:
     """What a state file is to hold. `tenant` empty: all; `since_ms`: runs that ended earlier are left out."""
 
     label: str = ""
@@ -53,12 +53,12 @@ class Wanted:
     max_bytes: int = limits.STATE_FILE_BYTES_MAX
 
 
-class Snapshots:
+class Backups:
     """The use cases. Everything raises Declined."""
 
     def __init__(
         self,
-        sources: Sources,
+        sources: StreamSources,
         ranges: LogRanges,
         codec: Codec,
         board: PauseGlobalTable,
@@ -80,62 +80,62 @@ class Snapshots:
         self._random_hex = random_hex
         self._busy = False
 
-    async def create(self, caller: Caller, wanted: Wanted) -> Mapping[str, Any]:
+    async def create(self, caller: Caller, wanted: StateFileRequest) -> Mapping[str, Any]:
         """The manifest of a new state file. Raises snapshot_too_large, backpressure."""
-        demand(caller, ADMIN)
+        require_scope(caller, ADMIN)
         if not wanted.label.isprintable() or len(wanted.label) > limits.NAME_BYTES_MAX:
             raise bad_request(f"label: expected at most {limits.NAME_BYTES_MAX} printable characters")
         if self._busy:
-            raise Declined("backpressure", "a state file is being written here", retry_after_s=RETRY_LATER_S)
+            raise RequestRefused("backpressure", "a state file is being written here", retry_after_s=RETRY_LATER_S)
         self._busy = True
         try:
-            return await self._created(caller, wanted)
+            return await self._create(caller, wanted)
         except ConnectorError as error:
-            raise away("blobs", error) from error
+            raise unavailable("blobs", error) from error
         finally:
             self._busy = False
 
     async def list(self, caller: Caller) -> "list[Mapping[str, Any]]":
         """The manifests, newest first."""
-        demand(caller, ADMIN)
-        async with self._reading() as files:
+        require_scope(caller, ADMIN)
+        async with self._open_reader() as files:
             return await files.list_manifests()
 
     async def manifest(self, caller: Caller, file_id: str) -> Mapping[str, Any]:
         """Of one. Raises snapshot_not_found."""
-        demand(caller, ADMIN)
-        async with self._reading() as files:
+        require_scope(caller, ADMIN)
+        async with self._open_reader() as files:
             found = await files.read_manifest(file_id)
         if found is None:
-            raise Declined("snapshot_not_found", f"there is no snapshot {file_id[:80]}")
+            raise RequestRefused("snapshot_not_found", f"there is no snapshot {file_id[:80]}")
         return found
 
     async def open(self, caller: Caller, file_id: str) -> tuple[Mapping[str, Any], IO[bytes]]:
         """The manifest and the file itself, to be closed. Raises snapshot_not_found."""
         manifest = await self.manifest(caller, file_id)
-        async with self._reading() as files:
+        async with self._open_reader() as files:
             try:
                 return manifest, await files.open(file_id)
             except Permanent as error:
                 if error.kind != "not_found":
                     raise
-                raise Declined("snapshot_not_found", f"the snapshot {file_id[:80]} was removed") from error
+                raise RequestRefused("snapshot_not_found", f"the snapshot {file_id[:80]} was removed") from error
 
     async def remove(self, caller: Caller, file_id: str) -> bool:
         """Whether it was there."""
-        demand(caller, ADMIN)
-        async with self._reading() as files:
+        require_scope(caller, ADMIN)
+        async with self._open_reader() as files:
             return await files.remove(file_id)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    async def _created(self, caller: Caller, wanted: Wanted) -> Mapping[str, Any]:
+    async def _create(self, caller: Caller, wanted: StateFileRequest) -> Mapping[str, Any]:
         now_ms = self._clock_ms()
-        cut = await self._cut()
+        cut = await self._consistent_cut()
         try:
             await self._books.caught_up()
         except ConnectorError as error:
-            raise away("log", error) from error
+            raise unavailable("log", error) from error
         header = StateHeader(
             created_at=format_rfc3339(now_ms),
             label=wanted.label,
@@ -150,7 +150,7 @@ class Snapshots:
             await self._gather(gathered, cut)
             await asyncio.to_thread(gathered.choose, include_history=wanted.include_history, since_ms=wanted.since_ms)
             async with self._files().open_for_write(file_id) as file:
-                out = _Output(file, wanted.max_bytes)
+                out = _StateOutput(file, wanted.max_bytes)
                 await self._write(out, header, gathered)
                 if wanted.tenant and not out.runs:
                     out.warnings.append(f"there is no run of a tenant {wanted.tenant[:80]} to put into it")
@@ -177,7 +177,7 @@ class Snapshots:
                 await self._files().commit(file_id, file, manifest)
         return manifest
 
-    async def _cut(self) -> Mapping[int, int]:
+    async def _consistent_cut(self) -> Mapping[int, int]:
         """The end of every partition."""
         try:
             return {
@@ -185,23 +185,23 @@ class Snapshots:
                 for partition in sorted(self._sources.hub.partitions)
             }
         except ConnectorError as error:
-            raise away("log", error) from error
+            raise unavailable("log", error) from error
 
     async def _gather(self, gathered: StateExport, cut: Mapping[int, int]) -> None:
         try:
             for partition, end in cut.items():
                 await gathered.read(self._ranges, self._topic, partition, end)
         except ConnectorError as error:
-            raise away("log", error) from error
+            raise unavailable("log", error) from error
 
-    async def _write(self, out: "_Output", header: StateHeader, gathered: StateExport) -> None:
+    async def _write(self, out: "_StateOutput", header: StateHeader, gathered: StateExport) -> None:
         writer = out.writer
         out.put(writer.begin(header))
         pauses = self._board.table
         for pause in pauses.entries_for_tenant(header.tenant) if header.tenant else pauses.entries.values():
             out.put(writer.pause(pause))
             out.pauses += 1
-        for limit in stated_limits(self._books.books, self._clock_ms()):
+        for limit in export_limits(self._books.books, self._clock_ms()):
             if not header.tenant or limit.tenant == header.tenant:
                 out.put(writer.limit(limit))
                 out.limits += 1
@@ -224,18 +224,18 @@ class Snapshots:
 
     def _files(self) -> StateFiles:
         if self._kept is None:
-            raise Declined("blobs_unavailable", "this process was not given a folder for state files")
+            raise RequestRefused("blobs_unavailable", "this process was not given a folder for state files")
         return self._kept
 
     @asynccontextmanager
-    async def _reading(self) -> AsyncGenerator[StateFiles, None]:
+    async def _open_reader(self) -> AsyncGenerator[StateFiles, None]:
         try:
             yield self._files()
         except ConnectorError as error:
-            raise away("blobs", error) from error
+            raise unavailable("blobs", error) from error
 
 
-class _Output:
+class _StateOutput:
     """The file that is being written, and what is in it so far."""
 
     def __init__(self, file: IO[bytes], size_max: int) -> None:
@@ -255,7 +255,7 @@ class _Output:
         """Raises Declined(snapshot_too_large)."""
         self.size += len(piece)
         if self.size > self._size_max:
-            raise Declined("snapshot_too_large", f"the snapshot is over {self._size_max} bytes; nothing was kept")
+            raise RequestRefused("snapshot_too_large", f"the snapshot is over {self._size_max} bytes; nothing was kept")
         self._file.write(piece)
 
     def put_all(self, pieces: Iterator[bytes]) -> None:

@@ -32,7 +32,7 @@ from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec, local_codec
 from loomlog.schemas.ids import ID_PATTERN, partition_key
-from loomlog.services.application.queries.consistency_check import differences
+from loomlog.services.application.queries.consistency_check import find_differences
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, Unreachable, UsageError
 from loomlog.services.cli.log.reader import EVENTS_TOPIC, find_term_before, open_ranges, to_json_value
@@ -208,7 +208,7 @@ async def _compare(reader: PostgresReader, replayed: ReplayResult) -> tuple[list
         if reached > replayed.seq:
             return [], f"the run has gone on meanwhile, to seq {reached}"
         if reached == replayed.seq or (place is not None and place.halted_offset is not None):
-            return differences(replayed, place, row), ""
+            return find_differences(replayed, place, row), ""
         if asyncio.get_running_loop().time() > deadline:
             return [], f"the read models are at seq {reached} of {replayed.seq}; `loomlog projections lag` shows why"
         await asyncio.sleep(POLL_INTERVAL_S)

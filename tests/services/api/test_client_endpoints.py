@@ -14,11 +14,11 @@ from websockets.exceptions import InvalidStatus
 
 from loomlog.connectors.configuration import TokenTable
 from loomlog.services.api.app import build_app
-from loomlog.services.api.client_endpoints import SUBPROTOCOL, Socket, identified
+from loomlog.services.api.client_endpoints import SUBPROTOCOL, Socket, identify
 from loomlog.services.api.main import Server, _config
 from loomlog.services.application.authentication import Gate
-from loomlog.services.application.clients.connection import Gone
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.clients.connection import ClientDisconnected
+from loomlog.services.application.errors import RequestRefused
 from tests.services.api.serving import Served, served, service_of
 from tests.services.application.world import ACME, READER
 
@@ -158,13 +158,13 @@ async def test_a_plain_request_is_told_that_this_is_a_websocket(tmp_path: Path) 
 
 @pytest.mark.parametrize("origin", ["", "http://localhost:3000", "https://127.0.0.1", "chrome-extension://abc"])
 def test_without_tokens_programs_and_pages_of_this_machine_may_connect(origin: str) -> None:
-    assert identified(Gate(TokenTable(rows=(), open_mode=True)), {"origin": origin} if origin else {}, []).open_mode
+    assert identify(Gate(TokenTable(rows=(), open_mode=True)), {"origin": origin} if origin else {}, []).open_mode
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost.evil.example", "http://10.0.0.1"])
 def test_without_tokens_pages_of_elsewhere_may_not(origin: str) -> None:
-    with pytest.raises(Declined, match="pages of this machine"):
-        identified(Gate(TokenTable(rows=(), open_mode=True)), {"origin": origin}, [])
+    with pytest.raises(RequestRefused, match="pages of this machine"):
+        identify(Gate(TokenTable(rows=(), open_mode=True)), {"origin": origin}, [])
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("after close")])
@@ -173,7 +173,7 @@ async def test_a_socket_that_cannot_be_written_is_a_client_that_left(error: Exce
         raise error
 
     socket = Socket(asyncio.Queue[Any]().get, send)
-    with pytest.raises(Gone):
+    with pytest.raises(ClientDisconnected):
         await socket.send("x")
-    with pytest.raises(Gone):
+    with pytest.raises(ClientDisconnected):
         await socket.close(1000, "bye")

@@ -5,8 +5,8 @@ runtime 1.3 (setup), 1.12 (steering), 1.13 (stopping a turn), 1.14 (pauses), 5.8
 
 import pytest
 
-from loomlog.services.api.responses import STATUS, declined_answer
-from loomlog.services.application.errors import CODES, Declined, bad_request
+from loomlog.services.api.responses import STATUS, refusal_response
+from loomlog.services.application.errors import CODES, RequestRefused, bad_request
 
 KNOWN = {
     # setup (runtime 1.3)
@@ -68,5 +68,5 @@ def test_a_status_says_whose_turn_it_is(code: str) -> None:
 
 
 def test_what_is_wrong_with_the_request_is_400() -> None:
-    assert declined_answer(bad_request("prompt: is empty")).status_code == 400
-    assert declined_answer(Declined("runtime_paused", "why")).headers.get("retry-after") is None
+    assert refusal_response(bad_request("prompt: is empty")).status_code == 400
+    assert refusal_response(RequestRefused("runtime_paused", "why")).headers.get("retry-after") is None

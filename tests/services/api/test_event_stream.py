@@ -7,26 +7,26 @@ from typing import Any, cast
 import pytest
 
 from loomlog.services.api import event_stream as module
-from loomlog.services.api.event_stream import EventStream, comment, encoded
-from loomlog.services.application.errors import Declined
-from loomlog.services.application.streaming.items import Piece
+from loomlog.services.api.event_stream import EventStream, comment, encode_chunks
+from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import ENDED, RunStream
 
-TEXT = Piece(513, "text", b'{"type":"text","text":"hi"}')
-PREVIEW = Piece(None, "text", b'{"type":"text","text":"h"}')
-DONE = Piece(1024, "done", b'{"type":"done"}')
+TEXT = StreamChunk(513, "text", b'{"type":"text","text":"hi"}')
+PREVIEW = StreamChunk(None, "text", b'{"type":"text","text":"h"}')
+DONE = StreamChunk(1024, "done", b'{"type":"done"}')
 
 
 class Script:
     """A stream that gives what it is told; an exception is raised, None ends it."""
 
-    def __init__(self, *steps: list[Piece] | Exception | None, ended_because: str = ENDED) -> None:
+    def __init__(self, *steps: list[StreamChunk] | Exception | None, ended_because: str = ENDED) -> None:
         self._steps = list(steps)
         self._reason = ended_because
         self.ended_because = ""
         self.closed = False
 
-    async def next(self) -> list[Piece] | None:
+    async def next(self) -> list[StreamChunk] | None:
         if not self._steps:
             await asyncio.Event().wait()
         step = self._steps.pop(0)
@@ -62,16 +62,16 @@ async def written(script: Script, *, with_ids: bool = False) -> tuple[list[bytes
 
 
 def test_a_frame_is_its_name_its_place_and_one_line() -> None:
-    assert encoded([TEXT], with_ids=False) == b'event: text\ndata: {"type":"text","text":"hi"}\n\n'
-    assert encoded([TEXT], with_ids=True) == b'event: text\nid: 513\ndata: {"type":"text","text":"hi"}\n\n'
-    assert b"id:" not in encoded([PREVIEW], with_ids=True), "a preview cannot be resumed at"
-    assert encoded([TEXT, DONE], with_ids=False).count(b"\n\n") == 2
+    assert encode_chunks([TEXT], with_ids=False) == b'event: text\ndata: {"type":"text","text":"hi"}\n\n'
+    assert encode_chunks([TEXT], with_ids=True) == b'event: text\nid: 513\ndata: {"type":"text","text":"hi"}\n\n'
+    assert b"id:" not in encode_chunks([PREVIEW], with_ids=True), "a preview cannot be resumed at"
+    assert encode_chunks([TEXT, DONE], with_ids=False).count(b"\n\n") == 2
     assert comment("hello") == b": hello\n\n"
 
 
 async def test_the_last_frames_close_the_answer() -> None:
     bodies, is_complete = await written(Script([TEXT], [DONE]))
-    assert bodies == [encoded([TEXT], with_ids=False), encoded([DONE], with_ids=False)]
+    assert bodies == [encode_chunks([TEXT], with_ids=False), encode_chunks([DONE], with_ids=False)]
     assert is_complete
 
 
@@ -87,7 +87,7 @@ async def test_a_stream_that_has_to_be_resumed_says_so() -> None:
 
 
 async def test_what_is_declined_in_the_middle_is_a_comment_because_the_answer_has_begun() -> None:
-    bodies, is_complete = await written(Script([TEXT], Declined("projection_unavailable", "away")))
+    bodies, is_complete = await written(Script([TEXT], RequestRefused("projection_unavailable", "away")))
     assert bodies[-1] == b": ended: projection_unavailable\n\n"
     assert is_complete
 
@@ -119,7 +119,7 @@ async def test_a_stream_that_was_watched_is_gone_without_the_garbage_collector(m
     watching = asyncio.Event()
 
     class Later(Script):
-        async def next(self) -> list[Piece] | None:
+        async def next(self) -> list[StreamChunk] | None:
             await watching.wait()
             return await super().next()
 

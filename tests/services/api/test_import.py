@@ -15,8 +15,8 @@ from loomlog.connectors.storage.blobs import blob_ref
 from loomlog.schemas.generated.run_commands import ImportRun
 from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.services.application import limits
-from loomlog.services.application.errors import Declined
-from loomlog.services.application.transfer.event_import import Part, Telling
+from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.transfer.event_import import EventImporter, ImportBatch
 from tests.projections.stories import completed, replied, requested, started
 from tests.services.api.serving import Served, frames_of, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
@@ -117,18 +117,18 @@ async def test_a_run_that_broke_off_goes_on_with_the_file_it_began_with(
     earlier = await exported(there, run)
     there.world.happen(run, replied(1, "so much for that"), completed())
     later = await exported(there, run)
-    send = Telling.send
+    send = EventImporter.send
 
     async def first_only(
-        self: Telling, tenant: str, subject: str, name: str, origin: Any, part: Part, **more: Any
+        self: EventImporter, tenant: str, subject: str, name: str, origin: Any, part: ImportBatch, **more: Any
     ) -> None:
         if part.first_seq > 1:
-            raise Declined("log_unavailable", "the api was killed")
+            raise RequestRefused("log_unavailable", "the api was killed")
         await send(self, tenant, subject, name, origin, part, **more)
 
     with monkeypatch.context() as patched:
         patched.setattr(limits, "IMPORT_PART_BYTES", 1)
-        patched.setattr(Telling, "send", first_only)
+        patched.setattr(EventImporter, "send", first_only)
         assert (await taken_in(here, earlier)).status_code == 503
     here.world.project()
     refused = await taken_in(here, later)

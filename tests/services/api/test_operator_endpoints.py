@@ -14,7 +14,7 @@ from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.services.api import operator_endpoints as module
 from loomlog.services.api.app import build_app
 from loomlog.services.application import limits
-from loomlog.services.application.errors import away
+from loomlog.services.application.errors import unavailable
 from loomlog.services.core.access.decide import Caller
 from tests.services.api.serving import Served, Wire, served, service_of
 from tests.services.application.world import ACME, IVY, READER
@@ -62,7 +62,9 @@ async def test_readiness_names_what_is_missing_and_nothing_more(here: Served) ->
 
 async def test_readiness_tells_read_models_that_were_never_made(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     async def no_tables() -> list[CursorRow]:
-        raise away("projection", Permanent("no table", kind="not_found")) from Permanent("no table", kind="not_found")
+        raise unavailable("projection", Permanent("no table", kind="not_found")) from Permanent(
+            "no table", kind="not_found"
+        )
 
     monkeypatch.setattr(here.world.layer.projection, "cursors", no_tables)
     assert (await here.client(None).get("/readyz")).json()["missing"] == ["read_models"]
@@ -135,7 +137,7 @@ async def test_the_gauge_of_active_runs_is_that_of_the_runs_at_work(
     assert "\nloomcycle_concurrency_active 1.0\n" in (await here.client().get("/metrics")).text
 
     async def no_answer(caller: Caller) -> list[ActiveRuns]:
-        raise away("projection", Transient("no Postgres", kind="unavailable"))
+        raise unavailable("projection", Transient("no Postgres", kind="unavailable"))
 
     monkeypatch.setattr(here.world.layer.reads, "at_work", no_answer)
     assert "\nloomcycle_concurrency_active NaN\n" in (await here.client().get("/metrics")).text

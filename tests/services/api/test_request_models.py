@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from loomlog.services.api.request_models import CancelBody, InputBody, MessageBody, RunBody, run_request
-from loomlog.services.application.runs.requests import checked
+from loomlog.services.application.runs.requests import check_request
 
 
 def request_of(body: dict[str, Any], model: type[MessageBody] = RunBody) -> Any:
@@ -43,7 +43,7 @@ def test_every_field_of_a_start_arrives() -> None:
         "compaction": {"enabled": True},
         "idempotency_key": "k",
     }
-    request = checked(request_of(body))
+    request = check_request(request_of(body))
     assert (request.agent, request.session_id, request.agent_id, request.user_id) == ("soaker", "s_1", "mine", "zoe")
     assert (request.tools, request.allowed_hosts, request.user_tier) == (("Read",), (), "gold")
     assert request.parent_context == {"function_key": "f"}

@@ -1,8 +1,8 @@
 import pytest
 from starlette.requests import Request
 
-from loomlog.services.api.request_parsing import flag, place_in_stream, text, time_ms, whole
-from loomlog.services.application.errors import Declined
+from loomlog.services.api.request_parsing import flag, integer, place_in_stream, text, time_ms
+from loomlog.services.application.errors import RequestRefused
 
 
 def request(query: str = "", *, last_event_id: str | None = None) -> Request:
@@ -28,7 +28,7 @@ def test_times_are_understood_as_rfc_3339(value: str, at_ms: int) -> None:
 
 @pytest.mark.parametrize("value", ["", "now", "2026", "2026-02-30", "2026-01-01T25:00:00Z", "12:00", "1e9", "20260101"])
 def test_other_times_are_refused_by_name(value: str) -> None:
-    with pytest.raises(Declined, match="from is"):
+    with pytest.raises(RequestRefused, match="from is"):
         time_ms("from", value)
 
 
@@ -50,18 +50,18 @@ def test_where_a_stream_goes_on(query: str, header: str | None, place: int) -> N
 
 
 def test_numbers_have_bounds_and_a_default() -> None:
-    assert whole(request(), "limit", 50, least=1, most=500) == 50
-    assert whole(request("limit="), "limit", 50, least=1, most=500) == 50
-    assert whole(request("limit=007"), "limit", 50, least=1, most=500) == 7
+    assert integer(request(), "limit", 50, least=1, most=500) == 50
+    assert integer(request("limit="), "limit", 50, least=1, most=500) == 50
+    assert integer(request("limit=007"), "limit", 50, least=1, most=500) == 7
     for bad in ("0", "501", "1.0", "+1", " 1", "x", "9" * 30, "%D9%A3"):
-        with pytest.raises(Declined):
-            whole(request(f"limit={bad}"), "limit", 50, least=1, most=500)
+        with pytest.raises(RequestRefused):
+            integer(request(f"limit={bad}"), "limit", 50, least=1, most=500)
 
 
 def test_texts_are_bounded_and_printable() -> None:
     assert text(request("user=zo%C3%AB"), "user") == "zoë"
     for bad in ("a%00b", "a%0Ab", "x" * 257):
-        with pytest.raises(Declined):
+        with pytest.raises(RequestRefused):
             text(request(f"user={bad}"), "user")
 
 

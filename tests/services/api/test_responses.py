@@ -1,13 +1,13 @@
 import orjson
 import pytest
 
-from loomlog.services.api.responses import STATUS, declined_answer, json_answer
-from loomlog.services.application.errors import CODES, Declined
+from loomlog.services.api.responses import STATUS, json_response, refusal_response
+from loomlog.services.application.errors import CODES, RequestRefused
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
 def test_every_refusal_has_the_one_shape(code: str) -> None:
-    answer = declined_answer(Declined(code, "why", details={"scope": "runs:read"}))
+    answer = refusal_response(RequestRefused(code, "why", details={"scope": "runs:read"}))
     assert answer.status_code == STATUS[code]
     actual = orjson.loads(answer.body)
     assert (actual["code"], actual["error"]) == (code, "why")
@@ -15,18 +15,18 @@ def test_every_refusal_has_the_one_shape(code: str) -> None:
 
 
 def test_details_join_the_answer_and_cannot_hide_the_code() -> None:
-    actual = orjson.loads(declined_answer(Declined("not_yet", "why", details={"lag": 3, "code": "ok"})).body)
+    actual = orjson.loads(refusal_response(RequestRefused("not_yet", "why", details={"lag": 3, "code": "ok"})).body)
     assert (actual["lag"], actual["code"]) == (3, "not_yet")
 
 
 def test_when_to_come_again_is_a_header() -> None:
-    assert declined_answer(Declined("backpressure", "x", retry_after_s=5)).headers["retry-after"] == "5"
-    assert "retry-after" not in declined_answer(Declined("runtime_paused", "x")).headers
+    assert refusal_response(RequestRefused("backpressure", "x", retry_after_s=5)).headers["retry-after"] == "5"
+    assert "retry-after" not in refusal_response(RequestRefused("runtime_paused", "x")).headers
 
 
 def test_a_value_is_json_to_the_byte() -> None:
-    assert json_answer({"a": orjson.Fragment(b'{"b": 1}')}).body == b'{"a":{"b": 1}}'
-    assert json_answer({}, status=201, headers={"x": "y"}).headers["x"] == "y"
+    assert json_response({"a": orjson.Fragment(b'{"b": 1}')}).body == b'{"a":{"b": 1}}'
+    assert json_response({}, status=201, headers={"x": "y"}).headers["x"] == "y"
 
 
 @pytest.mark.parametrize(

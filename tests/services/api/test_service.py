@@ -4,14 +4,14 @@ import pytest
 
 from loomlog.services.api import service as module
 from loomlog.services.application import limits
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.errors import RequestRefused
 from tests.services.api.serving import service_of
 
 
 def test_until_it_is_open_it_says_what_is_waited_for(tmp_path: Path) -> None:
     service = service_of(None, tmp_path)
     service.readiness.missing |= {"postgres": "secret", "broker": "secret"}
-    with pytest.raises(Declined) as info:
+    with pytest.raises(RequestRefused) as info:
         _ = service.layer
     assert info.value.code == "starting"
     assert info.value.message.endswith("broker, postgres")
@@ -22,7 +22,7 @@ def test_streams_are_counted_and_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     service = service_of(None, tmp_path)
     service.take_stream()
     service.take_stream()
-    with pytest.raises(Declined) as info:
+    with pytest.raises(RequestRefused) as info:
         service.take_stream()
     assert info.value.code == "too_many_streams"
     service.give_stream()

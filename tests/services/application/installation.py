@@ -23,9 +23,9 @@ from loomlog.projections.engine.positions import WaitResult
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.reader import TermReader
-from loomlog.services.application.application import TOPICS, CommandLayer
+from loomlog.services.application.application import TOPICS, Application
 from loomlog.services.application.authentication import Gate
-from loomlog.services.application.streaming.event_hub import Hub, Start
+from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.core.run.state import State
 from loomlog.services.stream.archive.run_log import LineageSegment, RunLog, fold_run
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -51,9 +51,9 @@ class Installation:
         self.blobs = MemoryBlobs()
         self.files = StateFiles(folder)
         self._projected = dict.fromkeys(range(world.partitions), 0)
-        self.layer = CommandLayer(
+        self.layer = Application(
             gate=Gate(tokens()),
-            hub=Hub(local_codec(), {partition: Start() for partition in range(world.partitions)}),
+            hub=EventHub(local_codec(), {partition: HubStart() for partition in range(world.partitions)}),
             appender=self.log,
             ranges=self.log,
             projection=TwinProjection(self),  # type: ignore[arg-type]  # it asks for these few attributes

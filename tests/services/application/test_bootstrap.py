@@ -24,9 +24,9 @@ from loomlog.schemas.generated.run_events import ModelCallRequested, ModelReplie
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import AgentDefinition, Envelope, Usage
-from loomlog.services.application.application import CommandLayer, RunTopics
+from loomlog.services.application.application import Application, RunTopics
 from loomlog.services.application.authentication import Gate
-from loomlog.services.application.bootstrap import Places, Readiness, opened, waited_for
+from loomlog.services.application.bootstrap import Endpoints, Readiness, open_application, wait_for
 from loomlog.services.application.queries.audit_log import EventQuery
 from loomlog.services.application.runs.requests import RunRequest
 from tests.services.application.world import ADMIN_CALLER, pieces_of, tokens, types_of
@@ -98,10 +98,10 @@ class Owner:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def places(kafka: str, postgres: str, topic_prefix: str) -> AsyncIterator[Places]:
+async def places(kafka: str, postgres: str, topic_prefix: str) -> AsyncIterator[Endpoints]:
     await apply(kafka, prefix=topic_prefix, partitions=PARTITIONS)
     prefix = f"t{uuid.uuid4().hex[:10]}"
-    yield Places(
+    yield Endpoints(
         kafka=KafkaOptions(bootstrap=kafka),
         postgres=PostgresOptions(dsn=postgres, application_name="tests"),
         blobs=MemoryBlobs(),
@@ -115,9 +115,12 @@ async def places(kafka: str, postgres: str, topic_prefix: str) -> AsyncIterator[
 
 
 @contextlib.asynccontextmanager
-async def layer_of(places: Places, readiness: Readiness | None = None) -> AsyncIterator[CommandLayer]:
+async def layer_of(places: Endpoints, readiness: Readiness | None = None) -> AsyncIterator[Application]:
     ready = readiness or Readiness()
-    async with opened(places, Gate(tokens()), local_codec(), keepalive_s=10.0, readiness=ready) as (layer, work):
+    async with open_application(places, Gate(tokens()), local_codec(), keepalive_s=10.0, readiness=ready) as (
+        layer,
+        work,
+    ):
         assert not ready.missing
         async with background(work):
             yield layer
@@ -138,7 +141,7 @@ async def background(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]
 
 
 @contextlib.asynccontextmanager
-async def projecting(places: Places, partitions: int = PARTITIONS) -> AsyncIterator[None]:
+async def projecting(places: Endpoints, partitions: int = PARTITIONS) -> AsyncIterator[None]:
     """A projector into the places' build."""
     async with await connect(places.postgres) as connection:
         builds = Builds(connection, places.prefix)
@@ -157,7 +160,7 @@ async def projecting(places: Places, partitions: int = PARTITIONS) -> AsyncItera
 
 
 @pytest.mark.integration
-async def test_a_run_goes_through_a_real_broker_and_is_read_back_from_real_read_models(places: Places) -> None:
+async def test_a_run_goes_through_a_real_broker_and_is_read_back_from_real_read_models(places: Endpoints) -> None:
     owner = Owner(places.kafka, places.topics)
     async with asyncio.timeout(WAIT_S):
         await owner.open()
@@ -188,7 +191,7 @@ async def test_a_run_goes_through_a_real_broker_and_is_read_back_from_real_read_
 
 
 @pytest.mark.integration
-async def test_without_read_models_the_hub_reads_from_the_beginning(places: Places) -> None:
+async def test_without_read_models_the_hub_reads_from_the_beginning(places: Endpoints) -> None:
     owner = Owner(places.kafka, places.topics)
     async with asyncio.timeout(WAIT_S):
         await owner.open()
@@ -212,6 +215,6 @@ async def test_what_is_not_there_yet_is_waited_for_and_told(monkeypatch: pytest.
             raise errors.pop(0)
         return "open"
 
-    assert await waited_for("broker", readiness, open_it) == "open"
+    assert await wait_for("broker", readiness, open_it) == "open"
     assert options == ["", "starting", "wrong password"]
     assert readiness.missing == {}

@@ -5,8 +5,8 @@ import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.projections.transcript import TranscriptRow
-from loomlog.services.application.content import Content
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.content import ContentAccess
+from loomlog.services.application.errors import RequestRefused
 from tests.services.stream.encryption.test_subject_keys import KEK, TOPIC, keys_over
 
 SECRET = "sk-abcdefghijklmnop1234"
@@ -22,7 +22,7 @@ async def test_a_secret_in_the_arguments_of_a_call_is_masked_once_they_are_opene
         TranscriptRow("r_1", seq, "acme", "s_1", 0, str(frame["type"]), orjson.dumps(frame).decode(), None)
         for seq, frame in enumerate((event, output))
     ]
-    call, text = await Content(keys).transcript(rows)
+    call, text = await ContentAccess(keys).transcript(rows)
     assert orjson.loads(call.event)["tool_use"]["input"] == {"value": "[redacted:key]", "key": "k"}
     assert orjson.loads(text.event)["text"] == f"I was told {SECRET}"
 
@@ -30,9 +30,9 @@ async def test_a_secret_in_the_arguments_of_a_call_is_masked_once_they_are_opene
 async def test_a_key_that_only_a_newer_key_encryption_key_opens_is_said_and_not_taken_for_a_log_that_is_away() -> None:
     log = MemoryLog({TOPIC: 1})
     await keys_over(log, b"n" * 32, KEK).cipher_for("acme", "ada")
-    here = Content(keys_over(log))
-    for asked in (here.seal("acme", "ada"), here.digest("acme", "ada", "ab12")):
-        with pytest.raises(Declined) as caught:
+    here = ContentAccess(keys_over(log))
+    for asked in (here.cipher_for("acme", "ada"), here.digest("acme", "ada", "ab12")):
+        with pytest.raises(RequestRefused) as caught:
             await asked
         assert caught.value.code == "keys_unavailable"
         assert "which this process was not started with: restart it with the new" in caught.value.message

@@ -1,12 +1,12 @@
 import pytest
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.services.application.errors import CODES, Declined, away, refused
+from loomlog.services.application.errors import CODES, RequestRefused, refused, unavailable
 
 
 def test_a_code_outside_the_catalogue_is_a_bug() -> None:
     with pytest.raises(AssertionError):
-        Declined("no_such_code", "x")
+        RequestRefused("no_such_code", "x")
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,11 @@ def test_a_code_of_a_newer_owner_is_told_as_it_is() -> None:
 @pytest.mark.parametrize("what", ["log", "projection", "blobs"])
 def test_something_outside_that_is_away_tells_no_internals(what: str) -> None:
     error = Transient("postgresql://user:secret@10.0.0.1 refused", kind="network")
-    actual = away(what, error)
+    actual = unavailable(what, error)
     assert actual.code == f"{what}_unavailable"
     assert "secret" not in actual.message
     assert actual.retry_after_s == 1
-    assert "logs" in away(what, Permanent("secret", kind="unauthorised")).message
+    assert "logs" in unavailable(what, Permanent("secret", kind="unauthorised")).message
 
 
 def test_every_code_of_the_core_is_in_the_catalogue() -> None:

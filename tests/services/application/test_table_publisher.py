@@ -10,8 +10,8 @@ from loomlog.connectors.protocols import LogAppender
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.application import limits
-from loomlog.services.application.errors import Declined
-from loomlog.services.application.table_publisher import Posting
+from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.table_publisher import TablePublisher
 from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
 TOPIC = "loom.control.events"
@@ -19,16 +19,16 @@ CODEC = local_codec()
 ALL = PauseSet(scope="all", tenant="", agent="", paused=True)
 
 
-def posting(log: LogAppender) -> tuple[Posting, PauseGlobalTable]:
+def posting(log: LogAppender) -> tuple[TablePublisher, PauseGlobalTable]:
     board = PauseGlobalTable(CODEC, TOPIC)
-    return Posting(board, log, CODEC), board
+    return TablePublisher(board, log, CODEC), board
 
 
 async def test_the_place_is_told_when_our_own_board_has_the_record() -> None:
     log = MemoryLog({TOPIC: 1})
     post, board = posting(log)
     following = asyncio.create_task(board.follow(log.tail(TOPIC, {0: 0})))
-    assert await post.post_here(ALL, shown_at="GET /v1/_state") == "control.events/0:0"
+    assert await post.publish_and_wait(ALL, shown_at="GET /v1/_state") == "control.events/0:0"
     assert list(board.table.entries) == [("all", "", "")]
     following.cancel()
 
@@ -44,8 +44,8 @@ class Fails:
 @pytest.mark.parametrize("error", [TimeoutError(), UnknownOutcome("no broker")])
 async def test_a_log_that_does_not_acknowledge_is_said_and_where_to_look(error: Exception) -> None:
     post, _ = posting(Fails(error))
-    with pytest.raises(Declined) as info:
-        await post.post_here(ALL, shown_at="GET /v1/_state")
+    with pytest.raises(RequestRefused) as info:
+        await post.publish_and_wait(ALL, shown_at="GET /v1/_state")
     assert (info.value.code, info.value.details) == ("log_unavailable", {"outcome": "unknown"})
     assert "GET /v1/_state tells what is so" in info.value.message
 
@@ -58,5 +58,5 @@ async def test_a_log_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.
             return await asyncio.get_running_loop().create_future()
 
     post, _ = posting(Silent())
-    with pytest.raises(Declined):
-        await post.post(ALL, unknown="it did not answer")
+    with pytest.raises(RequestRefused):
+        await post.publish(ALL, unknown="it did not answer")

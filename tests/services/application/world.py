@@ -59,11 +59,11 @@ from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import AgentDefinition, Envelope, ForkPoint, InterruptionTerms, ToolCall, Usage
 from loomlog.schemas.ids import fresh_token, partition_key
-from loomlog.services.application.application import TOPICS, CommandLayer
+from loomlog.services.application.application import TOPICS, Application
 from loomlog.services.application.authentication import Gate
-from loomlog.services.application.errors import Declined, away
-from loomlog.services.application.streaming.event_hub import Hub, Start
-from loomlog.services.application.streaming.items import Piece
+from loomlog.services.application.errors import RequestRefused, unavailable
+from loomlog.services.application.streaming.event_hub import EventHub, HubStart
+from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, TENANT, USER
@@ -159,7 +159,7 @@ class World:
         """What a model makes of any conversation; with `summary_error` it makes none."""
         self.summary_error = ""
         self.blobs = MemoryBlobs()
-        self.hub = Hub(self.codec, {partition: Start() for partition in range(PARTITIONS)})
+        self.hub = EventHub(self.codec, {partition: HubStart() for partition in range(PARTITIONS)})
         self.states: dict[str, State] = {}
         self.tenants: dict[str, str] = {}
         self.histories: dict[str, tuple[Message, ...]] = {}
@@ -172,7 +172,7 @@ class World:
         self._projected = dict.fromkeys(range(PARTITIONS), 0)
         self._counter = itertools.count(1)
         self.keys = self.keys_of_a_process() if encrypted else None
-        self.layer = CommandLayer(
+        self.layer = Application(
             **{
                 "gate": Gate(tokens()),
                 "hub": self.hub,
@@ -520,7 +520,7 @@ class TwinProjection:
     @property
     def _tables(self) -> dict[str, dict[Any, Any]]:
         if self._world.postgres_is_away:
-            raise away("projection", Transient("no answer", kind="timeout"))
+            raise unavailable("projection", Transient("no answer", kind="timeout"))
         if self._world.projecting:
             self._world.project()
         return self._world.twin.tables
@@ -687,18 +687,18 @@ async def world(*, owner: bool = True, books: bool = False, **more: Any) -> Asyn
             await work
 
 
-async def pieces_of(stream: RunStream) -> list[Piece]:
+async def pieces_of(stream: RunStream) -> list[StreamChunk]:
     """Everything a stream gives until its end."""
-    result: list[Piece] = []
+    result: list[StreamChunk] = []
     async with asyncio.timeout(WAIT_S):
         while (pieces := await stream.next()) is not None:
             result += pieces
     return result
 
 
-async def until_type(stream: RunStream, kind: str) -> list[Piece]:
+async def until_type(stream: RunStream, kind: str) -> list[StreamChunk]:
     """What a stream gives up to a frame of that type."""
-    result: list[Piece] = []
+    result: list[StreamChunk] = []
     async with asyncio.timeout(WAIT_S):
         while not any(piece.type == kind for piece in result):
             pieces = await stream.next()
@@ -707,16 +707,16 @@ async def until_type(stream: RunStream, kind: str) -> list[Piece]:
     return result
 
 
-def types_of(pieces: Sequence[Piece]) -> list[str]:
+def types_of(pieces: Sequence[StreamChunk]) -> list[str]:
     return [piece.type for piece in pieces]
 
 
-async def declined(asked: Any) -> Declined:
+async def declined(asked: Any) -> RequestRefused:
     """What a use case was declined with."""
     try:
         async with asyncio.timeout(WAIT_S):
             values = await asked
-    except Declined as found:
+    except RequestRefused as found:
         return found
     raise AssertionError(f"it was not declined but gave {values!r}")
 

@@ -144,7 +144,7 @@ async def test_children_whose_end_the_parent_never_heard_of_are_found_over(
 ) -> None:
     """By the next owner: in memory, or by the index when memory has forgotten them."""
     monkeypatch.setattr(fold, "ENDED_KEPT", remembered)
-    monkeypatch.setattr(run_directory, "KEEP_OVER", remembered)
+    monkeypatch.setattr(run_directory, "ENDED_KEPT", remembered)
     world = families(world_of(), "tree-2")
     hosted = world.host()
     await world.until(hosted.partition)

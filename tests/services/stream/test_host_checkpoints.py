@@ -96,7 +96,7 @@ async def test_a_start_forgotten_by_a_fold_without_checkpoint_is_looked_up_too(
 async def test_a_repeat_is_recognised_after_checkpoint_and_eviction_while_the_index_lags(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch, with_key: bool
 ) -> None:
-    monkeypatch.setattr("loomlog.services.runtime.run.run_directory.KEEP_OVER", 3)
+    monkeypatch.setattr("loomlog.services.runtime.run.run_directory.ENDED_KEPT", 3)
     world = world_of(turns=1)
     key = {"idempotency_key": "k"} if with_key else {}
     first = world.host("a")

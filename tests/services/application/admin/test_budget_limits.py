@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.schemas.generated.run_events import RunRefused
 from loomlog.schemas.generated.values import LimitNotice
-from loomlog.services.application.admin.budget_limits import LimitWanted
+from loomlog.services.application.admin.budget_limits import LimitRequest
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
@@ -25,15 +25,15 @@ from tests.services.application.world import (
 )
 
 
-def of_user(user: str = "ivy", tenant: str | None = "acme", **amounts: int) -> LimitWanted:
-    return LimitWanted(scope="user", tenant=tenant, scope_id=user, **(amounts or {"hard_tokens": 10}))  # type: ignore[arg-type]
+def of_user(user: str = "ivy", tenant: str | None = "acme", **amounts: int) -> LimitRequest:
+    return LimitRequest(scope="user", tenant=tenant, scope_id=user, **(amounts or {"hard_tokens": 10}))  # type: ignore[arg-type]
 
 
-OPERATOR = LimitWanted(scope="operator", hard_micros=5)
-TENANT_ACME = LimitWanted(scope="tenant", tenant="acme", soft_tokens=5)
+OPERATOR = LimitRequest(scope="operator", hard_micros=5)
+TENANT_ACME = LimitRequest(scope="tenant", tenant="acme", soft_tokens=5)
 
 
-async def put(made: World, caller: Caller, wanted: LimitWanted) -> Any:
+async def put(made: World, caller: Caller, wanted: LimitRequest) -> Any:
     return await made.layer.budgets.set(caller, wanted, currency="USD")
 
 
@@ -97,14 +97,14 @@ async def test_whoever_set_a_limit_starts_runs_that_wait_for_it() -> None:
 async def test_the_position_of_a_limit_is_waited_for_and_that_of_something_else_is_not() -> None:
     async with world(books=True, control_wait_s=0.05) as made:
         _, position = await put(made, ACME, of_user())
-        await made.layer.budgets.passed(position)
-        await made.layer.budgets.passed("run.events/0:99999")
-        await made.layer.budgets.passed("")
-        actual = await declined(made.layer.budgets.passed("budget.events/0:7"))
+        await made.layer.budgets.wait_for(position)
+        await made.layer.budgets.wait_for("run.events/0:99999")
+        await made.layer.budgets.wait_for("")
+        actual = await declined(made.layer.budgets.wait_for("budget.events/0:7"))
         assert (actual.code, actual.details["lag"]) == ("not_yet", 8 - made.layer.books.next_offset)
 
 
-MAY: list[tuple[Caller, LimitWanted, str]] = [
+MAY: list[tuple[Caller, LimitRequest, str]] = [
     (ADMIN_CALLER, OPERATOR, ""),
     (ADMIN_CALLER, TENANT_ACME, ""),
     (ADMIN_CALLER, of_user(), ""),
@@ -116,15 +116,15 @@ MAY: list[tuple[Caller, LimitWanted, str]] = [
     (GLOBEX, of_user(), "insufficient_scope"),
     (IVY, of_user(), "insufficient_scope"),
     (READER, of_user(), "insufficient_scope"),
-    (ACME, LimitWanted(scope="user", tenant="acme", hard_tokens=1), "bad_request"),
-    (ACME, LimitWanted(scope="user", tenant="acme", scope_id="ivy"), "bad_request"),
-    (ADMIN_CALLER, LimitWanted(scope="operator", tenant="acme", hard_tokens=1), "bad_request"),
+    (ACME, LimitRequest(scope="user", tenant="acme", hard_tokens=1), "bad_request"),
+    (ACME, LimitRequest(scope="user", tenant="acme", scope_id="ivy"), "bad_request"),
+    (ADMIN_CALLER, LimitRequest(scope="operator", tenant="acme", hard_tokens=1), "bad_request"),
 ]
 
 
 @pytest.mark.parametrize(("caller", "wanted", "code"), MAY)
 async def test_whoever_operates_a_tenant_limits_that_tenant_and_nobody_else(
-    caller: Caller, wanted: LimitWanted, code: str
+    caller: Caller, wanted: LimitRequest, code: str
 ) -> None:
     async with world(books=True) as made:
         if code:

@@ -10,16 +10,16 @@ from loomlog.schemas.generated.run_events import (
     RunResumed,
 )
 from loomlog.schemas.generated.values import Spawn, ToolCall
-from loomlog.services.application.admin.pauses import Target
+from loomlog.services.application.admin.pauses import PauseTarget
 from loomlog.services.application.queries.run_json import run_json
-from loomlog.services.application.runs.interrupts import Response
+from loomlog.services.application.runs.interrupts import InterruptResponse
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
 from tests.services.application.world import ACME, ADMIN_CALLER, IVY, World, declined, pieces_of, until, world
 
-ALL = Target()
-ACME_ONLY = Target(scope="tenant", tenant="acme")
-SOAKER = Target(scope="agent", agent="soaker")
+ALL = PauseTarget()
+ACME_ONLY = PauseTarget(scope="tenant", tenant="acme")
+SOAKER = PauseTarget(scope="agent", agent="soaker")
 
 
 async def start(made: World, agent: str = "soaker", caller: Caller = ADMIN_CALLER) -> str:
@@ -28,7 +28,7 @@ async def start(made: World, agent: str = "soaker", caller: Caller = ADMIN_CALLE
     return run.run_id
 
 
-async def pause(made: World, target: Target = ALL, *, timeout_s: float = 0.0, reason: str = "deploy") -> str:
+async def pause(made: World, target: PauseTarget = ALL, *, timeout_s: float = 0.0, reason: str = "deploy") -> str:
     still = await made.layer.pausing.pause(ADMIN_CALLER, target, reason=reason, timeout_s=timeout_s)
     return still.state
 
@@ -42,7 +42,7 @@ async def test_a_pause_is_in_the_log_with_who_and_why_before_it_is_answered() ->
 
 
 @pytest.mark.parametrize("target", [ALL, ACME_ONLY, SOAKER])
-async def test_new_runs_of_what_is_paused_are_refused_until_it_is_resumed(target: Target) -> None:
+async def test_new_runs_of_what_is_paused_are_refused_until_it_is_resumed(target: PauseTarget) -> None:
     async with world() as made:
         await pause(made, target)
         actual = await declined(made.layer.runs.start(ACME, RunRequest(agent="soaker", prompt="go")))
@@ -54,8 +54,8 @@ async def test_new_runs_of_what_is_paused_are_refused_until_it_is_resumed(target
         assert (await pieces_of(run.stream))[-1].type == "done"
 
 
-@pytest.mark.parametrize("target", [ACME_ONLY, Target(scope="agent", agent="parker")])
-async def test_runs_of_others_start_all_the_same(target: Target) -> None:
+@pytest.mark.parametrize("target", [ACME_ONLY, PauseTarget(scope="agent", agent="parker")])
+async def test_runs_of_others_start_all_the_same(target: PauseTarget) -> None:
     async with world() as made:
         await pause(made, target)
         assert await start(made)
@@ -83,7 +83,7 @@ async def test_runs_that_wait_for_people_stand_still_and_stay_so_when_they_are_a
         assert await pause(made) == "paused"
         for run_id in (asking, losing):
             made.happen(run_id, RunPauseRequested(scope="all"))
-        await made.layer.interrupts.resolve(ADMIN_CALLER, asking, question, Response(answer="yes"))
+        await made.layer.interrupts.resolve(ADMIN_CALLER, asking, question, InterruptResponse(answer="yes"))
         await made.layer.control.resolve(ADMIN_CALLER, losing, 1, 0, done=True)
         now, _ = await made.layer.pausing.state(ADMIN_CALLER)
         assert (now.state, now.paused) == ("paused", 2)
@@ -165,9 +165,9 @@ async def test_a_resume_of_something_narrow_counts_nothing_while_something_wider
     async with world() as made:
         run_id = await start(made, "silent")
         await pause(made)
-        await pause(made, Target(scope="agent", agent="silent"))
+        await pause(made, PauseTarget(scope="agent", agent="silent"))
         made.happen(run_id, RunPauseRequested(scope="all"), RunPauseRequested(scope="agent"), RunPaused(turn=1))
-        lifted = await made.layer.pausing.resume(ADMIN_CALLER, Target(scope="agent", agent="silent"))
+        lifted = await made.layer.pausing.resume(ADMIN_CALLER, PauseTarget(scope="agent", agent="silent"))
         assert (lifted.state, lifted.resumed) == ("paused", 0)
         made.happen(run_id, RunResumed(scope="agent", remaining=1))
         lifted = await made.layer.pausing.resume(ADMIN_CALLER, ALL)
@@ -176,7 +176,12 @@ async def test_a_resume_of_something_narrow_counts_nothing_while_something_wider
 
 async def test_what_does_not_say_what_to_pause_is_a_bad_request() -> None:
     async with world() as made:
-        for target in (Target(scope="tenant"), Target(scope="agent"), Target(tenant="acme"), Target(scope="galaxy")):
+        for target in (
+            PauseTarget(scope="tenant"),
+            PauseTarget(scope="agent"),
+            PauseTarget(tenant="acme"),
+            PauseTarget(scope="galaxy"),
+        ):
             wrong = made.layer.pausing.pause(ADMIN_CALLER, target, reason="", timeout_s=0.0)
             assert (await declined(wrong)).code == "bad_request"
 

@@ -22,9 +22,9 @@ from loomlog.schemas.generated.stream_records import (
     RemoteToolResult,
 )
 from loomlog.services.application.clients import connections as module
-from loomlog.services.application.clients.connection import Gone
-from loomlog.services.application.clients.connections import ClientBounds, Clients
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.clients.connection import ClientDisconnected
+from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.clients import limits
@@ -51,7 +51,7 @@ class Pipe:
         self._coming.put_nowait(frame if isinstance(frame, str | None) else json.dumps(frame))
 
     def leave(self) -> None:
-        self._coming.put_nowait(Gone("left"))
+        self._coming.put_nowait(ClientDisconnected("left"))
 
     def explode(self) -> None:
         self._coming.put_nowait(ValueError("a bug"))
@@ -78,13 +78,13 @@ class Scene:
     def __init__(self, **bounds: int) -> None:
         self.log = MemoryLog({REQUESTS_TOPIC: 2, RESULTS_TOPIC: 2, TOPIC: 1})
         self.now = NOW
-        self.clients = Clients(
+        self.clients = ClientConnections(
             self.log,
             CODEC,
             topic=TOPIC,
             clock_ms=lambda: self.now,
             fresh_token=lambda: "h",
-            bounds=ClientBounds(**bounds),
+            bounds=ClientLimits(**bounds),
             beat_s=0.01,
         )
         self.serving: list[asyncio.Task[None]] = []
@@ -352,7 +352,7 @@ async def test_a_registration_is_said_again_from_time_to_time(monkeypatch: pytes
 
 async def test_a_caller_without_the_right_is_refused_before_anything() -> None:
     async with scene() as here:
-        with pytest.raises(Declined, match="needs the scope"):
+        with pytest.raises(RequestRefused, match="needs the scope"):
             await here.clients.serve(replace(ANN, scopes=frozenset({RUNS_READ})), Pipe())
         assert here.clients.open_connections == 0
 

@@ -13,14 +13,14 @@ from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries import audit_log as module
 from loomlog.services.application.queries.audit_log import AuditLog, EventPage, EventQuery
 from loomlog.services.application.runs.requests import RunRequest
-from loomlog.services.application.runs.start import Accepted
+from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, NOW_MS, World, declined, pieces_of, world
 
 RUN_EVENTS = ["RunStarted", "ModelCallRequested", "ModelReplied", "RunCompleted"]
 
 
-async def finished(made: World, *, caller: Caller = ADMIN_CALLER, agent: str = "soaker", **fields: Any) -> Accepted:
+async def finished(made: World, *, caller: Caller = ADMIN_CALLER, agent: str = "soaker", **fields: Any) -> StartedRun:
     accepted = await made.layer.runs.start(caller, RunRequest(agent=agent, prompt="go", **fields))
     await pieces_of(accepted.stream)
     return accepted
@@ -294,7 +294,7 @@ async def test_too_many_who_wait_are_refused_at_once(monkeypatch: pytest.MonkeyP
             asyncio.create_task(audit.events(ADMIN_CALLER, EventQuery())) for _ in range(3)
         ]
         actual = await asyncio.gather(*asked, return_exceptions=True)
-    assert sorted(one.code for one in actual if isinstance(one, module.Declined)) == [
+    assert sorted(one.code for one in actual if isinstance(one, module.RequestRefused)) == [
         "backpressure",
         "log_unavailable",
         "log_unavailable",

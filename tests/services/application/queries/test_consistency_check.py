@@ -8,7 +8,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import RunParked, RunRefused
 from loomlog.schemas.generated.values import Usage
 from loomlog.schemas.reader import RawEvent
-from loomlog.services.application.queries.consistency_check import differences
+from loomlog.services.application.queries.consistency_check import find_differences
 from loomlog.services.core.run.history.replay import replay
 from tests.projections.stories import a3x2, completed, replied, requested, started
 from tests.services.core.run.history.test_replay import run_of
@@ -31,7 +31,7 @@ def test_the_read_models_agree_with_the_fold():
     spent = Usage(input_tokens=306, output_tokens=60)
     ending = completed(usage=spent, iterations=3, cost_micros=21, currency="USD")
     events = run_of(*a3x2("r_1")[:-1], ending)
-    assert differences(replay("r_1", events), *projected(events)) == []
+    assert find_differences(replay("r_1", events), *projected(events)) == []
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_read_models_agree_with_the_fold():
 def test_a_row_that_says_otherwise_is_drift(row, said):
     events = run_of(started(), requested(1), replied(1, "Hi!"), completed(iterations=1, cost_micros=7, currency="USD"))
     place, run = projected(events)
-    assert any(said in sentence for sentence in differences(replay("r_1", events), place, run._replace(**row)))
+    assert any(said in sentence for sentence in find_differences(replay("r_1", events), place, run._replace(**row)))
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_a_row_that_says_otherwise_is_drift(row, said):
 def test_an_index_that_says_otherwise_is_drift(changes, said):
     events = run_of(*a3x2("r_1"))
     place, run = projected(events)
-    assert any(said in sentence for sentence in differences(replay("r_1", events), place._replace(**changes), run))
+    assert any(said in sentence for sentence in find_differences(replay("r_1", events), place._replace(**changes), run))
 
 
 def test_a_run_the_read_models_do_not_know_is_drift():
     events = run_of(*a3x2("r_1"))
     place, _ = projected(events)
-    assert differences(replay("r_1", events), None, None) == ["the read models do not know the run"]
-    assert differences(replay("r_1", events), place, None) == ["the read models have no row for the run"]
+    assert find_differences(replay("r_1", events), None, None) == ["the read models do not know the run"]
+    assert find_differences(replay("r_1", events), place, None) == ["the read models have no row for the run"]
 
 
 def test_a_refused_run_needs_no_row():
@@ -78,11 +78,11 @@ def test_a_refused_run_needs_no_row():
     replayed = replay("r_1", events)
     place, run = projected(events)
     assert (replayed.status, run) == ("refused", None)
-    assert differences(replayed, place, run) == []
+    assert find_differences(replayed, place, run) == []
 
 
 def test_a_parked_run_is_running_to_everybody():
     events = run_of(started(interactive=True), requested(1), replied(1, "Hi!"), RunParked(since_turn=1))
     replayed = replay("r_1", events)
     assert replayed.status == "running"
-    assert differences(replayed, *projected(events)) == []
+    assert find_differences(replayed, *projected(events)) == []

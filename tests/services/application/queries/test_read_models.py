@@ -6,7 +6,7 @@ import pytest
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.run_queries import RunFilter
-from loomlog.services.application.queries.read_models import Projection, SqlProjection
+from loomlog.services.application.queries.read_models import ReadModels, SqlReadModels
 from tests.services.application.world import declined
 
 
@@ -33,16 +33,16 @@ class Asked:
         return []
 
 
-def projection(reader: Asked, *, wait_s: float = 1.0) -> Projection:
-    return SqlProjection(cast(PostgresReader, reader), wait_s=wait_s)
+def projection(reader: Asked, *, wait_s: float = 1.0) -> ReadModels:
+    return SqlReadModels(cast(PostgresReader, reader), wait_s=wait_s)
 
 
-def questions(one: Projection) -> list[Any]:
+def questions(one: ReadModels) -> list[Any]:
     return [
         one.run("acme", "r_1"),
         one.run_of_handle("acme", "a_1"),
         one.runs("acme", RunFilter(), limit=1),
-        one.at_work("acme"),
+        one.count_active("acme"),
         one.place("acme", "r_1"),
         one.last_of_session("acme", "s_1"),
         one.transcript("acme", "s_1", limit=1),

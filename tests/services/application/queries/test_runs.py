@@ -4,7 +4,7 @@ import pytest
 
 from loomlog.projections.run_queries import RunFilter
 from loomlog.services.application.runs.requests import RunRequest
-from loomlog.services.application.runs.start import Accepted
+from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
 from tests.services.application.world import (
     ACME,
@@ -22,11 +22,11 @@ from tests.services.application.world import (
 STRANGE_IDS = ["has space", "\0", "x" * 129, "ä", "../x"]
 
 
-async def start(made: World, agent: str = "soaker", *, caller: Caller = ADMIN_CALLER, **fields: Any) -> Accepted:
+async def start(made: World, agent: str = "soaker", *, caller: Caller = ADMIN_CALLER, **fields: Any) -> StartedRun:
     return await made.layer.runs.start(caller, RunRequest(agent=agent, prompt="go", **fields))
 
 
-async def finished(made: World, agent: str = "soaker", *, caller: Caller = ADMIN_CALLER, **fields: Any) -> Accepted:
+async def finished(made: World, agent: str = "soaker", *, caller: Caller = ADMIN_CALLER, **fields: Any) -> StartedRun:
     accepted = await start(made, agent, caller=caller, **fields)
     await pieces_of(accepted.stream)
     return accepted

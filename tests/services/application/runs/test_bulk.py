@@ -2,9 +2,9 @@ import pytest
 
 from loomlog.schemas.generated.run_commands import PauseRun, QuarantineRun
 from loomlog.schemas.generated.run_events import RunQuarantined
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.runs import bulk
-from loomlog.services.application.runs.bulk import Done
+from loomlog.services.application.runs.bulk import BulkResult
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
 from tests.services.application.world import ACME, ADMIN_CALLER, World, declined, world
@@ -23,7 +23,7 @@ async def all_pages(made: World, action: str, where: str) -> list[tuple[str, str
     actual: list[tuple[str, str]] = []
     after = ""
     while True:
-        page: Done = await made.layer.bulk.act(ADMIN_CALLER, action, where, "why", after=after)
+        page: BulkResult = await made.layer.bulk.act(ADMIN_CALLER, action, where, "why", after=after)
         actual += [(one.run_id, one.outcome) for one in page.results]
         after = page.next
         if not after:
@@ -47,7 +47,7 @@ async def test_a_preview_with_a_cursor_is_of_what_is_left(monkeypatch: pytest.Mo
         left = await made.layer.bulk.preview(ADMIN_CALLER, "pause", "agent=silent", after=page.next)
         assert {row.run_id for row in left.first} == runs - {one.run_id for one in page.results}
         assert left.matched == 1
-        with pytest.raises(Declined, match="cursor"):
+        with pytest.raises(RequestRefused, match="cursor"):
             await made.layer.bulk.preview(ADMIN_CALLER, "pause", "agent=silent", after="nonsense")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from loomlog.schemas.generated.run_commands import ForkRun, StartRun
 from loomlog.services.application.runs.requests import RunRequest
-from loomlog.services.application.runs.start import Accepted
+from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.run.conversation.compaction import COMPACT, COPY
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.state import Ended, Parked
@@ -15,7 +15,7 @@ from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, READER,
 LONG = "long words " * 40
 
 
-async def talked(made: World, texts: int = 4, agent: str = "parker") -> Accepted:
+async def talked(made: World, texts: int = 4, agent: str = "parker") -> StartedRun:
     """A parked run in which that many further texts were said."""
     run = await made.layer.runs.start(ADMIN_CALLER, RunRequest(agent=agent, prompt=f"task {LONG}", interactive=True))
     await until_type(run.stream, "awaiting_input")
@@ -25,7 +25,7 @@ async def talked(made: World, texts: int = 4, agent: str = "parker") -> Accepted
     return run
 
 
-async def ended(made: World, texts: int = 4) -> Accepted:
+async def ended(made: World, texts: int = 4) -> StartedRun:
     """The same, and the run was ended."""
     run = await talked(made, texts)
     await made.layer.control.cancel_run(ADMIN_CALLER, run.run_id)

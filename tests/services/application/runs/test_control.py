@@ -12,8 +12,8 @@ from loomlog.schemas.generated.run_events import CommandRefused, InputReceived, 
 from loomlog.schemas.generated.values import Usage
 from loomlog.services.application import limits
 from loomlog.services.application.runs.requests import RunRequest
-from loomlog.services.application.runs.start import Accepted
-from loomlog.services.application.streaming.items import Piece
+from loomlog.services.application.runs.start import StartedRun
+from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.core.access.decide import Caller
 from tests.services.application.world import (
     ACME,
@@ -31,7 +31,7 @@ from tests.services.application.world import (
 )
 
 
-async def start(made: World, agent: str, *, caller: Caller = ADMIN_CALLER, **fields: Any) -> Accepted:
+async def start(made: World, agent: str, *, caller: Caller = ADMIN_CALLER, **fields: Any) -> StartedRun:
     return await made.layer.runs.start(caller, RunRequest(agent=agent, prompt="go", **fields))
 
 
@@ -82,7 +82,7 @@ async def test_a_long_text_lies_in_the_blob_store_and_is_shown_whole() -> None:
         [command] = [command for command in made.commands() if isinstance(command, PostInput)]
         output = made.states[run.run_id].facts.messages[-2].blocks[0]  # type: ignore[union-attr]
         again = await made.layer.reads.stream(ADMIN_CALLER, run.run_id)
-        stored: list[Piece] = []
+        stored: list[StreamChunk] = []
         while types_of(stored).count("awaiting_input") < 2:
             stored += await until_type(again, "awaiting_input")
         again.close()

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from loomlog.schemas.generated.run_commands import ResolveInterruption
-from loomlog.services.application.runs.interrupts import Response, check_response, statuses_of
+from loomlog.services.application.runs.interrupts import InterruptResponse, check_response, statuses_of
 from loomlog.services.application.runs.requests import RunRequest
-from loomlog.services.application.runs.start import Accepted
+from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.run.state import Ended
 from tests.services.application.world import (
@@ -27,14 +27,16 @@ from tests.services.application.world import (
 )
 
 ASK = {"question": "Shall I?", "options": ["yes", "no"]}
-YES = Response(answer="yes")
+YES = InterruptResponse(answer="yes")
 
 
-async def silent(made: World, *, caller: Caller = ADMIN_CALLER, **fields: Any) -> Accepted:
+async def silent(made: World, *, caller: Caller = ADMIN_CALLER, **fields: Any) -> StartedRun:
     return await made.layer.runs.start(caller, RunRequest(agent="silent", prompt="go", **fields))
 
 
-async def asking(made: World, *questions: dict[str, Any], caller: Caller = ADMIN_CALLER) -> tuple[Accepted, list[str]]:
+async def asking(
+    made: World, *questions: dict[str, Any], caller: Caller = ADMIN_CALLER
+) -> tuple[StartedRun, list[str]]:
     run = await silent(made, caller=caller)
     return run, made.ask(run.run_id, *(questions or (ASK,)))
 
@@ -54,7 +56,7 @@ async def test_a_question_can_be_declined() -> None:
     async with world() as made:
         run, [question] = await asking(made)
         actual = await made.layer.interrupts.resolve(
-            ADMIN_CALLER, run.run_id, question, Response(disposition="declined")
+            ADMIN_CALLER, run.run_id, question, InterruptResponse(disposition="declined")
         )
         run.stream.close()
     assert actual.status == "declined"
@@ -63,13 +65,13 @@ async def test_a_question_can_be_declined() -> None:
 @pytest.mark.parametrize(
     "response",
     [
-        Response(kind="vote", answer="yes"),
-        Response(answer="yes", disposition="odd"),
-        Response(answer="yes", disposition="declined"),
-        Response(),
+        InterruptResponse(kind="vote", answer="yes"),
+        InterruptResponse(answer="yes", disposition="odd"),
+        InterruptResponse(answer="yes", disposition="declined"),
+        InterruptResponse(),
     ],
 )
-async def test_a_malformed_answer_is_refused_before_anything_is_sent(response: Response) -> None:
+async def test_a_malformed_answer_is_refused_before_anything_is_sent(response: InterruptResponse) -> None:
     async with world() as made:
         run, [question] = await asking(made)
         actual = await declined(made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, response))
@@ -80,13 +82,13 @@ async def test_a_malformed_answer_is_refused_before_anything_is_sent(response: R
 
 def test_a_proper_answer_is_none_of_those() -> None:
     check_response(YES)
-    check_response(Response(disposition="declined"))
+    check_response(InterruptResponse(disposition="declined"))
 
 
 async def test_an_answer_outside_the_options_is_refused_and_the_question_waits() -> None:
     async with world() as made:
         run, [question] = await asking(made)
-        asked = made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, Response(answer="maybe"))
+        asked = made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, InterruptResponse(answer="maybe"))
         assert (await declined(asked)).code == "invalid_answer"
         [row] = (await made.layer.interrupts.of_run(ADMIN_CALLER, run.run_id)).rows
         run.stream.close()
@@ -100,7 +102,7 @@ async def test_a_second_answer_is_refused_by_the_read_models_or_by_the_owner(lag
         made.project()
         made.projecting = not lagging
         await made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, YES)
-        again = made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, Response(answer="no"))
+        again = made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, InterruptResponse(answer="no"))
         assert (await declined(again)).code == "interrupt_closed"
         run.stream.close()
 
@@ -112,7 +114,7 @@ async def test_an_answer_that_another_was_before_is_closed_also_when_that_one_ha
     async with world() as made:
         run, [question] = await asking(made)
         resolve = made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, YES)
-        ordered = made.layer.control.ordered
+        ordered = made.layer.control.send_command
 
         async def late(*order: Any) -> Any:
             monkeypatch.undo()

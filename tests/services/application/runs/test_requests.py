@@ -6,12 +6,12 @@ import pytest
 
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.services.application import limits
-from loomlog.services.application.errors import Declined
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.runs.requests import (
     RunRequest,
-    checked,
-    checked_input,
-    checked_reason,
+    check_input,
+    check_reason,
+    check_request,
     request_digest,
     texts_of,
 )
@@ -36,8 +36,8 @@ def request(**fields: Any) -> RunRequest:
 
 
 def why_not(given: RunRequest) -> str:
-    with pytest.raises(Declined) as info:
-        checked(given)
+    with pytest.raises(RequestRefused) as info:
+        check_request(given)
     assert info.value.code == "bad_request"
     return info.value.message
 
@@ -46,42 +46,42 @@ def why_not(given: RunRequest) -> str:
 
 
 def test_a_prompt_becomes_one_trusted_user_text() -> None:
-    run_request = checked(request(prompt="hello"))
+    run_request = check_request(request(prompt="hello"))
     assert run_request.segments == (segment(text("hello")),)
     assert run_request.prompt == ""
 
 
 def test_a_prompt_beside_segments_is_one_more_user_text() -> None:
-    run_request = checked(request(prompt="and this", segments=(segment(text("first")),)))
+    run_request = check_request(request(prompt="and this", segments=(segment(text("first")),)))
     assert [block.text for one in run_request.segments for block in one.content] == ["first", "and this"]
 
 
 def test_short_names_of_image_types_are_understood() -> None:
-    run_request = checked(request(segments=(segment(image(media_type="png")),)))
+    run_request = check_request(request(segments=(segment(image(media_type="png")),)))
     assert run_request.segments[0].content[0].media_type == "image/png"
 
 
 def test_an_unknown_kind_of_untrusted_block_passes_because_the_core_makes_it_untrusted() -> None:
     block = ContentBlock(type="untrusted-block", text="x", kind="made_up")
-    assert checked(request(segments=(segment(block),))).segments[0].content[0].kind == "made_up"
+    assert check_request(request(segments=(segment(block),))).segments[0].content[0].kind == "made_up"
 
 
 def test_an_empty_parent_context_value_is_as_if_it_were_not_there() -> None:
-    assert checked(request(parent_context={"function_key": "", "tier_at_run": "gold"})).parent_context == {
+    assert check_request(request(parent_context={"function_key": "", "tier_at_run": "gold"})).parent_context == {
         "tier_at_run": "gold"
     }
 
 
 @pytest.mark.parametrize("name", ["soaker", "team/reviewer", "a-b_c/d/E9"])
 def test_agent_names_may_have_parts(name: str) -> None:
-    assert checked(request(agent=name)).agent == name
+    assert check_request(request(agent=name)).agent == name
 
 
 def test_an_ill_formed_trace_context_is_left_out_and_a_good_one_kept() -> None:
     good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    assert checked(request(traceparent=good)).traceparent == good
+    assert check_request(request(traceparent=good)).traceparent == good
     for bad in ("junk", f"ff{good[2:]}", good.upper(), f"00-{'0' * 32}-b7ad6b7169203331-01"):
-        assert checked(request(traceparent=bad)).traceparent == ""
+        assert check_request(request(traceparent=bad)).traceparent == ""
 
 
 # --- what does not ---------------------------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ def test_user_input_of_nothing_but_white_space_is_none(words: str) -> None:
     assert "no input" in why_not(request(prompt=words))
     assert "no input" in why_not(request(prompt=words, segments=(segment(text(words), blank),)))
     assert "no input" in why_not(request(prompt=words, segments=(segment(text("rule"), role="system"),)))
-    assert checked(request(prompt="", segments=(segment(text(words), image()),)))
-    assert checked(request(prompt="", segments=(segment(text(words)), segment(text("hello")))))
+    assert check_request(request(prompt="", segments=(segment(text(words), image()),)))
+    assert check_request(request(prompt="", segments=(segment(text(words)), segment(text("hello")))))
 
 
 def test_an_unknown_role_is_refused_with_its_place() -> None:
@@ -147,7 +147,7 @@ def test_too_many_segments_and_blocks_are_refused() -> None:
 
 
 def test_the_parent_context_is_bounded_in_bytes_not_characters() -> None:
-    checked(request(parent_context={"function_key": "x" * 256}))
+    check_request(request(parent_context={"function_key": "x" * 256}))
     assert "parent_context.function_key" in why_not(request(parent_context={"function_key": "ä" * 129}))
 
 
@@ -212,7 +212,7 @@ def test_a_plan_with_control_characters_is_refused_because_read_models_cannot_ho
 
 
 def test_only_the_two_words_of_the_web_search_filter_pass() -> None:
-    assert checked(request(web_search_filter="keep", allowed_hosts=("a.example",))).web_search_filter == "keep"
+    assert check_request(request(web_search_filter="keep", allowed_hosts=("a.example",))).web_search_filter == "keep"
     assert "web_search_filter" in why_not(request(web_search_filter="maybe"))
 
 
@@ -229,7 +229,7 @@ def test_only_the_two_words_of_the_web_search_filter_pass() -> None:
 def test_search_results_are_filtered_by_default_once_hosts_are_named(
     hosts: tuple[str, ...] | None, said: str, kept: str
 ) -> None:
-    assert checked(request(allowed_hosts=hosts, web_search_filter=said)).web_search_filter == kept
+    assert check_request(request(allowed_hosts=hosts, web_search_filter=said)).web_search_filter == kept
 
 
 @pytest.mark.parametrize(
@@ -238,20 +238,22 @@ def test_search_results_are_filtered_by_default_once_hosts_are_named(
 )
 def test_wishes_about_compaction_have_bounds(field: str, least: int, most: int) -> None:
     for value in (least, most):
-        assert checked(request(compaction=Compaction(**{field: value}))).compaction == Compaction(**{field: value})
+        assert check_request(request(compaction=Compaction(**{field: value}))).compaction == Compaction(
+            **{field: value}
+        )
     for value in (least - 1, most + 1):
         assert f"compaction.{field}" in why_not(request(compaction=Compaction(**{field: value})))
 
 
 def test_the_parent_context_has_six_keys_and_is_absent_when_all_are_empty() -> None:
     keys = ["root_agent_run_id", "function_key", "tier_at_run", "board_scope", "board_chunk_id", "board_document_id"]
-    assert checked(request(parent_context=dict.fromkeys(keys, "x"))).parent_context == dict.fromkeys(keys, "x")
-    assert checked(request(parent_context=dict.fromkeys(keys, ""))).parent_context == {}
+    assert check_request(request(parent_context=dict.fromkeys(keys, "x"))).parent_context == dict.fromkeys(keys, "x")
+    assert check_request(request(parent_context=dict.fromkeys(keys, ""))).parent_context == {}
     assert "function_kay" in why_not(request(parent_context={"function_kay": "x"}))
 
 
 def test_data_of_a_trigger_has_the_bounds_of_metadata() -> None:
-    assert checked(request(payload_metadata={"n": 1})).payload_metadata == {"n": 1}
+    assert check_request(request(payload_metadata={"n": 1})).payload_metadata == {"n": 1}
     assert "payload_metadata" in why_not(request(payload_metadata={"big": "x" * limits.METADATA_BYTES_MAX}))
 
 
@@ -259,7 +261,7 @@ def test_data_of_a_trigger_has_the_bounds_of_metadata() -> None:
 
 
 def digest(**fields: Any) -> str:
-    return request_digest(checked(request(**fields)))
+    return request_digest(check_request(request(**fields)))
 
 
 def test_the_same_request_has_the_same_digest() -> None:
@@ -312,20 +314,20 @@ def test_metadata_values_become_json_texts() -> None:
 
 
 def test_an_empty_input_is_refused_and_a_large_one_too() -> None:
-    with pytest.raises(Declined) as info:
-        checked_input(" \n")
+    with pytest.raises(RequestRefused) as info:
+        check_input(" \n")
     assert info.value.code == "empty_text"
-    with pytest.raises(Declined) as info:
-        checked_input("x" * (limits.INPUT_BYTES_MAX + 1))
+    with pytest.raises(RequestRefused) as info:
+        check_input("x" * (limits.INPUT_BYTES_MAX + 1))
     assert info.value.code == "payload_too_large"
-    assert checked_input("hello\0") == "hello\0"
+    assert check_input("hello\0") == "hello\0"
 
 
 def test_a_reason_keeps_its_words_and_loses_control_characters() -> None:
-    assert checked_reason(" it\0 is\nenough ") == "it  is enough"
-    assert len(checked_reason("x" * 10_000)) == limits.REASON_CHARACTERS_MAX
+    assert check_reason(" it\0 is\nenough ") == "it  is enough"
+    assert len(check_reason("x" * 10_000)) == limits.REASON_CHARACTERS_MAX
 
 
 def test_checking_twice_changes_nothing() -> None:
-    once = checked(request(segments=(segment(image(media_type="png")),), parent_context={"function_key": ""}))
-    assert checked(replace(once)) == once
+    once = check_request(request(segments=(segment(image(media_type="png")),), parent_context={"function_key": ""}))
+    assert check_request(replace(once)) == once

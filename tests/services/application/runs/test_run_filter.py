@@ -1,32 +1,32 @@
 import pytest
 
-from loomlog.services.application.errors import Declined
-from loomlog.services.application.runs.run_filter import Where, parsed
+from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.runs.run_filter import RunFilterExpression, parse_filter
 
 NOW = 1_000_000_000
 
 
 def wrong(text: str) -> str:
-    with pytest.raises(Declined) as info:
-        parsed(text)
+    with pytest.raises(RequestRefused) as info:
+        parse_filter(text)
     assert info.value.code == "bad_request"
     return info.value.message
 
 
 def test_keys_are_read_with_commas_between_and_spaces_do_not_matter() -> None:
-    assert parsed("agent=helper, tenant=acme,status = paused ,user_id=u1") == Where(
+    assert parse_filter("agent=helper, tenant=acme,status = paused ,user_id=u1") == RunFilterExpression(
         agent="helper", tenant="acme", status="paused", user_id="u1"
     )
 
 
 @pytest.mark.parametrize(("said", "ms"), [("90s", 90_000), ("10m", 600_000), ("2h", 7_200_000), ("7d", 604_800_000)])
 def test_ages_become_bounds_of_the_start(said: str, ms: int) -> None:
-    assert parsed(f"older_than={said}").run_filter(NOW).until_ms == NOW - ms
-    assert parsed(f"newer_than={said}").run_filter(NOW).since_ms == NOW - ms
+    assert parse_filter(f"older_than={said}").run_filter(NOW).until_ms == NOW - ms
+    assert parse_filter(f"newer_than={said}").run_filter(NOW).since_ms == NOW - ms
 
 
 def test_only_live_runs_are_ever_meant() -> None:
-    assert parsed("agent=helper").run_filter(NOW).statuses == {"running"}
+    assert parse_filter("agent=helper").run_filter(NOW).statuses == {"running"}
     assert "only live runs" in wrong("status=completed")
 
 

@@ -1,5 +1,5 @@
 from loomlog.schemas.ids import ID_PATTERN, partition_key
-from loomlog.services.application.runs.run_ids import RunNames, names_of_continuation, names_of_run
+from loomlog.services.application.runs.run_ids import RunNames, continuation_names, new_run_names
 
 FRESH = "01kfresh00000000000000000a"
 OTHER = "01kfresh00000000000000000b"
@@ -8,11 +8,11 @@ OTHER = "01kfresh00000000000000000b"
 def named(
     *, fresh: str = FRESH, agent_id: str = "", key: str = "", tenant: str = "acme", subject: str = "ann"
 ) -> RunNames:
-    return names_of_run(fresh=fresh, tenant=tenant, subject=subject, agent_id=agent_id, idempotency_key=key)
+    return new_run_names(fresh=fresh, tenant=tenant, subject=subject, agent_id=agent_id, idempotency_key=key)
 
 
 def continued(*, fresh: str = FRESH, key: str = "", session_id: str = "s_tokenoftheseason") -> RunNames:
-    return names_of_continuation(
+    return continuation_names(
         fresh=fresh, session_id=session_id, tenant="acme", subject="ann", agent_id="", idempotency_key=key
     )
 

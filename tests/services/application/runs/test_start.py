@@ -15,8 +15,8 @@ from loomlog.schemas.ids import partition_key
 from loomlog.services.application import limits
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest
-from loomlog.services.application.runs.run_ids import names_of_run
-from loomlog.services.application.runs.start import Accepted
+from loomlog.services.application.runs.run_ids import new_run_names
+from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.run.state import Ended
 from tests.services.application.world import (
@@ -38,11 +38,11 @@ def request(agent: str = "soaker", prompt: str = "go", **fields: Any) -> RunRequ
     return RunRequest(agent=agent, prompt=prompt, **fields)
 
 
-async def start(made: World, agent: str = "soaker", *, caller: Caller = ADMIN_CALLER, **fields: Any) -> Accepted:
+async def start(made: World, agent: str = "soaker", *, caller: Caller = ADMIN_CALLER, **fields: Any) -> StartedRun:
     return await made.layer.runs.start(caller, request(agent, **fields))
 
 
-async def finished(made: World, agent: str = "soaker", *, caller: Caller = ADMIN_CALLER, **fields: Any) -> Accepted:
+async def finished(made: World, agent: str = "soaker", *, caller: Caller = ADMIN_CALLER, **fields: Any) -> StartedRun:
     accepted = await start(made, agent, caller=caller, **fields)
     await pieces_of(accepted.stream)
     return accepted
@@ -365,11 +365,11 @@ async def test_a_handle_in_use_in_another_partition_is_found_in_the_read_models(
     assert len(made.commands()) == 2, "it was refused before it was published"
 
 
-def _handle_of_another_partition(made: World, run: Accepted) -> str:
+def _handle_of_another_partition(made: World, run: StartedRun) -> str:
     partition_of = made.layer.publisher.partition_of
     tenant = made.tenants[run.run_id]
     for handle in (f"mine{n}" for n in range(100)):
-        names = names_of_run(fresh="x", tenant=tenant, subject="", agent_id=handle, idempotency_key="")
+        names = new_run_names(fresh="x", tenant=tenant, subject="", agent_id=handle, idempotency_key="")
         if partition_of(names.key) != partition_of(partition_key(run.run_id)):
             return handle
     raise AssertionError("all handles lie in one partition")

@@ -12,7 +12,7 @@ from loomlog.schemas.generated.values import Usage
 from loomlog.services.application import limits
 from loomlog.services.application.application import TOPICS
 from loomlog.services.application.runs.requests import RunRequest
-from loomlog.services.application.streaming.event_hub import Hub, Start
+from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.application.streaming.items import DeltaItem, EventItem, Item
 from loomlog.services.application.streaming.subscription import STOPPING
 from tests.services.application.world import ADMIN_CALLER, World, until, world
@@ -132,7 +132,7 @@ async def test_a_hub_that_starts_in_the_middle_knows_the_term_it_was_told() -> N
     made = await quiet_world()
     partition = made.layer.publisher.partition_of(RUN[2:])
     made.happen(RUN, said("a"), said("b"))
-    hub = Hub(local_codec(), {partition: Start(next_offset=2, term=made.terms[partition])})
+    hub = EventHub(local_codec(), {partition: HubStart(next_offset=2, term=made.terms[partition])})
     subscription = hub.subscribe(RUN)
     hub.take_events(partition, made.log.records[TOPICS.events, partition][2:])
     assert texts(await subscription.take(0.0)) == ["b"]
@@ -148,7 +148,7 @@ async def test_runs_under_way_are_counted_from_the_events() -> None:
 
 
 async def test_runs_that_were_live_before_the_hub_began_are_counted_too() -> None:
-    hub = Hub(local_codec(), {0: Start()}, live_runs=[RUN])
+    hub = EventHub(local_codec(), {0: HubStart()}, live_runs=[RUN])
     assert set(hub.live_runs) == {RUN}
 
 
@@ -240,7 +240,7 @@ async def test_the_ring_forgets_by_age_while_the_hub_reads() -> None:
     await made.layer.publisher.open()
     made.happen(RUN, said("a"))
     partition = made.layer.publisher.partition_of(RUN[2:])
-    hub = Hub(local_codec(), {partition: Start()}, clock=lambda: clock[0])
+    hub = EventHub(local_codec(), {partition: HubStart()}, clock=lambda: clock[0])
     hub.take_events(partition, made.log.records[TOPICS.events, partition])
     assert hub.kept_bytes > 0
     clock[0] = limits.RING_AGE_MAX_S + 1

@@ -9,7 +9,7 @@ from loomlog.schemas.generated.run_events import Event, InputReceived, ModelCall
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.reader import RawEvent
-from loomlog.services.application.streaming.items import DeltaItem, EventItem, item_of, kept_event
+from loomlog.services.application.streaming.items import DeltaItem, EventItem, item_of, stored_event
 
 EVENT = InputReceived(text="hello", source="api")
 
@@ -62,8 +62,8 @@ def test_a_preview_is_decoded_and_encoded_once() -> None:
     delta = ModelDelta(term=1, run_id="r_1", turn=1, attempt=1, start=0, text="hel", thinking=True)
     item = DeltaItem(codec.encode(delta), 2, codec)
     assert item.delta == delta
-    assert item.piece() is item.piece()
-    assert item.piece().type == "thinking"
+    assert item.chunk() is item.chunk()
+    assert item.chunk().type == "thinking"
     assert codec.decoded == 1
 
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_read_says_so() -> None:
 
 
 def test_what_is_kept_becomes_the_same_item_again() -> None:
-    event = item_of("r_1", kept_event(raw(), 2), None)
+    event = item_of("r_1", stored_event(raw(), 2), None)
     assert isinstance(event, EventItem)
     assert (event.raw, event.partition, event.record) == (raw(), 2, EVENT)
     delta = ModelDelta(term=1, run_id="r_1", turn=1, attempt=1, start=0, text="hel", thinking=True)
@@ -85,6 +85,6 @@ def test_what_is_kept_becomes_the_same_item_again() -> None:
 
 
 def test_what_is_kept_is_nothing_for_the_garbage_collector() -> None:
-    kept = kept_event(raw(), 2)
+    kept = stored_event(raw(), 2)
     gc.collect()
     assert not gc.is_tracked(kept)

@@ -24,8 +24,8 @@ from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, ContentBlock, Envelope, Segment, ToolCall, Usage
 from loomlog.schemas.reader import RawEvent
 from loomlog.services.application.streaming import merge as module
-from loomlog.services.application.streaming.items import DeltaItem, EventItem, Item, Piece
-from loomlog.services.application.streaming.merge import Merge, Missed, Previews
+from loomlog.services.application.streaming.items import DeltaItem, EventItem, Item, StreamChunk
+from loomlog.services.application.streaming.merge import EventGap, PreviewBuffer, StreamMerge
 
 RUN = "r_1"
 TERM = 7
@@ -86,19 +86,19 @@ def delta(
     return DeltaItem(local_codec().encode(made), 0)
 
 
-def merging(**more: Any) -> Merge:
-    return Merge(term_of=lambda partition: TERM, **more)
+def merging(**more: Any) -> StreamMerge:
+    return StreamMerge(term_of=lambda partition: TERM, **more)
 
 
-def taken(merge: Merge, items: Iterable[Item]) -> list[Piece]:
+def taken(merge: StreamMerge, items: Iterable[Item]) -> list[StreamChunk]:
     return [piece for one in items for piece in merge.take(one)]
 
 
-def texts(pieces: Sequence[Piece], kind: str = "text") -> list[str]:
+def texts(pieces: Sequence[StreamChunk], kind: str = "text") -> list[str]:
     return [orjson.loads(piece.data)["text"] for piece in pieces if piece.type == kind]
 
 
-def types(pieces: Sequence[Piece]) -> list[str]:
+def types(pieces: Sequence[StreamChunk]) -> list[str]:
     return [piece.type for piece in pieces]
 
 
@@ -271,7 +271,7 @@ def test_events_the_read_models_had_are_passed_over() -> None:
 def test_a_hole_in_the_events_is_never_passed_over() -> None:
     merge = merging()
     merge.take(item(1, started()))
-    with pytest.raises(Missed):
+    with pytest.raises(EventGap):
         merge.take(item(3, replied("hello")))
 
 
@@ -294,8 +294,8 @@ def test_previews_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 # --- joining in the middle -------------------------------------------------------------------------------------------
 
 
-def joined(recent: Sequence[EventItem], last_event: int, **more: Any) -> Merge:
-    previews = Previews()
+def joined(recent: Sequence[EventItem], last_event: int, **more: Any) -> StreamMerge:
+    previews = PreviewBuffer()
     previews.joined(recent, last_event)
     memory = FrameMemory(provider="mock", model="m")
     return merging(memory=memory, next_event=last_event + 1, previews=previews, **more)
@@ -325,7 +325,7 @@ def test_who_joins_a_turn_that_opened_long_ago_gets_it_whole_with_the_event() ->
 
 
 def test_what_was_shown_before_a_stream_fell_behind_is_not_shown_again() -> None:
-    previews = Previews()
+    previews = PreviewBuffer()
     before = merging(previews=previews)
     opening = events(started(), requested())
     taken(before, [*opening, delta("hel")])
@@ -335,7 +335,7 @@ def test_what_was_shown_before_a_stream_fell_behind_is_not_shown_again() -> None
 
 
 def test_a_turn_that_ended_while_a_stream_was_behind_is_not_shown_in_the_next() -> None:
-    previews = Previews()
+    previews = PreviewBuffer()
     before = merging(previews=previews)
     opening = events(started(), requested())
     taken(before, [*opening, delta("hel")])
@@ -343,7 +343,7 @@ def test_a_turn_that_ended_while_a_stream_was_behind_is_not_shown_in_the_next() 
     for one in [*opening, item(3, replied("hello"))]:
         _, stored, memory = one.frames(memory)
         for piece in stored:
-            previews.rest(piece, lambda: "hello")
+            previews.remainder(piece, lambda: "hello")
     previews.joined([], 3)  # nothing is at hand any more
     after = merging(memory=memory, next_event=4, previews=previews)
     assert taken(after, [delta("hel"), delta("lo", 3)]) == []
@@ -401,7 +401,7 @@ def interleaved(draw: st.DrawFn, one: list[Item], other: list[Item]) -> list[Ite
     return items
 
 
-def turns_of(pieces: Sequence[Piece], kind: str) -> list[str]:
+def turns_of(pieces: Sequence[StreamChunk], kind: str) -> list[str]:
     """What a client has of each turn: its frames joined, from the last attempt on."""
     actual, so_far = [], ""
     for piece in pieces:
@@ -435,7 +435,7 @@ def test_falling_back_to_the_read_models_at_any_moment_changes_no_text(data: st.
     """The stream stops after some items, reads stored frames up to some event, and goes on with everything again."""
     items, previews, answers, thoughts = data.draw(stories())
     order = data.draw(interleaved(items, previews))
-    state = Previews()
+    state = PreviewBuffer()
     first = merging(previews=state)
     cut = data.draw(st.integers(0, len(order)))
     pieces = taken(first, order[:cut])
@@ -452,7 +452,7 @@ def test_falling_back_to_the_read_models_at_any_moment_changes_no_text(data: st.
     for piece in stored:
         assert piece.seq is not None
         if piece.seq > first.after:
-            kept = state.rest(piece, lambda piece=piece: orjson.loads(piece.data)["text"])
+            kept = state.remainder(piece, lambda piece=piece: orjson.loads(piece.data)["text"])
             pieces += [kept] if kept is not None else []
     after = max([first.after, *(piece.seq or 0 for piece in stored)])
     recent = [one for one in items if isinstance(one, EventItem)] if data.draw(st.booleans()) else []

@@ -8,8 +8,8 @@ from loomlog.schemas.generated.run_events import ModelReplied, RunCompleted
 from loomlog.schemas.generated.values import BlobRef, Usage
 from loomlog.services.application import limits
 from loomlog.services.application.runs.requests import RunRequest
-from loomlog.services.application.runs.start import Accepted
-from loomlog.services.application.streaming.items import Piece
+from loomlog.services.application.runs.start import StartedRun
+from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.application.streaming.subscription import STOPPING
 from tests.services.application.world import (
@@ -26,15 +26,15 @@ from tests.services.application.world import (
 FOREVER = 10**9
 
 
-async def start(made: World, agent: str = "silent", **fields: Any) -> Accepted:
+async def start(made: World, agent: str = "silent", **fields: Any) -> StartedRun:
     return await made.layer.runs.start(ADMIN_CALLER, RunRequest(agent=agent, prompt="go", **fields))
 
 
-async def watch(made: World, run: Accepted, after: int = -1) -> RunStream:
+async def watch(made: World, run: StartedRun, after: int = -1) -> RunStream:
     return await made.layer.reads.stream(ADMIN_CALLER, run.run_id, after=after)
 
 
-def text_of(pieces: list[Piece]) -> str:
+def text_of(pieces: list[StreamChunk]) -> str:
     return "".join(orjson.loads(piece.data)["text"] for piece in pieces if piece.type == "text")
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from loomlog.services.application.streaming import subscription as module
 from loomlog.services.application.streaming.items import Item
-from loomlog.services.application.streaming.subscription import LEFT, SLOW, STOPPING, Subscription
+from loomlog.services.application.streaming.subscription import CLIENT_LEFT, SLOW_CONSUMER, STOPPING, Subscription
 
 
 class Sized:
@@ -52,7 +52,7 @@ async def test_a_slow_subscriber_is_dropped_by_count(monkeypatch: pytest.MonkeyP
     queue = Subscription("r_1", wants_previews=False, forget=forgotten.append)
     for _ in range(4):
         queue.put(item())
-    assert queue.closed == SLOW
+    assert queue.closed == SLOW_CONSUMER
     assert forgotten == [queue]
     assert await queue.take(0.0) == [], "it reads on from the read models, so the queue is of no use"
     queue.put(item())
@@ -65,7 +65,7 @@ async def test_a_slow_subscriber_is_dropped_by_bytes(monkeypatch: pytest.MonkeyP
     queue.put(item(60))
     assert not queue.closed
     queue.put(item(60))
-    assert queue.closed == SLOW
+    assert queue.closed == SLOW_CONSUMER
 
 
 async def test_what_the_ring_had_makes_nobody_slow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ async def test_closing_wakes_a_taker() -> None:
     await asyncio.sleep(0)
     queue.close()
     assert await taking == []
-    assert queue.closed == LEFT
+    assert queue.closed == CLIENT_LEFT
 
 
 async def test_a_process_that_stops_still_gives_what_was_queued() -> None:
@@ -104,9 +104,9 @@ async def test_a_process_that_stops_still_gives_what_was_queued() -> None:
 
 async def test_the_first_reason_to_close_stands() -> None:
     queue = subscription()
-    queue.close(SLOW)
+    queue.close(SLOW_CONSUMER)
     queue.close(STOPPING)
-    assert queue.closed == SLOW
+    assert queue.closed == SLOW_CONSUMER
 
 
 async def test_what_is_given_back_is_taken_first() -> None:

@@ -13,10 +13,10 @@ import pytest
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.schemas.generated.budget_commands import SettleBudget
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.application.admin.budget_limits import LimitWanted
-from loomlog.services.application.transfer.budget_limits import as_command, stated_limits
-from loomlog.services.application.transfer.restore import Restored
-from loomlog.services.application.transfer.state_files import Wanted
+from loomlog.services.application.admin.budget_limits import LimitRequest
+from loomlog.services.application.transfer.budget_limits import export_limits, to_command
+from loomlog.services.application.transfer.restore import RestoreResult
+from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.families.budget.state import AccountUsage, account_key
 from loomlog.services.stream.archive.state_file import BrokenStateFile, StatedLimit, StateHeader, StateWriter
 from loomlog.services.stream.archive.state_validation import validate_state
@@ -33,7 +33,7 @@ async def installation(folder: Path) -> AsyncIterator[World]:
 
 
 async def limited(made: World, tenant: str, **amounts: Any) -> None:
-    expected = LimitWanted(scope="tenant", tenant=tenant, **amounts)
+    expected = LimitRequest(scope="tenant", tenant=tenant, **amounts)
     await made.layer.budgets.set(ADMIN_CALLER, expected, currency="USD")
 
 
@@ -50,13 +50,13 @@ async def spent(made: World, tenant: str, tokens: int) -> None:
 
 
 async def file_of(made: World, **wanted: Any) -> bytes:
-    manifest = await made.layer.snapshots.create(ADMIN_CALLER, Wanted(**wanted))
+    manifest = await made.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(**wanted))
     _, file = await made.layer.snapshots.open(ADMIN_CALLER, manifest["id"])
     with closing(file):
         return file.read()
 
 
-async def restored(made: World, data: bytes, *, dry_run: bool = False) -> Restored:
+async def restored(made: World, data: bytes, *, dry_run: bool = False) -> RestoreResult:
     return await made.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), dry_run=dry_run)
 
 
@@ -138,8 +138,8 @@ async def test_what_was_spent_in_another_month_counts_for_nothing_and_what_is_se
             month=books.month, limits=books.limits, accounts={key: AccountUsage(used_tokens=5, reserved_tokens=8)}
         )
         now = made.layer.budgets._clock_ms()
-        [stated] = stated_limits(books, now)
+        [stated] = export_limits(books, now)
     envelope = CommandEnvelope(command_id="c", tenant="acme", subject="root", issued_at_ms=now)
     assert stated.used_tokens == 13
-    assert as_command(stated, envelope, now).used_tokens == 13
-    assert as_command(stated, envelope, now + MONTH_MS).used_tokens == 0
+    assert to_command(stated, envelope, now).used_tokens == 13
+    assert to_command(stated, envelope, now + MONTH_MS).used_tokens == 0

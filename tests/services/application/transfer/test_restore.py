@@ -26,10 +26,10 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.services.application import limits
-from loomlog.services.application.admin.pauses import Target
-from loomlog.services.application.errors import Declined
-from loomlog.services.application.transfer.restore import Restored
-from loomlog.services.application.transfer.state_files import Wanted
+from loomlog.services.application.admin.pauses import PauseTarget
+from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.transfer.restore import RestoreResult
+from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.lifecycle.event_import import HISTORY_ONLY
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Refused
@@ -77,13 +77,13 @@ async def worked(there: Installation, seed: int, *, tenant: str = "t") -> None:
 
 
 async def file_of(there: Installation, **wanted: Any) -> bytes:
-    manifest = await there.layer.snapshots.create(ADMIN_CALLER, Wanted(**wanted))
+    manifest = await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(**wanted))
     _, file = await there.layer.snapshots.open(ADMIN_CALLER, manifest["id"])
     with closing(file):
         return file.read()
 
 
-async def restored(here: Installation, data: bytes, *, dry_run: bool = False, in_clear: bool = True) -> Restored:
+async def restored(here: Installation, data: bytes, *, dry_run: bool = False, in_clear: bool = True) -> RestoreResult:
     return await here.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), dry_run=dry_run, in_clear=in_clear)
 
 
@@ -203,7 +203,7 @@ async def test_runs_under_way_whose_keys_are_not_here_are_refused_and_nothing_is
     data = await sealed_file(tmp_path / "a", keys_over(MemoryLog({TOPIC: 1})))
     for here_keys in (keys_over(MemoryLog({TOPIC: 1})), None):
         async with installation(tmp_path / "b", partitions=1, keys=here_keys) as here:
-            with pytest.raises(Declined) as caught:
+            with pytest.raises(RequestRefused) as caught:
                 await restored(here, data, dry_run=dry_run)
             assert (caught.value.code, "1 of the 1 runs under way" in caught.value.message) == ("keys_missing", True)
             assert "Mirror the topic loom.subject.keys" in caught.value.message
@@ -218,7 +218,7 @@ async def test_with_the_keys_mirrored_they_go_on(tmp_path: Path) -> None:
         assert (actual.runs, actual.live_runs, actual.sealed_runs) == (3, 1, 0)
         await here.world.finished("r_tok-2")
     async with installation(tmp_path / "c", partitions=1, keys=keys_over(log, b"x" * 32)) as here:
-        with pytest.raises(Declined, match="under the same LOOMLOG_ENCRYPTION_KEY"):
+        with pytest.raises(RequestRefused, match="under the same LOOMLOG_ENCRYPTION_KEY"):
             await restored(here, data)
 
 
@@ -255,7 +255,7 @@ async def test_content_in_clear_is_refused_where_content_is_encrypted_unless_it_
     log = MemoryLog({TOPIC: 1})
     data = await sealed_file(tmp_path / "a", keys_over(log), live=False)
     async with installation(tmp_path / "b", partitions=1, keys=keys_over(log)) as here:
-        with pytest.raises(Declined) as caught:
+        with pytest.raises(RequestRefused) as caught:
             await restored(here, data, dry_run=dry_run, in_clear=False)
         assert caught.value.code == "content_in_clear"
         assert "2 of the 2 runs of the file, " in caught.value.message
@@ -276,7 +276,7 @@ async def test_keys_of_payloads_are_looked_for_too(tmp_path: Path) -> None:
         await there.world.close()
         data = await file_of(there)
     async with installation(tmp_path / "b", partitions=1, keys=keys_over(MemoryLog({TOPIC: 1}))) as here:
-        with pytest.raises(Declined, match="could not go on here, r_tok first"):
+        with pytest.raises(RequestRefused, match="could not go on here, r_tok first"):
             await restored(here, data)
 
 
@@ -293,7 +293,7 @@ async def test_a_payload_in_clear_is_content_in_clear(tmp_path: Path) -> None:
             file = await file_of(there)
         async with installation(tmp_path / f"b{is_refused}", partitions=1, keys=keys_over(log)) as here:
             if is_refused:
-                with pytest.raises(Declined, match="1 of the 1 runs of the file, r_tok first"):
+                with pytest.raises(RequestRefused, match="1 of the 1 runs of the file, r_tok first"):
                     await restored(here, file, in_clear=False)
             else:
                 assert (await restored(here, file, in_clear=False)).live_runs == 1
@@ -444,9 +444,13 @@ async def test_a_tenants_file_holds_nothing_of_another(tmp_path: Path) -> None:
         there.world.start_run("r_mine", tenant="mine", prompt="my secret")
         there.world.start_run("r_theirs", tenant="theirs", prompt="their secret")
         await there.world.finished("r_mine", "r_theirs")
-        await there.layer.pausing.pause(ADMIN_CALLER, Target(scope="tenant", tenant="mine"), reason="", timeout_s=0)
-        await there.layer.pausing.pause(ADMIN_CALLER, Target(scope="tenant", tenant="theirs"), reason="", timeout_s=0)
-        await there.layer.pausing.pause(ADMIN_CALLER, Target(), reason="", timeout_s=0)
+        await there.layer.pausing.pause(
+            ADMIN_CALLER, PauseTarget(scope="tenant", tenant="mine"), reason="", timeout_s=0
+        )
+        await there.layer.pausing.pause(
+            ADMIN_CALLER, PauseTarget(scope="tenant", tenant="theirs"), reason="", timeout_s=0
+        )
+        await there.layer.pausing.pause(ADMIN_CALLER, PauseTarget(), reason="", timeout_s=0)
         data = await file_of(there, tenant="mine")
     items = list(StateReader(io.BytesIO(data)))
     assert [item.run_id for item in items if isinstance(item, StatedRun)] == ["r_mine"]
@@ -460,7 +464,7 @@ async def test_a_tenants_file_holds_nothing_of_another(tmp_path: Path) -> None:
 
 async def test_pauses_stand_here_before_the_first_run_goes_on_and_only_once(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
-        target = Target(scope="agent", agent="helper", tenant="t")
+        target = PauseTarget(scope="agent", agent="helper", tenant="t")
         await there.layer.pausing.pause(ADMIN_CALLER, target, reason="look", timeout_s=0)
         data = await file_of(there)
     async with installation(tmp_path / "b", partitions=2) as here:
@@ -473,15 +477,17 @@ async def test_pauses_stand_here_before_the_first_run_goes_on_and_only_once(tmp_
 
 async def test_a_file_of_nobody_says_so(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
-        manifest = await there.layer.snapshots.create(ADMIN_CALLER, Wanted(tenant="nobody"))
+        manifest = await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(tenant="nobody"))
         assert manifest["warnings"] == ["there is no run of a tenant nobody to put into it"]
-        assert (await there.layer.snapshots.create(ADMIN_CALLER, Wanted()))["warnings"] == []
+        assert (await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest()))["warnings"] == []
 
 
 async def test_a_tenants_runs_stay_held_by_what_held_everybody(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
-        await there.layer.pausing.pause(ADMIN_CALLER, Target(), reason="the move", timeout_s=0)
-        await there.layer.pausing.pause(ADMIN_CALLER, Target(scope="agent", agent="helper"), reason="odd", timeout_s=0)
+        await there.layer.pausing.pause(ADMIN_CALLER, PauseTarget(), reason="the move", timeout_s=0)
+        await there.layer.pausing.pause(
+            ADMIN_CALLER, PauseTarget(scope="agent", agent="helper"), reason="odd", timeout_s=0
+        )
         data = await file_of(there, tenant="mine")
     async with installation(tmp_path / "b", partitions=2) as here:
         assert (await restored(here, data)).pauses == 2
@@ -557,9 +563,9 @@ async def good(tmp_path: Path) -> AsyncIterator[bytes]:
         yield await file_of(there, label="good")
 
 
-async def refusal(tmp_path: Path, data: bytes) -> Declined:
+async def refusal(tmp_path: Path, data: bytes) -> RequestRefused:
     async with installation(tmp_path / "here", partitions=1) as here:
-        with pytest.raises(Declined) as caught:
+        with pytest.raises(RequestRefused) as caught:
             await restored(here, data)
         assert here.log.records[("loom.run.commands", 0)] == []
     return caught.value
@@ -643,12 +649,12 @@ async def test_only_administrators_may(tmp_path: Path, good: bytes) -> None:
     async with installation(tmp_path / "here", partitions=1) as here:
         for asked in (
             here.layer.restoring.restore(ACME, io.BytesIO(good)),
-            here.layer.snapshots.create(ACME, Wanted()),
+            here.layer.snapshots.create(ACME, StateFileRequest()),
             here.layer.snapshots.list(ACME),
             here.layer.snapshots.open(ACME, "snap_1_00000000"),
             here.layer.snapshots.remove(ACME, "snap_1_00000000"),
         ):
-            with pytest.raises(Declined, match="scope"):
+            with pytest.raises(RequestRefused, match="scope"):
                 await asked
 
 
@@ -663,7 +669,7 @@ async def test_a_run_whose_history_is_not_whole_is_left_out_and_said(tmp_path: P
         records = there.log.records["loom.run.events", 0]
         at = next(r.offset for r in records if b"r_tok" in (r.value or b"") and r.offset > 3)
         records[at] = replace(records[at], value=b"x")
-        manifest = await there.layer.snapshots.create(ADMIN_CALLER, Wanted())
+        manifest = await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest())
     assert manifest["runs"] == 1
     assert [warning.split(":")[0] for warning in manifest["warnings"]] == ["r_tok is left out", "r_tok-2 is left out"]
 
@@ -675,7 +681,7 @@ async def test_files_are_listed_newest_first_and_go_when_removed(tmp_path: Path)
         made = []
         for label in ("one", "two"):
             there.world.now += 1000
-            made.append(await there.layer.snapshots.create(ADMIN_CALLER, Wanted(label=label)))
+            made.append(await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(label=label)))
         listed = await there.layer.snapshots.list(ADMIN_CALLER)
         assert [entry["label"] for entry in listed] == ["two", "one"]
         assert listed[1] == made[0]
@@ -683,14 +689,14 @@ async def test_files_are_listed_newest_first_and_go_when_removed(tmp_path: Path)
         assert await there.layer.snapshots.remove(ADMIN_CALLER, made[0]["id"])
         assert not await there.layer.snapshots.remove(ADMIN_CALLER, made[0]["id"])
         assert len(list((tmp_path / "a").iterdir())) == 2
-        with pytest.raises(Declined, match="there is no snapshot"):
+        with pytest.raises(RequestRefused, match="there is no snapshot"):
             await there.layer.snapshots.open(ADMIN_CALLER, made[0]["id"])
 
 
 async def test_one_over_its_bound_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
-        with pytest.raises(Declined) as caught:
-            await there.layer.snapshots.create(ADMIN_CALLER, Wanted(max_bytes=10))
+        with pytest.raises(RequestRefused) as caught:
+            await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(max_bytes=10))
         assert caught.value.code == "snapshot_too_large"
         assert list((tmp_path / "a").iterdir()) == []
 

@@ -15,10 +15,10 @@ from loomlog.connectors.storage.postgres import PostgresOptions, connect
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.runs import RunRow
 from loomlog.redpanda.apply import apply
-from loomlog.services.application.application import CommandLayer, RunTopics
-from loomlog.services.application.bootstrap import Places
+from loomlog.services.application.application import Application, RunTopics
+from loomlog.services.application.bootstrap import Endpoints
 from loomlog.services.application.runs.requests import RunRequest
-from loomlog.services.application.transfer.state_files import Wanted
+from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.family import Topics
 from tests.services.application.test_bootstrap import layer_of, projecting
@@ -30,7 +30,7 @@ WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    layer: CommandLayer
+    layer: Application
     model: Scripted
 
     async def row_when(self, run_id: str, status: str) -> RunRow:
@@ -45,7 +45,7 @@ async def cluster(kafka: str, postgres: str, folder: Path, *, partitions: int) -
     prefix = f"test-{uuid.uuid4().hex[:12]}"
     await apply(kafka, prefix=prefix, partitions=partitions)
     topics, options = Topics.of("run", prefix), KafkaOptions(bootstrap=kafka)
-    places = Places(
+    places = Endpoints(
         kafka=options,
         postgres=PostgresOptions(dsn=postgres, application_name="tests"),
         blobs=FileBlobs(folder),
@@ -87,7 +87,7 @@ async def test_a_run_that_was_under_way_is_finished_by_another_cluster(
             there.model.held = True
             live = await there.layer.runs.start(ADMIN_CALLER, RunRequest(agent=AGENT.name, prompt="second"))
             await there.model.holding.wait()
-            made = await there.layer.snapshots.create(ADMIN_CALLER, Wanted(label="moving"))
+            made = await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(label="moving"))
             assert (made["runs"], made["live_runs"]) == (2, 1)
             _, file = await there.layer.snapshots.open(ADMIN_CALLER, made["id"])
         with file:

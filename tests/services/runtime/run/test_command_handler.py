@@ -170,7 +170,7 @@ async def test_a_look_up_waits_until_the_index_has_come_far_enough() -> None:
 
 
 async def test_what_the_desk_forgets_itself_is_looked_up_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_directory, "KEEP_OVER", 2)
+    monkeypatch.setattr(run_directory, "ENDED_KEPT", 2)
     work = DeskAtWork()
     for number, name in enumerate(("r_a", "r_b", "r_c", "r_d")):
         work.end(work.start(name, issued_at_ms=NOW + number * 10**9))
@@ -188,7 +188,7 @@ async def test_what_the_desk_forgets_itself_is_looked_up_from_then_on(monkeypatc
 async def test_a_forgotten_start_is_not_new_for_an_owner_whose_clock_has_gone_back(
     monkeypatch: pytest.MonkeyPatch, forgotten_by: str
 ) -> None:
-    monkeypatch.setattr(run_directory, "KEEP_OVER", 1)
+    monkeypatch.setattr(run_directory, "ENDED_KEPT", 1)
     work = DeskAtWork(known_since_ms=1, now=NOW - 3_600_000)
     for name in ("r_old", "r_other"):
         work.end(work.start(name, issued_at_ms=NOW))
@@ -202,7 +202,7 @@ async def test_a_forgotten_start_is_not_new_for_an_owner_whose_clock_has_gone_ba
 
 
 async def test_a_repeat_of_a_live_run_is_remembered_with_its_later_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_directory, "KEEP_OVER", 0)
+    monkeypatch.setattr(run_directory, "ENDED_KEPT", 0)
     work = DeskAtWork(now=NOW - 3_600_000)
     live = work.start("r_old", issued_at_ms=NOW)
     work.at_once(started("r_old", issued_at_ms=NOW + 60_000))
