@@ -139,7 +139,7 @@ async def test_the_gauge_of_active_runs_is_that_of_the_runs_at_work(
     async def no_answer(caller: Caller) -> list[ActiveRuns]:
         raise unavailable("projection", Transient("no Postgres", kind="unavailable"))
 
-    monkeypatch.setattr(here.world.layer.reads, "at_work", no_answer)
+    monkeypatch.setattr(here.world.layer.reads, "count_active", no_answer)
     assert "\nloomcycle_concurrency_active NaN\n" in (await here.client().get("/metrics")).text
     wire.task.cancel()  # type: ignore[union-attr]
 

@@ -543,7 +543,7 @@ class TwinProjection:
             return RunPage(rows=tuple(rows), next="")
         return RunPage(rows=tuple(rows[:limit]), next=page_token(rows[limit - 1].started_at_ms, rows[limit - 1].run_id))
 
-    async def at_work(self, scope: Scope) -> list[ActiveRuns]:
+    async def count_active(self, scope: Scope) -> list[ActiveRuns]:
         counts = Counter(
             (row.user_id, row.provider)
             for row in self._tables["runs"].values()

@@ -30,7 +30,7 @@ class Watch:
     over: list[tuple[RawEvent, RawEvent]] = field(default_factory=list)
     live: list[str] = field(default_factory=list)
 
-    def as_kept(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
+    def to_snapshot_state(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
         return events
 
     def decided(self, aggregate: Aggregate, event: Any) -> None:

@@ -122,7 +122,7 @@ async def test_an_answer_that_another_was_before_is_closed_also_when_that_one_ha
             made.reply(run.run_id)
             return await ordered(*order) if is_heard else None
 
-        monkeypatch.setattr(made.layer.control, "ordered", late)
+        monkeypatch.setattr(made.layer.control, "send_command", late)
         actual = await declined(resolve)
         assert isinstance(made.states[run.run_id], Ended)
         run.stream.close()

@@ -80,7 +80,7 @@ def provider(driver: str, **changes: Any) -> Provider:
         "api_key_env": "",
         "api_key": "",
         "is_usable": True,
-        "why_not": "",
+        "unusable_reason": "",
         "max_concurrent": 1,
         "header_timeout_s": 1.0,
         "idle_timeout_s": 1.0,

@@ -51,7 +51,7 @@ async def forked(work: DeskAtWork, command: ForkRun) -> Aggregate:
 
 
 def order_of(prepared: Any) -> ForkCommand:
-    order = prepared.order()
+    order = prepared.command()
     assert isinstance(order, ForkCommand)
     return order
 

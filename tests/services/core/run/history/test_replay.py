@@ -69,7 +69,7 @@ def test_bytes_nobody_can_read_end_the_fold_with_the_place():
 
 
 def test_an_event_that_cannot_follow_is_drift():
-    assert "IllegalBudgetEvent" in replay("r_1", run_of(started(), returned(1, 0, "c1"))).drift[0]
+    assert "IllegalEvent" in replay("r_1", run_of(started(), returned(1, 0, "c1"))).drift[0]
 
 
 def test_a_state_that_does_not_survive_its_bytes_is_drift(monkeypatch):
