@@ -1,9 +1,9 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.signatures import SigningKey, generate_key
 from loomlog.connectors.errors import Transient

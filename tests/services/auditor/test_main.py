@@ -6,11 +6,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.signatures import SigningKey, generate_key
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
@@ -31,7 +31,7 @@ PATIENCE_S = 60.0
 PARTITIONS = 4
 CHILD = """
 import asyncio, os, sys
-from dataclasses import replace
+from msgspec.structs import replace
 from pathlib import Path
 from loomlog.connectors.process import logs
 from loomlog.connectors.configuration import read_settings

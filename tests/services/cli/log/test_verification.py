@@ -1,7 +1,7 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord

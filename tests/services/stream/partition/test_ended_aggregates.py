@@ -1,9 +1,9 @@
 """Runs that are over, read from the log by their place in it, with everything they continue."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryRange
 from loomlog.connectors.protocols import ProducerRecord

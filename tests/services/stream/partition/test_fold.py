@@ -1,9 +1,9 @@
 """Folding a partition at a take-over: lazily, checked, and one damaged run at a time."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog

@@ -1,6 +1,5 @@
 """Checkpoints are trusted only when everything about them is right; otherwise the log wins, and says why."""
 
-from dataclasses import replace
 from hashlib import sha256
 from random import Random
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog
