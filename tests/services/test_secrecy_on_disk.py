@@ -5,12 +5,12 @@ The name of the agent is not encrypted and is looked for with the words, so that
 
 import asyncio
 import base64
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import psycopg
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.configuration import load
 from loomlog.connectors.crypto.content_encryption import load_key_encryption_keys

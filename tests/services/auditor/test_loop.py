@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 from collections.abc import Mapping
 from contextlib import asynccontextmanager
 
@@ -52,7 +53,7 @@ def settings(key: SigningKey = KEY, *trusted: SigningKey, **changes: object) -> 
         every_s=0.01,
         poll_timeout_s=0.01,
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 
 def written(runs: int, *, partition: int = 0) -> tuple[MemoryLog, Log]:

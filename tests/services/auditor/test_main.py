@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 import signal
 import sys
 import time
@@ -31,7 +32,7 @@ PATIENCE_S = 60.0
 PARTITIONS = 4
 CHILD = """
 import asyncio, os, sys
-from msgspec.structs import replace
+from dataclasses import replace
 from pathlib import Path
 from loomlog.connectors.process import logs
 from loomlog.connectors.configuration import read_settings
@@ -195,7 +196,9 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
     ):
         topic = await fresh_copy(kafka, f"{topic_prefix}.{name}.events")
         await copy(kafka, topic, partition, renumbered(tampered))
-        (copied,) = await verify_partitions(options, local_codec(), replace(task, records_topic=topic), [partition])
+        (copied,) = await verify_partitions(
+            options, local_codec(), dataclasses.replace(task, records_topic=topic), [partition]
+        )
         assert violations(copied) == found, name
 
 

@@ -1,8 +1,8 @@
 import base64
 import json
+from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from loomlog.connectors.crypto.signatures import generate_key, write_new_key

@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def task(**changes: object) -> VerificationTask:
         keys={KEY.key_id: KEY.public},
         blobs=None,
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 
 async def verified(log: MemoryLog, *, place: RunRange | None = None, **changes: object):
