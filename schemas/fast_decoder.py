@@ -1,7 +1,7 @@
 """Bytes to objects in one pass, for the schemas of today: what the codec tries first.
 
 For a schema and its generated class a function is written and compiled, as dataclasses does for `__init__`: it walks
-the bytes field by field and fills the objects as it goes, without the dict that fastavro gives and from_avro takes
+the bytes field by field and makes the records as it goes, without the dict that fastavro gives and from_avro takes
 apart. Three to four times as fast (measured on A3x2: 3.4 instead of 12.0 microseconds an event).
 
 It is strict and says no more than "not this way", by an exception: an unusual but legal encoding (blocks with a byte
@@ -10,7 +10,9 @@ So this reader may refuse what it likes, but must not accept what fastavro would
 both to that with mutated bytes.
 
 Before: the codec, for the newest version of a record. After: objects of the generated classes.
-Not chosen: fastavro alone (half its time is one Python call for each byte of a number), a C extension of our own.
+Not chosen: fastavro alone (half its time is one Python call for each byte of a number), a C extension of our own,
+records that are made by position (a fifth of the time of those with 18 fields and more, nothing of the others; then any
+caller might).
 """
 
 import struct

@@ -6,7 +6,7 @@ each aggregate's seq must be dense; a gap or a repetition is never skipped but r
 damaged or that somebody wrote who must not.
 
 Before: a Kafka record. After: fold it, or `RawEvent.decode` when you need it. Costs about 2 microseconds a record.
-Needs fastavro and nothing else of loomlog, so a microservice can take the schemas package alone.
+Needs fastavro and msgspec, nothing else of loomlog, so a microservice can take the schemas package alone.
 """
 
 from loomlog.schemas.codec import Codec, DecodedRecord, Undecodable, local_codec, peek
