@@ -6,28 +6,26 @@ nothing else of their own.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from msgspec import field
 
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.values import BlobRef, Compaction, Sampling, Spawn, ToolCall, Usage
-from loomlog.schemas.quick import frozen_on_paper
+from loomlog.schemas.records import Secretive, Value
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemBlock:
+class SystemBlock(Value, frozen=True, kw_only=True):
     """A piece of the system prompt; `cacheable` allows the provider to cache up to here."""
 
     text: str
     cacheable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSpec:
+class ToolSpec(Value, frozen=True, kw_only=True):
     """A tool as the model sees it. `input_schema` is a JSON Schema object."""
 
     name: str
@@ -35,9 +33,7 @@ class ToolSpec:
     input_schema: Mapping[str, Any]
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptRun:
+class ScriptRun(Value, frozen=True, kw_only=True):
     """What a provider is told of the run when it takes that as values (capability metadata_via_input)."""
 
     run_id: str
@@ -55,10 +51,10 @@ class ScriptRun:
     """Not trusted: it came with a trigger's body."""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+class ModelRequest(Secretive, frozen=True, kw_only=True):
     """One model turn. `call_id` names one attempt of one turn of one run; ids that a driver makes up follow from it."""
+
+    SECRETS: ClassVar[frozenset[str]] = frozenset({"api_key"})
 
     call_id: str
     model: str
@@ -75,7 +71,7 @@ class ModelRequest:
     sampling: Sampling | None = None
     script: ScriptRun | None = None
     """Set for providers that take the run as values."""
-    api_key: str = field(default="", repr=False)
+    api_key: str = ""
     """The key to send instead of the driver's own; empty = that one."""
 
     @property
@@ -84,18 +80,14 @@ class ModelRequest:
         return self.idempotency_key or self.call_id
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelta:
+class TextDelta(Value, frozen=True, kw_only=True):
     """The next characters of the answer; `thinking` marks reasoning."""
 
     text: str
     thinking: bool = False
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(Value, frozen=True, kw_only=True):
     """The whole turn; always the last item of a stream.
 
     `stop_reason` is end_turn, tool_use, max_tokens or stop_sequence. Tool call ids are unique in the answer; a driver
@@ -117,8 +109,7 @@ class Reply:
 ModelItem = TextDelta | Reply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class Capabilities(Value, frozen=True, kw_only=True):
     """What a provider can do (runtime parity 2.2); max_context_tokens 0 = unknown.
 
     What one model of it can do is a question for loomlog.connectors.models.model_capabilities, which needs no driver.
@@ -176,8 +167,7 @@ class EffectClass(StrEnum):
     UNSAFE = "unsafe"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeBinding:
+class VolumeBinding(Value, frozen=True, kw_only=True):
     """A volume as this process sees it: a folder and what may be done there."""
 
     name: str
@@ -187,10 +177,10 @@ class VolumeBinding:
     is_default: bool = False
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolContext:
+class ToolContext(Secretive, frozen=True, kw_only=True):
     """Everything a tool may know about the run that calls it. Ids come from the run, never from the model."""
+
+    SECRETS: ClassVar[frozenset[str]] = frozenset({"credentials"})
 
     run_id: str
     session_id: str
@@ -219,16 +209,14 @@ class ToolContext:
     attempt: int = 1
     """Of the call; more than 1 when one before was lost with its process."""
     compaction: Compaction | None = None
-    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    credentials: Mapping[str, str] = field(default_factory=dict)
     """Secrets that came with the run's request, by name; connectors/tools/references.py has that of the bearer.
 
     For the other side of a call only: never in a result, an error or a log line. What echoes one is masked before it is
     appended."""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResult:
+class ToolResult(Value, frozen=True, kw_only=True):
     """What the model sees. Errors are results; only Transient/Permanent raised by mistake become one in the runtime."""
 
     text: str
@@ -239,22 +227,19 @@ class ToolResult:
     """Nobody can say whether the call had its effect; an error, and the run's policy for such calls decides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoEffect:
+class NoEffect(Value, frozen=True, kw_only=True):
     """A lost call had no effect, and cannot have one any more: it may be made again."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownEffect:
+class UnknownEffect(Value, frozen=True, kw_only=True):
     """Nobody knows whether a lost call had its effect."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildrenPlan:
+class ChildrenPlan(Value, frozen=True, kw_only=True):
     """What a call wants of sub-agents; the fields are those of the event ChildrenPlanned."""
 
     op: str
@@ -348,9 +333,7 @@ class LogRecord(Protocol):
     def headers(self) -> Sequence[tuple[str, bytes]]: ...
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerRecord:
+class ProducerRecord(Value, frozen=True, kw_only=True):
     """A record to append."""
 
     key: bytes | None
@@ -358,9 +341,7 @@ class ProducerRecord:
     headers: Sequence[tuple[str, bytes]] = ()
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True)
-class ConsumerRecord:
+class ConsumerRecord(Value, frozen=True):
     """A record as it was read (protocol LogRecord), where no driver makes one of its own."""
 
     topic: str
@@ -437,8 +418,7 @@ class LogRanges(Protocol):
 # --- the group -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberAssignment:
+class MemberAssignment(Value, frozen=True, kw_only=True):
     """What one member of a group is to own, and whether it stands by for the others."""
 
     partitions: frozenset[int]

@@ -28,6 +28,7 @@ from loomlog.projections.tables import (
     parse_token_number,
 )
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
+from loomlog.schemas.records import Value
 
 PENDING, DELIVERED = "pending", "delivered"
 STATUSES = (PENDING, "resolved", "declined", "timed_out", "cancelled", DELIVERED)
@@ -176,8 +177,7 @@ def _row(
 # --- queries ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterruptFilter:
+class InterruptFilter(Value, frozen=True, kw_only=True):
     """Which interrupts to list; what is empty does not narrow."""
 
     statuses: frozenset[str] = frozenset()

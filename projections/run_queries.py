@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, and_, func, select, tuple_
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.runs import RunRow, runs
 from loomlog.projections.tables import Scope, in_scope, page_token, parse_page_token, parse_token_number
+from loomlog.schemas.records import Value
 
 PAGE_MAX = 500
 """Most runs of one page, so that an answer stays below a megabyte."""
@@ -21,8 +22,7 @@ SAME_HANDLE_MAX = 20
 live is refused, and only starts at the same moment in two partitions have it both."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
+class RunFilter(Value, frozen=True, kw_only=True):
     """Which runs to list; what is empty does not narrow. Times: `since_ms` <= started < `until_ms`."""
 
     statuses: frozenset[str] = frozenset()

@@ -12,10 +12,11 @@ Before: projections/engine/run_projection.py. After: GET /v1/sessions/{id}/trans
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import orjson
+from msgspec.structs import replace
 from sqlalchemy import select, tuple_
 
 from loomlog.connectors.storage.postgres import PostgresReader

@@ -11,12 +11,11 @@ Not chosen: generic dicts inside (no types), or a schema per message (the id is 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Self
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
@@ -32,7 +31,7 @@ from loomlog.schemas.generated import (
     stream_records,
 )
 from loomlog.schemas.generated.values import Envelope
-from loomlog.schemas.making import maker
+from loomlog.schemas.records import Record, Value
 
 HERE = Path(__file__).parent
 FRAME_BYTES = 5
@@ -40,16 +39,6 @@ DIGEST_BYTES = 16
 """The hash chain keeps 128 bits: enough against a second record with the same digest, half the bytes."""
 MAGIC = 0
 EVENT_NAMESPACES = (".events.",)
-
-
-class Record(Protocol):
-    """What every generated class offers."""
-
-    SCHEMA: ClassVar[str]
-
-    def to_avro(self) -> dict[str, Any]: ...
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self: ...
 
 
 class Undecodable(Exception):
@@ -78,19 +67,14 @@ CLASSES: dict[str, type[Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedRecord:
+class DecodedRecord(Value, frozen=True, kw_only=True):
     """A record with its envelope; the envelope is None for commands and plain records."""
 
     record: Any
     envelope: Envelope | None
 
 
-_make_decoded = maker(DecodedRecord)
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaVersion:
+class SchemaVersion(Value, frozen=True):
     """One written version of a record's schema."""
 
     name: str
@@ -204,7 +188,7 @@ class Codec:
         """The record in the bytes. Raises UnknownSchema or Undecodable; reads nothing past the body."""
         found = self.decode_fast(value)
         if found is not None:
-            return _make_decoded(record=found[1], envelope=found[0])
+            return DecodedRecord(record=found[1], envelope=found[0])
         version = self._versions[self._schema_id(value)]
         source = BytesIO(value)
         source.seek(FRAME_BYTES)
@@ -273,8 +257,7 @@ class DecisionEnvelope:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EventHeader:
+class EventHeader(Value, frozen=True):
     """The first fields of an event, read without decoding the rest."""
 
     schema_id: int

@@ -1,15 +1,14 @@
 """What a model is shown: the conversation as values. Never stored; the fold of a run makes it from events."""
 
-from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import field
+
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.schemas.quick import quick
+from loomlog.schemas.records import Value
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextBlock:
+class TextBlock(Value, frozen=True, kw_only=True):
     """Text. When `blob` is set the text is in the blob store and `text` is empty until it is loaded.
 
     `fence` is the provenance label that text from a blob still has to be wrapped in; inline text already is.
@@ -23,9 +22,7 @@ class TextBlock:
     is_summary: bool = False
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageBlock:
+class ImageBlock(Value, frozen=True, kw_only=True):
     """An image, base64; when `blob` is set the base64 text is in the blob store."""
 
     media_type: str
@@ -33,9 +30,7 @@ class ImageBlock:
     blob: BlobRef | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolUseBlock:
+class ToolUseBlock(Value, frozen=True, kw_only=True):
     """A call the model asked for; `input` is JSON text."""
 
     id: str
@@ -43,9 +38,7 @@ class ToolUseBlock:
     input: str
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResultBlock:
+class ToolResultBlock(Value, frozen=True, kw_only=True):
     """The result of a call, paired by id; `name` is repeated for providers that pair by name."""
 
     tool_use_id: str
@@ -58,9 +51,7 @@ class ToolResultBlock:
 Block = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Value, frozen=True, kw_only=True):
     """One message. Reasoning and its signature belong to assistant messages and are sent back as they came."""
 
     role: Literal["user", "assistant"]

@@ -3,9 +3,10 @@
 `python -m loomlog.schemas.generate` after an edit under avro/; `--check` (in make check) fails when something is stale;
 `--release` freezes every current version, after which an edit makes a new version with a new id.
 
-One .avsc file holds one record and is the single source. For each namespace one module of frozen dataclasses is
-written. An event's `envelope` is left out of its dataclass: the core decides events without knowing term, seq or hash,
-and the codec joins both again. Released versions are append-only: a reader must understand every id ever written.
+One .avsc file holds one record and is the single source. For each namespace one module of frozen Structs is written
+(schemas/records.py). An event's `envelope` is left out of its class: the core decides events without knowing term, seq
+or hash, and the codec joins both again. Released versions are append-only: a reader must understand every id ever
+written.
 
 Not chosen: reading the schemas at run time and building classes dynamically (mypy would see nothing).
 """
@@ -173,7 +174,7 @@ def docstring_lines(text: str) -> list[str]:
 def class_text(schema: Json, imports: set[str]) -> str:
     fields = [f for f in schema["fields"] if f["type"] != ENVELOPE]
     required_last = sorted(fields, key=lambda f: "default" in f)
-    lines = ["@quick", "@dataclass(frozen=True, slots=True, kw_only=True)", f"class {schema['name']}:"]
+    lines = [f"class {schema['name']}(Record, frozen=True, kw_only=True):"]
     lines += [*docstring_lines(schema["doc"]), ""]
     lines.append(f'    SCHEMA: ClassVar[str] = "{schema["namespace"]}.{schema["name"]}"')
     lines.append("")
@@ -241,16 +242,16 @@ def module_texts(records: dict[str, Json]) -> dict[Path, str]:
     for namespace, names in by_namespace.items():
         imports: set[str] = set()
         classes = [class_text(records[name], imports) for name in dependency_order(names, records)]
-        foreign = {"quick": ["quick"]}
+        foreign = {"records": ["Record"]}
         for name in sorted(imports):
             if records[name]["namespace"] != namespace:
                 module = f"generated.{module_of(records[name]['namespace'])}"
                 foreign.setdefault(module, []).append(name.rsplit(".", 1)[1])
         body = "\n\n".join(classes)
         mapping = "from collections.abc import Mapping\n"
-        wanted = "dataclass, field" if "field(default_factory" in body else "dataclass"
+        wanted = "from msgspec import field\n\n" if "field(default_factory" in body else ""
         head = [f'"""Records of the namespace {namespace}."""\n\n', HEADER, "\n", mapping]
-        head += [f"from dataclasses import {wanted}\n", "from typing import Any, ClassVar, Self\n", "\n"]
+        head += ["from typing import Any, ClassVar, Self\n", "\n", wanted]
         head += [import_text(f"loomlog.schemas.{module}", sorted(found)) for module, found in sorted(foreign.items())]
         text = "".join(head) + "\n\n" + body
         names_tuple = "".join(f"    {records[n]['name']},\n" for n in sorted(names))

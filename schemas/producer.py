@@ -5,7 +5,7 @@ is that key, and the partition is murmur2 of it, as with every producer of Kafka
 lie in the partition whose owner decides about it. `start_run_record` chooses all that, and the sender knows the run id
 before anything is sent, so sending the same record twice starts one run.
 
-Before: your program. After: any Kafka producer. Needs fastavro, as all of this package.
+Before: your program. After: any Kafka producer. Needs fastavro and msgspec, as all of this package.
 """
 
 import secrets

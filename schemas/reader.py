@@ -6,13 +6,12 @@ each aggregate's seq must be dense; a gap or a repetition is never skipped but r
 damaged or that somebody wrote who must not.
 
 Before: a Kafka record. After: fold it, or `RawEvent.decode` when you need it. Costs about 2 microseconds a record.
-Needs fastavro and nothing else of loomlog, so a microservice can take the schemas package alone.
+Needs fastavro and msgspec, nothing else of loomlog, so a microservice can take the schemas package alone.
 """
-
-from dataclasses import dataclass
 
 from loomlog.schemas.codec import Codec, DecodedRecord, Undecodable, local_codec, peek
 from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.records import Value
 
 
 class BrokenSequence(Exception):
@@ -23,8 +22,7 @@ class BrokenSequence(Exception):
         super().__init__(f"aggregate {aggregate}: expected seq {expected} at offset {offset}, found {actual}")
 
 
-@dataclass(frozen=True, slots=True)
-class RawEvent:
+class RawEvent(Value, frozen=True):
     """An accepted event, not decoded yet."""
 
     offset: int

@@ -17,6 +17,8 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from msgspec import structs
+
 from loomlog.connectors.configuration.agent_block import AgentBlock, CompactionBlock, InterruptionAccess, SamplingBlock
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.model import Configuration, InterruptionBlock, ProviderBlock, UserTier
@@ -159,7 +161,7 @@ def build_hashed_definition(agent: ResolvedAgent) -> dict[str, object]:
         "unbounded_iterations": agent.unbounded_iterations,
         "retry_attempts": agent.retry_attempts,
         "run_timeout_s": agent.run_timeout_s,
-        "sampling": asdict(agent.sampling) if agent.sampling else None,
+        "sampling": structs.asdict(agent.sampling) if agent.sampling else None,
         "volumes": [{"name": v.name, "mode": v.mode, "is_default": v.is_default} for v in agent.volumes],
         "max_concurrent_children": agent.max_concurrent_children,
         "interruption": asdict(agent.interruption),

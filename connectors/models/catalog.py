@@ -8,8 +8,10 @@ Before: services' main, with the configuration's providers. After: the drivers.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+
+from msgspec import structs
 
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models.anthropic import AnthropicModel
@@ -189,7 +191,7 @@ MAX_GPU_LAYERS = 1_000
 
 
 def _override_capabilities(provider: ProviderConfig, capabilities: Capabilities) -> Capabilities:
-    known = {entry.name: entry.type for entry in fields(Capabilities)}
+    known = {entry.name: entry.type for entry in structs.fields(Capabilities)}
     for name, value in provider.capabilities.items():
         wanted = known.get(name)
         if wanted is None:
@@ -199,7 +201,7 @@ def _override_capabilities(provider: ProviderConfig, capabilities: Capabilities)
                 provider, f"capabilities.{name}", value, "a whole number" if wanted is int else "true or false"
             )
     changes: dict[str, Any] = dict(provider.capabilities)
-    return replace(capabilities, **changes)
+    return structs.replace(capabilities, **changes)
 
 
 def _bool_option(provider: ProviderConfig, option: str) -> bool:

@@ -13,7 +13,8 @@ Before: wire. After: anthropic_reply, openai_reply, gemini_reply.
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+
+from loomlog.schemas.records import Value
 
 MAX_FRAME_BYTES = 4 << 20
 """Some gateways send a whole tool call in one frame; the largest sensible one writes a 1 MiB file, escaped up to 2x.
@@ -25,8 +26,7 @@ class FrameTooLarge(ValueError):
     """A line or an event grew over the bound."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerEvent:
+class ServerEvent(Value, frozen=True, kw_only=True):
     """One event: its name ("message" when it has none) and its data lines joined by LF."""
 
     name: str

@@ -14,10 +14,10 @@ Before: ollama_reply. After: nothing; it is pure.
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 from loomlog.connectors.models import untrusted_json
+from loomlog.schemas.records import Value
 
 TAGS = ("tool_call", "tool_calls", "function_call", "tool_use", "tool", "function")
 MAX_HELD_CHARACTERS = 256 << 10
@@ -29,8 +29,7 @@ _FENCE_STARTS = ("```json", "```tool_call", "```tool_code", "```\n{")
 _DECODER = json.JSONDecoder()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextToolCall:
+class TextToolCall(Value, frozen=True, kw_only=True):
     """A recovered call; `arguments` is JSON text."""
 
     name: str

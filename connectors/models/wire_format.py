@@ -11,9 +11,9 @@ Before: the drivers. After: nothing; it is pure.
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import orjson
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.protocols import Capabilities, ModelRequest

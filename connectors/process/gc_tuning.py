@@ -8,7 +8,7 @@ all are. Folding makes thousands of values a second that reference counting free
 a fifth of the time went into looking. A look stops the process for 1.2 microseconds an object: 12 ms for the new ones,
 35 ms for those that stayed. The first number counts what is left of the new ones after the frees, of old ones too, so
 that more than it may be there; what lives long should therefore be plain values
-(services/application/streaming/items.py)."""
+(services/application/streaming/items.py). Values (schemas/records.py) are not looked at, the tuples in them are."""
 
 
 def tune_gc() -> None:

@@ -13,8 +13,9 @@ and asks.
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.protocols import ChildrenPlan, EffectClass, ToolContext, ToolResult
 from loomlog.connectors.tools.arguments import check_arguments

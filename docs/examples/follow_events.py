@@ -8,7 +8,7 @@ Three things make a reader right:
   3. so the work is such that repeating it changes nothing: the file of an answer is named by its run.
 
 No consumer group: every reader keeps its own place. Needs: aiokafka[lz4], and the folder schemas/ of loomlog with
-fastavro.
+fastavro and msgspec.
 """
 
 import argparse

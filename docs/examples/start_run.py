@@ -5,7 +5,7 @@
 Once the broker has acknowledged the record the run will start, whatever happens to this program or to loomlog. Results
 come as events: follow_events.py. With --idempotency-key the same key is the same run, however often this is started.
 
-Needs: aiokafka[lz4], and the folder schemas/ of loomlog with fastavro.
+Needs: aiokafka[lz4], and the folder schemas/ of loomlog with fastavro and msgspec.
 """
 
 import argparse

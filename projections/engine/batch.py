@@ -12,20 +12,20 @@ Before: the records of a LogTail. After: run_projection.py folds them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import field
 
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, UnknownSchema, local_codec
 from loomlog.schemas.generated.run_events import RECORDS, Event
 from loomlog.schemas.generated.values import Envelope
-from loomlog.schemas.making import maker
 from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.schemas.records import Value
 
 RUN_EVENTS = frozenset(RECORDS)
 
 
-@dataclass(frozen=True, slots=True)
-class PositionedEvent:
+class PositionedEvent(Value, frozen=True):
     """An accepted event in its place; `value` is the record as stored."""
 
     partition: int
@@ -35,11 +35,7 @@ class PositionedEvent:
     value: bytes
 
 
-_event_at = maker(PositionedEvent)
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectionProblem:
+class ProjectionProblem(Value, frozen=True):
     """Something in the log that could not be projected, with all that is needed to look into it."""
 
     partition: int
@@ -54,8 +50,7 @@ class ProjectionProblem:
     run_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableEvent:
+class UnreadableEvent(Value, frozen=True):
     """An accepted record that should have been an event of a run."""
 
     offset: int
@@ -65,8 +60,7 @@ class UnreadableEvent:
 ProjectionItem = PositionedEvent | UnreadableEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
+class Cursor(Value, frozen=True, kw_only=True):
     """How far a partition is projected: everything below `next_offset`, read under `term`."""
 
     partition: int
@@ -76,8 +70,7 @@ class Cursor:
     """Fencing token: raised by each projector that takes the partition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectionBatch:
+class ProjectionBatch(Value, frozen=True, kw_only=True):
     """One poll, read."""
 
     runs: dict[str, list[ProjectionItem]] = field(default_factory=dict)
@@ -179,7 +172,7 @@ def _decode_fast(record: LogRecord, codec: Codec) -> PositionedEvent | None:
     envelope, event = found
     if envelope is None or type(event) not in RUN_EVENTS or "\x00" in envelope.aggregate:
         return None
-    return _event_at(record.partition, record.offset, envelope, event, value)
+    return PositionedEvent(record.partition, record.offset, envelope, event, value)
 
 
 def _item(record: LogRecord, raw: RawEvent, codec: Codec) -> ProjectionItem:

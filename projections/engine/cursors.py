@@ -17,7 +17,6 @@ Before: run_projection.py. After: positions.py, builds.py.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import Cursor
 from loomlog.projections.engine.writer import render_statement
 from loomlog.projections.tables import metadata
+from loomlog.schemas.records import Value
 
 cursors = Table(
     "cursors",
@@ -65,8 +65,7 @@ class BuildNotFound(Exception):
     """The build that was to be written is gone; another one is live since at least two rebuilds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(Value, frozen=True, kw_only=True):
     """A place in the log: the answer to a write, and what a reader waits for. Written `topic:partition:offset`."""
 
     topic: str

@@ -12,7 +12,8 @@ Before: batch.py. After: run_projection.py writes the changes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import field
 
 from loomlog.projections import audit, interrupts, problems, runs, steps, transcript, usage
 from loomlog.projections.audit import AuditRow
@@ -30,10 +31,10 @@ from loomlog.projections.runs import RunRow
 from loomlog.projections.steps import StepRow
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.projections.usage import UsageRow
+from loomlog.schemas.records import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunProjectionState:
+class RunProjectionState(Value, frozen=True, kw_only=True):
     """What the rows say about a run."""
 
     audit: AuditRow | None = None
@@ -46,8 +47,7 @@ class RunProjectionState:
         return self.audit is not None and (self.audit.status != "open" or self.audit.halted_offset is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(Value, frozen=True, kw_only=True):
     """The rows of a poll, each list sorted by key and without a key twice."""
 
     runs: list[RunRow]

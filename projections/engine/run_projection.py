@@ -19,11 +19,11 @@ Before: the projector's loop. After: Postgres; positions.py hears of every commi
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import psycopg
+from msgspec.structs import replace
 from psycopg import sql
 
 from loomlog.connectors.protocols import LogRecord
@@ -43,6 +43,7 @@ from loomlog.projections.engine.writer import TableWriter, make_writer, render_s
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT
 from loomlog.projections.problems import ProblemRow
 from loomlog.schemas.codec import Codec
+from loomlog.schemas.records import Value
 
 KNOWN_RUNS_MAX = 20_000
 """Runs kept at hand, a few kilobytes each; the others cost a read when their next event comes."""
@@ -55,8 +56,7 @@ NOTIFY_BYTES_MAX = 7_900
 """Postgres takes payloads below 8000 bytes; a longer one is sent empty, and listeners look for themselves."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyResult:
+class ApplyResult(Value, frozen=True, kw_only=True):
     """What a poll amounted to."""
 
     events: int

@@ -4,12 +4,13 @@ Before: frames.py makes them of events. After: projections/transcript.py stores 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import field
 
 from loomlog.schemas.generated.run_events import InputReceived
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.schemas.making import maker
+from loomlog.schemas.records import Value
 
 FRAMES_PER_EVENT = 256
 """Places of one event."""
@@ -37,8 +38,7 @@ class FrameCall(NamedTuple):
     input: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameMemory:
+class FrameMemory(Value, frozen=True, kw_only=True):
     """What frames need to know of a run's earlier events. A run begins with an empty one."""
 
     provider: str = ""
@@ -51,8 +51,7 @@ class FrameMemory:
     """Texts that were received and have not joined the conversation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(Value, frozen=True, kw_only=True):
     """One frame. `event` is its data; `payload` exists in stored rows only."""
 
     seq: int
@@ -63,11 +62,7 @@ class Frame:
     live: bool = True
 
 
-new_frame = maker(Frame)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamFrame:
+class StreamFrame(Value, frozen=True, kw_only=True):
     """A frame as it goes out: `data` is one line of JSON. With `blob` set its text is still to be loaded."""
 
     seq: int

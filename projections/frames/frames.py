@@ -45,10 +45,11 @@ because `cancelled` is a stop reason of a run like the others and nothing went w
 Before: an accepted event. After: projections/transcript.py stores the frames, the API sends them.
 """
 
-from dataclasses import replace
 from typing import assert_never
 
-from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameMemory, new_frame, pending_input_of
+from msgspec.structs import replace
+
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameMemory, pending_input_of
 from loomlog.projections.frames.other_events import (
     COMPACTION_FAILED,
     child_result_frame,
@@ -142,14 +143,14 @@ def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple
             return list(switch_frames(at, event)), switched
         case FallbackSuppressed():
             suppressed = {"type": "fallback_suppressed", "text": suppressed_text(event)}
-            return [new_frame(seq=at, type="fallback_suppressed", event=suppressed)], memory
+            return [Frame(seq=at, type="fallback_suppressed", event=suppressed)], memory
         case ModelCallRequested():
             return retry_frames(at, memory, envelope, event), memory
         case ToolReturned():
-            return [new_frame(seq=at, type="tool_result", event=tool_result_data(memory, event))], memory
+            return [Frame(seq=at, type="tool_result", event=tool_result_data(memory, event))], memory
         case HookActed():
             told = hook_data(memory, event)
-            return [new_frame(seq=at, type=told["type"], event=told)], memory
+            return [Frame(seq=at, type=told["type"], event=told)], memory
         case InputReceived():
             said = pending_input_of(event, envelope.at_ms)
             return [], replace(memory, pending_inputs=(*memory.pending_inputs, said))
@@ -157,35 +158,35 @@ def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple
             return end_frames(at, memory, event), memory
         case RunParked():
             parked = {"type": "awaiting_input", "awaiting_input": {"since_turn": event.since_turn}}
-            return [new_frame(seq=at, type="awaiting_input", event=parked)], memory
+            return [Frame(seq=at, type="awaiting_input", event=parked)], memory
         case InterruptionOpened():
-            return [new_frame(seq=at, type="interruption_pending", event=interruption_pending_data(event))], memory
+            return [Frame(seq=at, type="interruption_pending", event=interruption_pending_data(event))], memory
         case InterruptionClosed():
-            return [new_frame(seq=at, type="interruption_resolved", event=interruption_resolved_data(event))], memory
+            return [Frame(seq=at, type="interruption_resolved", event=interruption_resolved_data(event))], memory
         case PersonNotified():
             told = {"interrupt_id": event.interrupt_id, "message": event.message, "priority": event.priority}
             told |= {"context": event.context} if event.context else {}
-            return [new_frame(seq=at, type="notice", event={"type": "notice", "notice": told})], memory
+            return [Frame(seq=at, type="notice", event={"type": "notice", "notice": told})], memory
         case TurnCancelled():
             return turn_cancelled_frames(at, event), memory
         case ToolOutcomeAsked():
-            return [new_frame(seq=at, type="outcome_unknown", event=outcome_unknown_data(memory, event))], memory
+            return [Frame(seq=at, type="outcome_unknown", event=outcome_unknown_data(memory, event))], memory
         case RunPaused():
             paused = {"type": "paused", "paused": {"turn": event.turn, "reason": event.reason}}
-            return [new_frame(seq=at, type="paused", event=paused)], memory
+            return [Frame(seq=at, type="paused", event=paused)], memory
         case RunResumed(remaining=0):
-            return [new_frame(seq=at, type="resumed", event={"type": "resumed", "resumed": {"by": event.by}})], memory
+            return [Frame(seq=at, type="resumed", event={"type": "resumed", "resumed": {"by": event.by}})], memory
         case RunQuarantined():
-            return [new_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
+            return [Frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
         case RunReleased():
             released = {"type": "released", "released": {"by": event.by}}
-            return [new_frame(seq=at, type="released", event=released)], memory
+            return [Frame(seq=at, type="released", event=released)], memory
         case ContextCompacted():
-            return [new_frame(seq=at, type="context_compaction", event=compaction_data(event))], memory
+            return [Frame(seq=at, type="context_compaction", event=compaction_data(event))], memory
         case CompactionFailed():
-            return [new_frame(seq=at, type=COMPACTION_FAILED, event=compaction_failed_data(event))], memory
+            return [Frame(seq=at, type=COMPACTION_FAILED, event=compaction_failed_data(event))], memory
         case LimitReached(notice=notice):
-            return [new_frame(seq=at, type="limit", event={"type": "limit", "limit": notice.to_avro()})], memory
+            return [Frame(seq=at, type="limit", event={"type": "limit", "limit": notice.to_avro()})], memory
         case ChildRequested():
             return child_started_frames(at, event), memory
         case ChildReturned():

@@ -6,7 +6,7 @@ Before: frames.py. After: the client sees why the run waits, or went on in anoth
 from collections.abc import Sequence
 from typing import Any
 
-from loomlog.projections.frames.frame import Frame, FrameMemory, PendingInput, new_frame
+from loomlog.projections.frames.frame import Frame, FrameMemory, PendingInput
 from loomlog.projections.frames.frame_json import format_rfc3339, parse_input, segments_json, usage_json
 from loomlog.schemas.generated.run_events import (
     ChildRequested,
@@ -31,7 +31,7 @@ def started_frames(at: int, event: RunStarted) -> list[Frame]:
     found: list[Frame] = []
     if event.segments:  # a fork may begin without a word of its own
         said = segments_json(event.segments)
-        found.append(new_frame(seq=at, type="user_input", event={"type": "user_input"}, payload=said, live=False))
+        found.append(Frame(seq=at, type="user_input", event={"type": "user_input"}, payload=said, live=False))
     definition = event.definition
     if definition.system_prompt:
         prompt = {
@@ -40,8 +40,8 @@ def started_frames(at: int, event: RunStarted) -> list[Frame]:
             "agent": definition.name,
             "definition_sha256": definition.sha256,
         }
-        found.append(new_frame(seq=at + len(found), type="system_prompt", event=prompt, live=False))
-    found.append(new_frame(seq=at + len(found), type="started", event={"type": "started"}))
+        found.append(Frame(seq=at + len(found), type="system_prompt", event=prompt, live=False))
+    found.append(Frame(seq=at + len(found), type="started", event={"type": "started"}))
     return found
 
 
@@ -83,7 +83,7 @@ def child_started_frames(at: int, event: ChildRequested) -> list[Frame]:
         "agent": event.agent,
     }
     started = {"type": "spawn_child_started", "spawn_child": child}
-    return [new_frame(seq=at, type="spawn_child_started", event=started, live=False)]
+    return [Frame(seq=at, type="spawn_child_started", event=started, live=False)]
 
 
 def child_result_frame(at: int, event: ChildReturned) -> Frame:
@@ -99,7 +99,7 @@ def child_result_frame(at: int, event: ChildReturned) -> Frame:
     if event.text_blob is not None:
         child["output_blob"] = event.text_blob.to_avro()
     result = {"type": "spawn_child_result", "spawn_child": child}
-    return new_frame(seq=at, type="spawn_child_result", event=result, live=False)
+    return Frame(seq=at, type="spawn_child_result", event=result, live=False)
 
 
 def outcome_unknown_data(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:
@@ -152,8 +152,8 @@ def pending_input_frames(at: int, pending_inputs: Sequence[PendingInput]) -> lis
         payload = [{"role": "user", "content": [block]}]
         stored = {"type": "user_input", "user_input": said, **elsewhere}
         live = {"type": "steer", "user_input": said, **elsewhere}
-        found.append(new_frame(seq=seq, type="user_input", event=stored, payload=payload, live=False))
-        found.append(new_frame(seq=seq, type="steer", event=live, stored=False))
+        found.append(Frame(seq=seq, type="user_input", event=stored, payload=payload, live=False))
+        found.append(Frame(seq=seq, type="steer", event=live, stored=False))
     return found
 
 
@@ -162,7 +162,7 @@ def end_frames(at: int, memory: FrameMemory, event: RunCompleted | RunCancelled 
     said = pending_input_frames(at, memory.pending_inputs)
     at += len(memory.pending_inputs)
     if isinstance(event, RunFailed):
-        return [*said, new_frame(seq=at, type="error", event={"type": "error", "error": event.error})]
+        return [*said, Frame(seq=at, type="error", event={"type": "error", "error": event.error})]
     stop_reason = event.stop_reason if isinstance(event, RunCompleted) else "cancelled"
     return [*said, _done(at, memory, stop_reason, event.usage)]
 
@@ -173,4 +173,4 @@ def _done(at: int, memory: FrameMemory, stop_reason: str, usage: Usage) -> Frame
         "stop_reason": stop_reason,
         "usage": usage_json(usage, provider=memory.provider, model=memory.model),
     }
-    return new_frame(seq=at, type="done", event=data)
+    return Frame(seq=at, type="done", event=data)

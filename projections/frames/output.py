@@ -5,10 +5,10 @@ services/application/streaming/run_stream.py sends them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from loomlog.projections.frames.frame import Frame, StoredFrame, StreamFrame
 from loomlog.projections.frames.frame_json import format_rfc3339

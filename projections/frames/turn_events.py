@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
-from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameCall, FrameMemory, new_frame
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameCall, FrameMemory
 from loomlog.projections.frames.frame_json import parse_input, usage_json
 from loomlog.schemas.generated.run_events import (
     FallbackSuppressed,
@@ -59,7 +59,7 @@ def switch_frames(at: int, event: ModelSwitched) -> Iterator[Frame]:
         "reason": event.reason,
         "cause_error": event.cause if has_tokens(event.cause) else event.cause[:CAUSE_MAX],
     }
-    yield new_frame(seq=at, type="provider_fallback", event={"type": "provider_fallback", "fallback": fallback})
+    yield Frame(seq=at, type="provider_fallback", event={"type": "provider_fallback", "fallback": fallback})
     there = f"{event.provider}/{event.model}"
     texts = {
         "cache_invalidated": event.cache_lost
@@ -71,7 +71,7 @@ def switch_frames(at: int, event: ModelSwitched) -> Iterator[Frame]:
         and f"{event.model} takes the place of {event.downgraded_from}, which needs reasoning that is not there",
     }
     for index, (name, text) in enumerate(((name, text) for name, text in texts.items() if text), start=1):
-        yield new_frame(seq=at + index, type=name, event={"type": name, "text": text})
+        yield Frame(seq=at + index, type=name, event={"type": name, "text": text})
 
 
 def suppressed_text(event: FallbackSuppressed) -> str:
@@ -111,7 +111,7 @@ def reply_frames(at: int, event: ModelReplied, calls: Sequence[tuple[str, FrameC
     if len(event.tool_calls) > len(calls):
         usage["tool_calls_not_shown"] = len(event.tool_calls) - len(calls)
     events.append(usage)
-    return [new_frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]
+    return [Frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]
 
 
 def retry_frames(at: int, memory: FrameMemory, envelope: Envelope, event: ModelCallRequested) -> list[Frame]:
@@ -123,7 +123,7 @@ def retry_frames(at: int, memory: FrameMemory, envelope: Envelope, event: ModelC
         "wait_ms": max(0, event.not_before_ms - envelope.at_ms),
         "reason": memory.retry_reason or BACKOFF,
     }
-    return [new_frame(seq=at, type="retry", event={"type": "retry", "retry": retry})]
+    return [Frame(seq=at, type="retry", event={"type": "retry", "retry": retry})]
 
 
 def tool_result_data(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
@@ -152,4 +152,4 @@ def turn_cancelled_frames(at: int, event: TurnCancelled) -> list[Frame]:
         events.append({"type": "text", "text": event.text})
     cancelled = {"reason": event.reason, "since_turn": event.turn}
     events.append({"type": "turn_cancelled", "turn_cancelled": cancelled})
-    return [new_frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]
+    return [Frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]

@@ -3,16 +3,13 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.schemas.quick import quick
+from loomlog.schemas.records import Record
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseBudget:
+class ReleaseBudget(Record, frozen=True, kw_only=True):
     """A reserved call was not made, or cost nothing."""
 
     SCHEMA: ClassVar[str] = "loom.budget.commands.ReleaseBudget"
@@ -36,9 +33,7 @@ class ReleaseBudget:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveLimit:
+class RemoveLimit(Record, frozen=True, kw_only=True):
     """Take the limits of an account away."""
 
     SCHEMA: ClassVar[str] = "loom.budget.commands.RemoveLimit"
@@ -70,9 +65,7 @@ class RemoveLimit:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReserveBudget:
+class ReserveBudget(Record, frozen=True, kw_only=True):
     """Set the worst case of a model call aside before it is made."""
 
     SCHEMA: ClassVar[str] = "loom.budget.commands.ReserveBudget"
@@ -112,9 +105,7 @@ class ReserveBudget:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetLimit:
+class SetLimit(Record, frozen=True, kw_only=True):
     """Limit what an account may spend in a month; what is said replaces what was."""
 
     SCHEMA: ClassVar[str] = "loom.budget.commands.SetLimit"
@@ -178,9 +169,7 @@ class SetLimit:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettleBudget:
+class SettleBudget(Record, frozen=True, kw_only=True):
     """Say what a call has used; what was reserved beyond that is free again."""
 
     SCHEMA: ClassVar[str] = "loom.budget.commands.SettleBudget"

@@ -3,15 +3,12 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from loomlog.schemas.quick import quick
+from loomlog.schemas.records import Record
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetMonthBegan:
+class BudgetMonthBegan(Record, frozen=True, kw_only=True):
     """A calendar month begins: every account is at zero, the month before is closed."""
 
     SCHEMA: ClassVar[str] = "loom.budget.events.BudgetMonthBegan"
@@ -31,9 +28,7 @@ class BudgetMonthBegan:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetQuarantined:
+class BudgetQuarantined(Record, frozen=True, kw_only=True):
     """A bug of ours: nothing is decided until the next owner, which tries again."""
 
     SCHEMA: ClassVar[str] = "loom.budget.events.BudgetQuarantined"
@@ -61,9 +56,7 @@ class BudgetQuarantined:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetRefused:
+class BudgetRefused(Record, frozen=True, kw_only=True):
     """A model call may not be made, and which limit says so."""
 
     SCHEMA: ClassVar[str] = "loom.budget.events.BudgetRefused"
@@ -119,9 +112,7 @@ class BudgetRefused:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetReleased:
+class BudgetReleased(Record, frozen=True, kw_only=True):
     """What was set aside for a call is free again; nothing is counted."""
 
     SCHEMA: ClassVar[str] = "loom.budget.events.BudgetReleased"
@@ -141,9 +132,7 @@ class BudgetReleased:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetReserved:
+class BudgetReserved(Record, frozen=True, kw_only=True):
     """A model call may be made: its worst case is set aside in every account named."""
 
     SCHEMA: ClassVar[str] = "loom.budget.events.BudgetReserved"
@@ -187,9 +176,7 @@ class BudgetReserved:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetSettled:
+class BudgetSettled(Record, frozen=True, kw_only=True):
     """What a call has used is counted."""
 
     SCHEMA: ClassVar[str] = "loom.budget.events.BudgetSettled"
@@ -231,9 +218,7 @@ class BudgetSettled:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitDeclined:
+class LimitDeclined(Record, frozen=True, kw_only=True):
     """A limit was not set."""
 
     SCHEMA: ClassVar[str] = "loom.budget.events.LimitDeclined"
@@ -257,9 +242,7 @@ class LimitDeclined:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitRemoved:
+class LimitRemoved(Record, frozen=True, kw_only=True):
     """An account has no limits any more and is not counted."""
 
     SCHEMA: ClassVar[str] = "loom.budget.events.LimitRemoved"
@@ -291,9 +274,7 @@ class LimitRemoved:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitSet:
+class LimitSet(Record, frozen=True, kw_only=True):
     """An account has these limits from now on, and no others."""
 
     SCHEMA: ClassVar[str] = "loom.budget.events.LimitSet"

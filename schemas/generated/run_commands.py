@@ -3,8 +3,9 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
+
+from msgspec import field
 
 from loomlog.schemas.generated.values import (
     BlobRef,
@@ -21,12 +22,10 @@ from loomlog.schemas.generated.values import (
     ToolCall,
     Usage,
 )
-from loomlog.schemas.quick import quick
+from loomlog.schemas.records import Record
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelRun:
+class CancelRun(Record, frozen=True, kw_only=True):
     """End a run from outside; a run that has ended stays as it is."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.CancelRun"
@@ -54,9 +53,7 @@ class CancelRun:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelTurn:
+class CancelTurn(Record, frozen=True, kw_only=True):
     """Stop the turn of an interactive run; the run itself waits for input then."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.CancelTurn"
@@ -84,9 +81,7 @@ class CancelTurn:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloseResident:
+class CloseResident(Record, frozen=True, kw_only=True):
     """Close a resident child."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.CloseResident"
@@ -114,9 +109,7 @@ class CloseResident:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactRun:
+class CompactRun(Record, frozen=True, kw_only=True):
     """Replace the conversation of a parked run by a summary and its last messages."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.CompactRun"
@@ -144,9 +137,7 @@ class CompactRun:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkRun:
+class ForkRun(Record, frozen=True, kw_only=True):
     """Start a run that shares the events 1 to at_seq of another and makes new calls from there."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.ForkRun"
@@ -240,9 +231,7 @@ class ForkRun:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandOverModelReply:
+class HandOverModelReply(Record, frozen=True, kw_only=True):
     """From a former owner to the present one: a model call returned after the partition was gone. Taken if that
     attempt is open.
     """
@@ -356,9 +345,7 @@ class HandOverModelReply:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandOverToolResult:
+class HandOverToolResult(Record, frozen=True, kw_only=True):
     """From a former owner to the present one: a tool call returned after the partition was gone. Taken if that
     attempt is open.
     """
@@ -424,9 +411,7 @@ class HandOverToolResult:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportRun:
+class ImportRun(Record, frozen=True, kw_only=True):
     """Take in a part of a run that happened elsewhere; parts come in order, and one that was taken in before
     changes nothing.
     """
@@ -470,9 +455,7 @@ class ImportRun:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseRun:
+class PauseRun(Record, frozen=True, kw_only=True):
     """Stop a run before its next model call until it is resumed."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.PauseRun"
@@ -500,9 +483,7 @@ class PauseRun:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostInput:
+class PostInput(Record, frozen=True, kw_only=True):
     """Give a parked or working interactive run the next user text."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.PostInput"
@@ -538,9 +519,7 @@ class PostInput:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineRun:
+class QuarantineRun(Record, frozen=True, kw_only=True):
     """Park a run until an operator releases it: its calls are stopped and nothing of it goes on."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.QuarantineRun"
@@ -568,9 +547,7 @@ class QuarantineRun:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseRun:
+class ReleaseRun(Record, frozen=True, kw_only=True):
     """Fold a quarantined run again from the log and let it go on."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.ReleaseRun"
@@ -598,9 +575,7 @@ class ReleaseRun:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolveCall:
+class ResolveCall(Record, frozen=True, kw_only=True):
     """Say what became of a tool call that waits for it (ToolOutcomeAsked)."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.ResolveCall"
@@ -640,9 +615,7 @@ class ResolveCall:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolveInterruption:
+class ResolveInterruption(Record, frozen=True, kw_only=True):
     """Answer a question of a run, or decline to."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.ResolveInterruption"
@@ -682,9 +655,7 @@ class ResolveInterruption:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeRun:
+class ResumeRun(Record, frozen=True, kw_only=True):
     """Let a run go on that was paused by PauseRun."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.ResumeRun"
@@ -708,9 +679,7 @@ class ResumeRun:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRun:
+class StartRun(Record, frozen=True, kw_only=True):
     """Start a run. Only envelope.command_id, agent and prompt or segments are needed."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.StartRun"

@@ -3,8 +3,9 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
+
+from msgspec import field
 
 from loomlog.schemas.generated.values import (
     AgentDefinition,
@@ -20,12 +21,10 @@ from loomlog.schemas.generated.values import (
     ToolCall,
     Usage,
 )
-from loomlog.schemas.quick import quick
+from loomlog.schemas.records import Record
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallNotBegun:
+class CallNotBegun(Record, frozen=True, kw_only=True):
     """The owner stopped as planned before it began this call: the next attempt repeats nothing."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.CallNotBegun"
@@ -57,9 +56,7 @@ class CallNotBegun:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildRequested:
+class ChildRequested(Record, frozen=True, kw_only=True):
     """A child is due: it is started, or asked, as soon as this is in the log."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ChildRequested"
@@ -107,9 +104,7 @@ class ChildRequested:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildReturned:
+class ChildReturned(Record, frozen=True, kw_only=True):
     """What became of a child that a call waited for."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ChildReturned"
@@ -167,9 +162,7 @@ class ChildReturned:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildrenPlanned:
+class ChildrenPlanned(Record, frozen=True, kw_only=True):
     """A call of the Agent tool was understood: what it wants of which children."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ChildrenPlanned"
@@ -233,9 +226,7 @@ class ChildrenPlanned:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRefused:
+class CommandRefused(Record, frozen=True, kw_only=True):
     """A command to a run under way was refused."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.CommandRefused"
@@ -259,9 +250,7 @@ class CommandRefused:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionFailed:
+class CompactionFailed(Record, frozen=True, kw_only=True):
     """There is no summary; the conversation stays as it is."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.CompactionFailed"
@@ -333,9 +322,7 @@ class CompactionFailed:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionRequested:
+class CompactionRequested(Record, frozen=True, kw_only=True):
     """The conversation is to be replaced by a summary and its last messages; the summary call is due."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.CompactionRequested"
@@ -387,9 +374,7 @@ class CompactionRequested:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextCompacted:
+class ContextCompacted(Record, frozen=True, kw_only=True):
     """The conversation is now the first user text with a summary, and its last messages."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ContextCompacted"
@@ -473,9 +458,7 @@ class ContextCompacted:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FallbackSuppressed:
+class FallbackSuppressed(Record, frozen=True, kw_only=True):
     """A fallback that was possible was not taken."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.FallbackSuppressed"
@@ -511,9 +494,7 @@ class FallbackSuppressed:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookActed:
+class HookActed(Record, frozen=True, kw_only=True):
     """A hook changed a tool call, or could not be asked about it. Decided together with the result of the call,
     and before it.
     """
@@ -551,9 +532,7 @@ class HookActed:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputReceived:
+class InputReceived(Record, frozen=True, kw_only=True):
     """A user text for a run under way."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.InputReceived"
@@ -585,9 +564,7 @@ class InputReceived:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterruptionClosed:
+class InterruptionClosed(Record, frozen=True, kw_only=True):
     """A question does not wait any more."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.InterruptionClosed"
@@ -639,9 +616,7 @@ class InterruptionClosed:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterruptionOpened:
+class InterruptionOpened(Record, frozen=True, kw_only=True):
     """A call asks a person, and waits until somebody answers or its time is over."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.InterruptionOpened"
@@ -697,9 +672,7 @@ class InterruptionOpened:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitReached:
+class LimitReached(Record, frozen=True, kw_only=True):
     """A limit on spending was reached; told at most once for each scope and severity."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.LimitReached"
@@ -719,9 +692,7 @@ class LimitReached:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCallFailed:
+class ModelCallFailed(Record, frozen=True, kw_only=True):
     """A model call ended without an answer."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ModelCallFailed"
@@ -777,9 +748,7 @@ class ModelCallFailed:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCallRequested:
+class ModelCallRequested(Record, frozen=True, kw_only=True):
     """Intent: this model call is due."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ModelCallRequested"
@@ -819,9 +788,7 @@ class ModelCallRequested:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReplied:
+class ModelReplied(Record, frozen=True, kw_only=True):
     """A whole model turn."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ModelReplied"
@@ -909,9 +876,7 @@ class ModelReplied:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSwitched:
+class ModelSwitched(Record, frozen=True, kw_only=True):
     """The run goes to another model, and its conversation is made fit for it."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ModelSwitched"
@@ -983,9 +948,7 @@ class ModelSwitched:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersonNotified:
+class PersonNotified(Record, frozen=True, kw_only=True):
     """A call tells a person something and does not wait."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.PersonNotified"
@@ -1029,9 +992,7 @@ class PersonNotified:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResidentLeft:
+class ResidentLeft(Record, frozen=True, kw_only=True):
     """A resident child is over, and no call waited for it."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ResidentLeft"
@@ -1055,9 +1016,7 @@ class ResidentLeft:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCancelled:
+class RunCancelled(Record, frozen=True, kw_only=True):
     """The run was ended from outside."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunCancelled"
@@ -1097,9 +1056,7 @@ class RunCancelled:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCompleted:
+class RunCompleted(Record, frozen=True, kw_only=True):
     """The run ended by itself."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunCompleted"
@@ -1135,9 +1092,7 @@ class RunCompleted:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFailed:
+class RunFailed(Record, frozen=True, kw_only=True):
     """The run ended with an error."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunFailed"
@@ -1177,9 +1132,7 @@ class RunFailed:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunParked:
+class RunParked(Record, frozen=True, kw_only=True):
     """An interactive run waits for input."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunParked"
@@ -1199,9 +1152,7 @@ class RunParked:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPauseRequested:
+class RunPauseRequested(Record, frozen=True, kw_only=True):
     """The run is to stop before its next model call."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunPauseRequested"
@@ -1229,9 +1180,7 @@ class RunPauseRequested:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPaused:
+class RunPaused(Record, frozen=True, kw_only=True):
     """The run stands still: the model call that was due next is not made."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunPaused"
@@ -1259,9 +1208,7 @@ class RunPaused:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunQuarantined:
+class RunQuarantined(Record, frozen=True, kw_only=True):
     """The run is parked: a record of it could not be handled, its calls were lost too often, or an operator said
     so.
     """
@@ -1295,9 +1242,7 @@ class RunQuarantined:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRefused:
+class RunRefused(Record, frozen=True, kw_only=True):
     """The run was not accepted; nothing else of it will follow."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunRefused"
@@ -1345,9 +1290,7 @@ class RunRefused:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunReleased:
+class RunReleased(Record, frozen=True, kw_only=True):
     """The run is quarantined no longer: it was folded again from the log and goes on."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunReleased"
@@ -1371,9 +1314,7 @@ class RunReleased:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRestored:
+class RunRestored(Record, frozen=True, kw_only=True):
     """A run that was under way elsewhere has been told to its end and goes on here; what was open there is lost."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunRestored"
@@ -1395,9 +1336,7 @@ class RunRestored:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResumed:
+class RunResumed(Record, frozen=True, kw_only=True):
     """A pause of the run is over."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunResumed"
@@ -1425,9 +1364,7 @@ class RunResumed:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStarted:
+class RunStarted(Record, frozen=True, kw_only=True):
     """The run was accepted and pinned to a definition."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunStarted"
@@ -1553,9 +1490,7 @@ class RunStarted:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallRequested:
+class ToolCallRequested(Record, frozen=True, kw_only=True):
     """Intent: this tool call is due; name and input are in the ModelReplied of the turn."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ToolCallRequested"
@@ -1595,9 +1530,7 @@ class ToolCallRequested:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolOutcomeAsked:
+class ToolOutcomeAsked(Record, frozen=True, kw_only=True):
     """Nobody knows what became of a tool call; the run waits until somebody says it (ResolveCall)."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ToolOutcomeAsked"
@@ -1633,9 +1566,7 @@ class ToolOutcomeAsked:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolReconcileRequested:
+class ToolReconcileRequested(Record, frozen=True, kw_only=True):
     """Intent: the tool is asked whether a lost call has happened."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ToolReconcileRequested"
@@ -1679,9 +1610,7 @@ class ToolReconcileRequested:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolReturned:
+class ToolReturned(Record, frozen=True, kw_only=True):
     """A tool call ended."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ToolReturned"
@@ -1743,9 +1672,7 @@ class ToolReturned:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnCancelled:
+class TurnCancelled(Record, frozen=True, kw_only=True):
     """A turn of an interactive run was stopped from outside. What its model had said by then stays in the
     conversation.
     """

@@ -3,15 +3,12 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from loomlog.schemas.quick import quick
+from loomlog.schemas.records import Record
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Record, frozen=True, kw_only=True):
     """Somebody takes the partition; the offset of this record is the new term."""
 
     SCHEMA: ClassVar[str] = "loom.stream.events.Claim"

@@ -3,15 +3,12 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from loomlog.schemas.quick import quick
+from loomlog.schemas.records import Record
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentTally:
+class AgentTally(Record, frozen=True, kw_only=True):
     """Runs of one agent."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.AgentTally"
@@ -43,9 +40,7 @@ class AgentTally:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditCheckpoint:
+class AuditCheckpoint(Record, frozen=True, kw_only=True):
     """What an events partition holds up to an offset, signed; key = the partition. Not a cache: it is evidence and
     is kept for ever.
     """
@@ -125,9 +120,7 @@ class AuditCheckpoint:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientHostAlive:
+class ClientHostAlive(Record, frozen=True, kw_only=True):
     """A process holds connections of clients and is alive. Its registrations count only as long as it says so."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ClientHostAlive"
@@ -151,9 +144,7 @@ class ClientHostAlive:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientLeft:
+class ClientLeft(Record, frozen=True, kw_only=True):
     """A connection is over; nothing can be asked of it any more."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ClientLeft"
@@ -181,9 +172,7 @@ class ClientLeft:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientTool:
+class ClientTool(Record, frozen=True, kw_only=True):
     """A tool that a client carries out."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ClientTool"
@@ -211,9 +200,7 @@ class ClientTool:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientRegistered:
+class ClientRegistered(Record, frozen=True, kw_only=True):
     """A client is connected and offers tools to the runs of its principal; said again from time to time while it
     is so.
     """
@@ -263,9 +250,7 @@ class ClientRegistered:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostTally:
+class CostTally(Record, frozen=True, kw_only=True):
     """Cost in one currency."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.CostTally"
@@ -289,9 +274,7 @@ class CostTally:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(Record, frozen=True, kw_only=True):
     """A Kafka header."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.Header"
@@ -315,9 +298,7 @@ class Header:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
+class DeadLetter(Record, frozen=True, kw_only=True):
     """A record that could not be handled, with all that is needed to put it back."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.DeadLetter"
@@ -377,9 +358,7 @@ class DeadLetter:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterReplayed:
+class DeadLetterReplayed(Record, frozen=True, kw_only=True):
     """A dead letter was put back where it came from. Lies on the topic of dead letters, after the letter."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.DeadLetterReplayed"
@@ -415,9 +394,7 @@ class DeadLetterReplayed:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookRegistered:
+class HookRegistered(Record, frozen=True, kw_only=True):
     """A hook is registered. The same tenant, owner and name again takes the place of the earlier one."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.HookRegistered"
@@ -485,9 +462,7 @@ class HookRegistered:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookRemoved:
+class HookRemoved(Record, frozen=True, kw_only=True):
     """A hook is registered no longer."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.HookRemoved"
@@ -519,9 +494,7 @@ class HookRemoved:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelDelta:
+class ModelDelta(Record, frozen=True, kw_only=True):
     """Preview of a model turn while it streams; never truth. The whole turn is in ModelReplied."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ModelDelta"
@@ -565,9 +538,7 @@ class ModelDelta:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelMarked:
+class ModelMarked(Record, frozen=True, kw_only=True):
     """What calls have shown of a model."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ModelMarked"
@@ -611,9 +582,7 @@ class ModelMarked:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTally:
+class ModelTally(Record, frozen=True, kw_only=True):
     """Calls of one model."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ModelTally"
@@ -645,9 +614,7 @@ class ModelTally:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRef:
+class SnapshotRef(Record, frozen=True, kw_only=True):
     """A snapshot that a checkpoint relies on."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.SnapshotRef"
@@ -675,9 +642,7 @@ class SnapshotRef:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionCheckpoint:
+class PartitionCheckpoint(Record, frozen=True, kw_only=True):
     """Where the fold of a partition may begin; key = checkpoint."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.PartitionCheckpoint"
@@ -729,9 +694,7 @@ class PartitionCheckpoint:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseSet:
+class PauseSet(Record, frozen=True, kw_only=True):
     """Something wider than a run is paused, or no longer."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.PauseSet"
@@ -783,9 +746,7 @@ class PauseSet:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeRequested:
+class ProbeRequested(Record, frozen=True, kw_only=True):
     """Somebody wants every provider probed now."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ProbeRequested"
@@ -813,9 +774,7 @@ class ProbeRequested:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderProbed:
+class ProviderProbed(Record, frozen=True, kw_only=True):
     """A provider was asked whether it is there and what it has."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ProviderProbed"
@@ -863,9 +822,7 @@ class ProviderProbed:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteToolRequest:
+class RemoteToolRequest(Record, frozen=True, kw_only=True):
     """A call of a tool that another process serves. Keyed by its idempotency key."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.RemoteToolRequest"
@@ -937,9 +894,7 @@ class RemoteToolRequest:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteToolResult:
+class RemoteToolResult(Record, frozen=True, kw_only=True):
     """What became of a call. Keyed as its request was."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.RemoteToolResult"
@@ -985,9 +940,7 @@ class RemoteToolResult:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSnapshot:
+class RunSnapshot(Record, frozen=True, kw_only=True):
     """Verified cache of one live run; key = run id, a tombstone when the run has ended."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.RunSnapshot"
@@ -1043,9 +996,7 @@ class RunSnapshot:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusTally:
+class StatusTally(Record, frozen=True, kw_only=True):
     """Runs that ended in the same way."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.StatusTally"
@@ -1069,9 +1020,7 @@ class StatusTally:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolTally:
+class ToolTally(Record, frozen=True, kw_only=True):
     """Calls of one tool."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ToolTally"
@@ -1099,9 +1048,7 @@ class ToolTally:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTally:
+class RunTally(Record, frozen=True, kw_only=True):
     """What the runs add up to that ended in one partition, under one term, in one minute; thin, for live metrics,
     never truth.
     """
@@ -1167,9 +1114,7 @@ class RunTally:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectErased:
+class SubjectErased(Record, frozen=True, kw_only=True):
     """The data keys of a subject are destroyed, for ever: a record of one of them that comes later is ignored."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.SubjectErased"
@@ -1213,9 +1158,7 @@ class SubjectErased:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectKeyMade:
+class SubjectKeyMade(Record, frozen=True, kw_only=True):
     """A data key of a subject, wrapped. The first that is not erased is the subject's; the same id again is the
     same key wrapped anew.
     """

@@ -3,15 +3,12 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from loomlog.schemas.quick import quick
+from loomlog.schemas.records import Record
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlobRef:
+class BlobRef(Record, frozen=True, kw_only=True):
     """Payload kept in the content-addressed blob store because it is over the inline limit."""
 
     SCHEMA: ClassVar[str] = "loom.values.BlobRef"
@@ -39,9 +36,7 @@ class BlobRef:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compaction:
+class Compaction(Record, frozen=True, kw_only=True):
     """Wishes about compaction; null and empty are not said. Defaults: services/core/run/compacting.py."""
 
     SCHEMA: ClassVar[str] = "loom.values.Compaction"
@@ -89,9 +84,7 @@ class Compaction:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterruptionTerms:
+class InterruptionTerms(Record, frozen=True, kw_only=True):
     """Whether a run may ask people, what, how many questions may wait, and how long."""
 
     SCHEMA: ClassVar[str] = "loom.values.InterruptionTerms"
@@ -127,9 +120,7 @@ class InterruptionTerms:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelChoice:
+class ModelChoice(Record, frozen=True, kw_only=True):
     """A model a run may go to."""
 
     SCHEMA: ClassVar[str] = "loom.values.ModelChoice"
@@ -157,9 +148,7 @@ class ModelChoice:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class Sampling(Record, frozen=True, kw_only=True):
     """Sampling wishes; null means the provider's default, and a driver drops what its provider lacks."""
 
     SCHEMA: ClassVar[str] = "loom.values.Sampling"
@@ -203,9 +192,7 @@ class Sampling:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeGrant:
+class VolumeGrant(Record, frozen=True, kw_only=True):
     """A volume an agent may use; its path is a matter of the process that runs the tool."""
 
     SCHEMA: ClassVar[str] = "loom.values.VolumeGrant"
@@ -233,9 +220,7 @@ class VolumeGrant:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentDefinition:
+class AgentDefinition(Record, frozen=True, kw_only=True):
     """The definition a run is pinned to, resolved: no tier, alias or pattern is left in it."""
 
     SCHEMA: ClassVar[str] = "loom.values.AgentDefinition"
@@ -353,9 +338,7 @@ class AgentDefinition:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandEnvelope:
+class CommandEnvelope(Record, frozen=True, kw_only=True):
     """What every command begins with."""
 
     SCHEMA: ClassVar[str] = "loom.values.CommandEnvelope"
@@ -387,9 +370,7 @@ class CommandEnvelope:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContentBlock:
+class ContentBlock(Record, frozen=True, kw_only=True):
     """One piece of a segment of the request."""
 
     SCHEMA: ClassVar[str] = "loom.values.ContentBlock"
@@ -433,9 +414,7 @@ class ContentBlock:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DefinitionOverrides:
+class DefinitionOverrides(Record, frozen=True, kw_only=True):
     """What a fork changes of a definition; null leaves a field as it is."""
 
     SCHEMA: ClassVar[str] = "loom.values.DefinitionOverrides"
@@ -487,9 +466,7 @@ class DefinitionOverrides:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
+class Envelope(Record, frozen=True, kw_only=True):
     """What every event begins with: term first and seq second, so that a reader peeks two varints and decodes the
     rest only when it needs it.
     """
@@ -541,9 +518,7 @@ class Envelope:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkPoint:
+class ForkPoint(Record, frozen=True, kw_only=True):
     """Where a fork leaves its origin: a place in the same partition, so that a reader can load the shared prefix
     from the log alone.
     """
@@ -583,9 +558,7 @@ class ForkPoint:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookAct:
+class HookAct(Record, frozen=True, kw_only=True):
     """What one hook did about one tool call."""
 
     SCHEMA: ClassVar[str] = "loom.values.HookAct"
@@ -637,9 +610,7 @@ class HookAct:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportOrigin:
+class ImportOrigin(Record, frozen=True, kw_only=True):
     """Where an imported run happened. Its events are repeated here under this log's own terms and hash chain."""
 
     SCHEMA: ClassVar[str] = "loom.values.ImportOrigin"
@@ -691,9 +662,7 @@ class ImportOrigin:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterruptionRequest:
+class InterruptionRequest(Record, frozen=True, kw_only=True):
     """What a call of the tool Interruption asks for, read off its arguments."""
 
     SCHEMA: ClassVar[str] = "loom.values.InterruptionRequest"
@@ -749,9 +718,7 @@ class InterruptionRequest:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitNotice:
+class LimitNotice(Record, frozen=True, kw_only=True):
     """A limit that was reached, as whoever meets it is told."""
 
     SCHEMA: ClassVar[str] = "loom.values.LimitNotice"
@@ -799,9 +766,7 @@ class LimitNotice:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParentCall:
+class ParentCall(Record, frozen=True, kw_only=True):
     """The tool call that a run was started by."""
 
     SCHEMA: ClassVar[str] = "loom.values.ParentCall"
@@ -853,9 +818,7 @@ class ParentCall:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPosition:
+class RunPosition(Record, frozen=True, kw_only=True):
     """Where the events of an earlier run lie in the same partition, so that a reader can load it from the log
     alone.
     """
@@ -885,9 +848,7 @@ class RunPosition:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(Record, frozen=True, kw_only=True):
     """A part of the request with one role."""
 
     SCHEMA: ClassVar[str] = "loom.values.Segment"
@@ -911,9 +872,7 @@ class Segment:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spawn:
+class Spawn(Record, frozen=True, kw_only=True):
     """A sub-agent that a run wants, as its model asked for it."""
 
     SCHEMA: ClassVar[str] = "loom.values.Spawn"
@@ -945,9 +904,7 @@ class Spawn:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(Record, frozen=True, kw_only=True):
     """A call the model asks for."""
 
     SCHEMA: ClassVar[str] = "loom.values.ToolCall"
@@ -975,9 +932,7 @@ class ToolCall:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(Record, frozen=True, kw_only=True):
     """Tokens of one model turn or the sum of a run."""
 
     SCHEMA: ClassVar[str] = "loom.values.Usage"

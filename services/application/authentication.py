@@ -6,7 +6,7 @@ caller may do is the core's (loomlog.services.core.access). Here the two meet, o
 Before: a transport hands over what it got. After: every use case begins with `require_scope`.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate
 from loomlog.services.application.errors import RequestRefused

@@ -21,7 +21,8 @@ from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, ProducerRecord
-from loomlog.schemas.codec import Codec, Record
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.records import Record
 from loomlog.schemas.sticky_partitioner import StickyPartitioner
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused

@@ -9,10 +9,11 @@ and services/application/runs/control.py seal.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from loomlog.connectors.crypto.content_encryption import TOKEN_PREFIX, has_tokens, is_token
 from loomlog.connectors.errors import ConnectorError
@@ -172,8 +173,8 @@ class ContentAccess:
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         if isinstance(value, Mapping):
             return {name: self._opened(item, tenant) for name, item in value.items()}
-        if is_dataclass(value) and not isinstance(value, type):
-            found = {field.name: getattr(value, field.name) for field in fields(value)}
+        if isinstance(value, Struct):
+            found = asdict(value)
             changes = {name: now for name, was in found.items() if (now := self._opened(was, tenant)) != was}
             return replace(value, **changes) if changes else value
         return value
@@ -192,6 +193,6 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _strings(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from _strings(getattr(value, field.name))
+    elif isinstance(value, Struct):
+        for item in asdict(value).values():
+            yield from _strings(item)

@@ -9,7 +9,9 @@ Before: services/application/runs/requests.py has checked the blocks. After: ser
 the command.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs

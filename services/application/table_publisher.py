@@ -12,7 +12,8 @@ import asyncio
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.protocols import LogAppender, ProducerRecord
-from loomlog.schemas.codec import Codec, Record
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.records import Record
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable

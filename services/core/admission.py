@@ -16,10 +16,11 @@ one queue in the order of arrival (a tenant that floods it keeps everybody out),
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from loomlog.schemas.quick import quick
+from msgspec import field
+
+from loomlog.schemas.records import Value
 from loomlog.services.core.fair_queue import FairQueue
 
 BACKPRESSURE = "backpressure"
@@ -27,8 +28,7 @@ USER_FULL = "per_user_quota_exhausted"
 PROVIDER_FULL = "provider_concurrency_exhausted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionLimits:
+class AdmissionLimits(Value, frozen=True, kw_only=True):
     """Of one process. `per_user` 0: no bound. `providers`: most runs at work with each that has a bound."""
 
     runs: int
@@ -39,9 +39,7 @@ class AdmissionLimits:
     """Runs that wait for one provider."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class Slot(Value, frozen=True, kw_only=True):
     """For whom a run works, and with which provider."""
 
     tenant: str
@@ -49,8 +47,7 @@ class Slot:
     provider: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionRefused:
+class AdmissionRefused(Value, frozen=True, kw_only=True):
     """Why a run may not begin now. `about` is the user or the provider that is full, `cap` the bound."""
 
     code: str

@@ -14,9 +14,12 @@ a process.
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import field
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
+from loomlog.schemas.records import Value
 from loomlog.services.core.run.turns.fallback import FALLBACK_CLASSES, STALE_CONNECTION, failure_class
 
 RATE_LIMITED, STALLED, RECOVERED = "rate_limited", "stalled", "recovered"
@@ -39,8 +42,7 @@ class InvalidMark(Exception):
     """A record that says nothing anybody knows; the text says what was expected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelStatus:
+class ModelStatus(Value, frozen=True, kw_only=True):
     """What calls have shown of a model. Times in UTC milliseconds, 0 = never."""
 
     stalled_at_ms: int = 0
@@ -56,8 +58,7 @@ class ModelStatus:
 HEALTHY = ModelStatus()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderStatus:
+class ProviderStatus(Value, frozen=True, kw_only=True):
     """What the last probe of a provider gave."""
 
     reachable: bool
@@ -69,8 +70,7 @@ class ProviderStatus:
     """It is not reachable with the operator's key only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAvailability:
+class ModelAvailability(Value, frozen=True, kw_only=True):
     """One model at one time."""
 
     reachable: bool
@@ -94,8 +94,7 @@ class ModelAvailability:
         return " and ".join(words for is_so, words in found if is_so)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AvailabilityTable:
+class AvailabilityTable(Value, frozen=True, kw_only=True):
     """What is known of all models. Cells in which nothing is wrong are left out."""
 
     statuses: Mapping[tuple[str, str], ModelStatus] = field(default_factory=dict)

@@ -13,10 +13,13 @@ call.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import field
+from msgspec.structs import replace
+
 from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
+from loomlog.schemas.records import Value
 
 PRE, POST = "pre", "post"
 PHASES = (PRE, POST)
@@ -51,8 +54,7 @@ class InvalidHookAnswer(Exception):
     """A hook answered something else than it may; the text says what was expected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookTable:
+class HookTable(Value, frozen=True, kw_only=True):
     """The hooks registered now, in their order."""
 
     entries: Mapping[HookKey, HookRegistered] = field(default_factory=dict)
@@ -108,16 +110,14 @@ def may_add_hosts(hook: HookRegistered, permitted_owners: Iterable[str]) -> bool
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Denial:
+class Denial(Value, frozen=True, kw_only=True):
     """What the model reads instead of a result."""
 
     text: str
     is_error: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreAnswer:
+class PreAnswer(Value, frozen=True, kw_only=True):
     """What a pre hook wants; None and empty leave things as they are."""
 
     input: Mapping[str, Any] | None = None
@@ -125,8 +125,7 @@ class PreAnswer:
     allow_hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookedResult:
+class HookedResult(Value, frozen=True, kw_only=True):
     """A result on its way through the post hooks."""
 
     text: str

@@ -9,9 +9,12 @@ a process.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import field
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.schemas.records import Value
 from loomlog.services.core.run.run_facts import Pause
 
 AGENT, TENANT, ALL = "agent", "tenant", "all"
@@ -22,8 +25,7 @@ class InvalidPause(Exception):
     """A scope that does not exist, or one whose fields contradict it; the text says what was expected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseTable:
+class PauseTable(Value, frozen=True, kw_only=True):
     """What is paused now, and who changed it last."""
 
     entries: Mapping[PauseKey, PauseSet] = field(default_factory=dict)

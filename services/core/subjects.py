@@ -13,16 +13,14 @@ one of them was wrapped anew). That does no harm: both are the subject's, both o
 Before: services/stream/encryption/subject_keys.py reads the topic. After: it unwraps what is here.
 """
 
-from dataclasses import dataclass
-
 from loomlog.schemas.generated.stream_records import SubjectErased, SubjectKeyMade
+from loomlog.schemas.records import Value
 
 Subject = tuple[str, str]
 """Tenant and user_id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Erasure:
+class Erasure(Value, frozen=True, kw_only=True):
     """An erasure and where it is recorded."""
 
     record: SubjectErased

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from loomlog.schemas.codec import Record
 from loomlog.schemas.generated.values import ForkPoint, RunPosition
+from loomlog.schemas.records import Record
 from loomlog.services.core.canonical import StateCodec
 
 

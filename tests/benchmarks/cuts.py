@@ -33,6 +33,12 @@ CUTS: Sequence[Cut] = (
         source="6c184f6",
     ),
     Cut(
+        change="values: Structs of msgspec instead of frozen dataclasses with tricks",
+        figure="18 fields: made in 1.6 to 0.7 us; facts of a run copied in 2.0 to 0.35 us; "
+        "a state of 2 KB to bytes and back 253 to 10 us",
+        source="decision 30",
+    ),
+    Cut(
         change="calls: no semaphore where all fit, no second look at the tools, no second callback of a task",
         figure="11 % of the engine's CPU",
         source="8b4b0e7",

@@ -22,10 +22,10 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count
 
 import httpx
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka import KafkaAppender

@@ -6,7 +6,6 @@ Written with the product's codec, read by the checker's own, so that the two mee
 from dataclasses import dataclass, field
 from typing import Any
 
-from loomlog.schemas.codec import Record as Avro
 from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.run_events import (
@@ -21,6 +20,7 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, Envelope, ToolCall, Usage
+from loomlog.schemas.records import Record as Avro
 from tests.chaos.evidence import Evidence, Promise, Record, Row
 from tests.chaos.history import NO_DIGEST
 

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from loomlog.schemas.codec import Record as Avro
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.run_events import ModelCallFailed, RunCancelled, RunFailed, RunQuarantined, RunRefused
 from loomlog.schemas.generated.stream_records import DeadLetter
 from loomlog.schemas.generated.values import CommandEnvelope, ToolCall
+from loomlog.schemas.records import Record as Avro
 from tests.chaos.checker import REFUSED_IN_S, check
 from tests.chaos.evidence import Probe, Promise, Record, Row, Sighting, Strike
 from tests.chaos.history import Story, accepted

@@ -4,10 +4,10 @@ Each event of a run is turned into its frames: a name nobody knows, or a field n
 a client's switch.
 """
 
-from dataclasses import replace
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.projections.frames.frame import Frame, FrameMemory
 from loomlog.projections.frames.frames import build_frames

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import func, select
 
 from loomlog.projections import usage as usage_module

@@ -5,9 +5,10 @@ That the twin and Postgres agree is itself tested (tests/projections/engine/test
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.projections import interrupts, runs, steps, transcript, usage

@@ -1,8 +1,7 @@
-"""Hypothesis strategies for every record of the language, made from the type hints of its dataclass."""
+"""Hypothesis strategies for every record of the language, made from its type hints."""
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -18,6 +17,7 @@ from loomlog.schemas.generated import (
     stream_records,
 )
 from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.records import Record
 
 EVENTS: tuple[type[Any], ...] = (*run_events.RECORDS, *stream_events.RECORDS, *budget_events.RECORDS)
 PLAIN: tuple[type[Any], ...] = (*run_commands.RECORDS, *stream_records.RECORDS, *budget_commands.RECORDS)
@@ -50,11 +50,11 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
 _KNOWN: dict[type[Any], st.SearchStrategy[Any]] = {}
 
 
-def records(record: type[Any]) -> st.SearchStrategy[Any]:
-    """Any value of a generated dataclass."""
+def records(record: type[Record]) -> st.SearchStrategy[Any]:
+    """Any value of a generated record."""
     if record not in _KNOWN:
         hints = get_type_hints(record)
-        strategies = {field.name: _values(record, field.name, hints[field.name]) for field in fields(record)}
+        strategies = {name: _values(record, name, hints[name]) for name in record.__struct_fields__}
         _KNOWN[record] = st.builds(record, **strategies)
     return _KNOWN[record]
 
@@ -76,8 +76,7 @@ def _values(record: type[Any], name: str, hint: Any) -> st.SearchStrategy[Any]:
 def _of(hint: Any) -> st.SearchStrategy[Any]:
     if hint in SIMPLE:
         return SIMPLE[hint]
-    if is_dataclass(hint):
-        assert isinstance(hint, type)
+    if isinstance(hint, type) and issubclass(hint, Record):
         return records(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):

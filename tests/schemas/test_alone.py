@@ -1,4 +1,4 @@
-"""A microservice takes the schemas package and fastavro, and nothing else of loomlog."""
+"""A microservice takes the schemas package, fastavro and msgspec, and nothing else of loomlog."""
 
 import subprocess
 import sys
@@ -12,8 +12,8 @@ import importlib.abc, sys
 class Refuse(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
-        if top not in sys.stdlib_module_names and top not in ("loomlog", "fastavro"):
-            raise ImportError(f"{name} is neither of the standard library nor loomlog nor fastavro")
+        if top not in sys.stdlib_module_names and top not in ("loomlog", "fastavro", "msgspec"):
+            raise ImportError(f"{name} is neither of the standard library nor loomlog nor fastavro nor msgspec")
 
 # A module of fastavro may look for what it does not need (snappy, ...); that is an ImportError it expects.
 sys.meta_path.insert(0, Refuse())
@@ -31,9 +31,9 @@ print(sorted({name for name in sys.modules if name.startswith(others)}))
 """
 
 
-def test_the_package_needs_fastavro_and_nothing_else() -> None:
+def test_the_package_needs_fastavro_and_msgspec_and_nothing_else() -> None:
     program = f"ROOT = {str(HERE.parent)!r}\n" + textwrap.dedent(PROGRAM)
-    # -S: without site-packages hooks an editable install cannot put our other folders in reach; fastavro is added.
+    # -S: without site-packages hooks an editable install cannot put our other folders in reach; the two are added.
     site = next(path for path in sys.path if path.endswith("site-packages"))
     program = f"import sys; sys.path.append({site!r})\n" + program
     done = subprocess.run(

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -6,6 +5,7 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loomlog.schemas.codec import _load_released
 from loomlog.schemas.fast_encoder import CACHED_NUMBERS, ZIGZAG, compile_writer

@@ -1,8 +1,9 @@
 """Erasing somebody whose runs wait for each other, over the real rules: nothing more is said for them."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 from loomlog.connectors.tools.agent import AgentTool

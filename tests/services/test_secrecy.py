@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import gzip
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.errors import Permanent

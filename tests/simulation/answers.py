@@ -4,9 +4,10 @@ Agents, how many turns a run has, which calls fail, who asks a person, and what 
 """
 
 import json
-from dataclasses import replace
 from typing import Any
 from zlib import crc32
+
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.values import (
     AgentDefinition,

@@ -8,9 +8,10 @@ Before: owners.py makes one in the seeds with a limit. After: ledger.py checks w
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.codec import local_codec

@@ -6,18 +6,14 @@ it is in broker.py.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
-from loomlog.schemas.quick import frozen_on_paper
 from loomlog.services.stream.family import Topics
 
 TOPICS, BUDGETS = Topics.of("run"), Topics.of("budget")
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True)
-class Record(ConsumerRecord):
+class Record(ConsumerRecord, frozen=True):
     """A stored record, and who wrote it."""
 
     writer: str

@@ -31,7 +31,6 @@ from loomlog.connectors.models.mock.script import ScriptedCall, ScriptTurn, last
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import ToolCall, Usage
-from loomlog.schemas.making import maker
 
 CAPABILITIES = Capabilities(max_context_tokens=200_000, supports_vision=True)
 CHARACTERS_PER_TOKEN = 4
@@ -50,12 +49,6 @@ LEDGER_TURNS = (1, 2, 1)
 """Calls of each turn; two at once, so that a lost process can leave a turn half answered."""
 LEDGER_WAIT_MS = 150
 """How long each call takes: as long as a model turn, so that a kill hits calls as often as turns."""
-
-_make_tool_call, _make_usage, _make_reply = (
-    maker(ToolCall),
-    maker(Usage),
-    maker(Reply),
-)  # at each turn; see schemas/making.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,16 +197,16 @@ def _listed_models() -> list[str]:
 def _reply(request: ModelRequest, turn: ScriptTurn, characters: int) -> Reply:
     calls = tuple(
         [
-            _make_tool_call(id=_tool_id(request.call_id, index), name=call.name, input=call.input)
+            ToolCall(id=_tool_id(request.call_id, index), name=call.name, input=call.input)
             for index, call in enumerate(turn.calls)
         ]
     )
     written = len(turn.text) + sum([len(call.input) for call in calls])
-    return _make_reply(
+    return Reply(
         text=turn.text,
         tool_calls=calls,
         stop_reason="tool_use" if calls else "end_turn",
-        usage=_make_usage(
+        usage=Usage(
             input_tokens=max(1, characters // CHARACTERS_PER_TOKEN), output_tokens=written // CHARACTERS_PER_TOKEN
         ),
         model=request.model,

@@ -5,18 +5,15 @@ Before: mock. After: mock_reviewer, mock_circuit and the small scripts in mock.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock
-from loomlog.schemas.quick import frozen_on_paper
+from loomlog.schemas.records import Value
 
 _FENCE = re.compile(r'<tool_output tool="[^"]*">\n(.*)\n</tool_output>', re.DOTALL)
 _ESCAPED = re.compile(r"&lt;(?=\s*/?\s*tool_output)", re.IGNORECASE)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptedCall:
+class ScriptedCall(Value, frozen=True, kw_only=True):
     """A tool call; its id is made by the driver."""
 
     name: str
@@ -24,9 +21,7 @@ class ScriptedCall:
     """Arguments as JSON text."""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptTurn:
+class ScriptTurn(Value, frozen=True, kw_only=True):
     """One turn: text, calls, or both."""
 
     text: str = ""

@@ -16,13 +16,15 @@ Before: a transport. After: connection.py, services/core/clients/session.py.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRecord, LogTail, ProducerRecord
 from loomlog.connectors.tools.remote_calls import CONNECTION_HEADER, RESULTS_TOPIC
-from loomlog.schemas.codec import Codec, Record, Undecodable
+from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import (
     ClientHostAlive,
     ClientLeft,
@@ -30,6 +32,7 @@ from loomlog.schemas.generated.stream_records import (
     RemoteToolRequest,
     RemoteToolResult,
 )
+from loomlog.schemas.records import Record
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.clients.connection import (
     ClientConnection,

@@ -13,8 +13,10 @@ import binascii
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRanges, LogRecord
@@ -23,6 +25,7 @@ from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.reader import TermReader
+from loomlog.schemas.records import Value
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
@@ -55,8 +58,7 @@ class EventQuery:
     cursor: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventView:
+class EventView(Value, frozen=True, kw_only=True):
     """A record of the log in words. `payload` is its body; `at_ms` and `seq` are 0 for what has none."""
 
     topic: str

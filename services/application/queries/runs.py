@@ -10,9 +10,10 @@ Before: a transport. After: read_models.py.
 import base64
 import binascii
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import orjson
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import key_ids_in
 from loomlog.projections.run_queries import ActiveRuns, RunFilter

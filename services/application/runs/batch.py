@@ -14,10 +14,11 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope

@@ -9,7 +9,6 @@ Before: a transport. After: services/application/command_publisher.py, services/
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from loomlog.projections.runs import RunRow
@@ -39,6 +38,7 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
+from loomlog.schemas.records import Value
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
@@ -57,16 +57,14 @@ SOURCES = ("api", "webui")
 """Where a user text can come from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputAccepted:
+class InputAccepted(Value, frozen=True, kw_only=True):
     """A user text that is in the run's history now."""
 
     run_id: str
     position: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelResult:
+class CancelResult(Value, frozen=True, kw_only=True):
     """What became of a run that was to be cancelled; `cancelled` is false when it had ended otherwise before."""
 
     agent_id: str
@@ -82,8 +80,7 @@ class CancelResult:
         return self.status == "cancelled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallResolution:
+class CallResolution(Value, frozen=True, kw_only=True):
     """A call of unknown outcome that has its result now, or is made again."""
 
     run_id: str
@@ -91,8 +88,7 @@ class CallResolution:
     position: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseResult:
+class PauseResult(Value, frozen=True, kw_only=True):
     """A run that is to stand still, or no longer."""
 
     run_id: str

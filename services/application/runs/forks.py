@@ -11,16 +11,17 @@ Before: a transport. After: start.py launches it like any other run.
 import difflib
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
+from msgspec import field
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.projections.runs import RunRow
-from loomlog.schemas.codec import Record
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.values import CommandEnvelope, DefinitionOverrides, Sampling, Segment
+from loomlog.schemas.records import Record, Secretive
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request
@@ -40,15 +41,16 @@ PLACEHOLDER = "x"
 TEXTS = ("provider", "model", "effort", "system_prompt")
 NUMBERS = {"max_tokens": 2**31 - 1, "max_iterations": ITERATIONS_BACKSTOP, "retry_attempts": RETRY_ATTEMPTS_MAX}
 """Whole numbers from 0 to this."""
-SAMPLING = tuple(entry.name for entry in fields(Sampling))
+SAMPLING = Sampling.__struct_fields__
 INTEGER_SAMPLING = ("top_k", "seed")
 OVERRIDES = (*TEXTS, "tools", *NUMBERS, *SAMPLING)
 """What a fork may change of its definition. Volumes and hosts are the operator's to give."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkRequest:
+class ForkRequest(Secretive, frozen=True, kw_only=True):
     """A fork as it is asked for. Empty text and None mean that nothing was said."""
+
+    SECRETS: ClassVar[frozenset[str]] = frozenset({"user_bearer", "user_credentials"})
 
     at_seq: int
     agent: str = ""
@@ -60,8 +62,8 @@ class ForkRequest:
     agent_id: str = ""
     interactive: bool | None = None
     idempotency_key: str = ""
-    user_bearer: str = field(default="", repr=False)
-    user_credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    user_bearer: str = ""
+    user_credentials: Mapping[str, str] = field(default_factory=dict)
     """The fork's own: those of its origin are not inherited."""
     traceparent: str = ""
 

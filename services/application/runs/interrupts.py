@@ -7,8 +7,10 @@ tell whether the question still waits. What the read models know to have ended a
 Before: a transport. After: control.py, services/application/queries/runs.py.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec.structs import replace
 
 from loomlog.projections.interrupts import PENDING, STATUSES, InterruptFilter, InterruptRow
 from loomlog.projections.runs import RunRow

@@ -15,15 +15,17 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
+from msgspec import field
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import TOKEN, has_tokens
 from loomlog.connectors.tools.references import USER_BEARER_NAME as BEARER_NAME
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.schemas.ids import ID_PATTERN
+from loomlog.schemas.records import Secretive
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
@@ -54,9 +56,10 @@ PARENT_CONTEXT = (
 """Keys of parent_context (runtime parity 1.1)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
+class RunRequest(Secretive, frozen=True, kw_only=True):
     """A run as it is asked for. Empty text and None mean that nothing was said."""
+
+    SECRETS: ClassVar[frozenset[str]] = frozenset({"user_bearer", "user_credentials"})
 
     agent: str = ""
     prompt: str = ""
@@ -80,8 +83,8 @@ class RunRequest:
     idempotency_key: str = ""
     batch_sha256: str = ""
     """Of the batch whose Idempotency-Key it is started under."""
-    user_bearer: str = field(default="", repr=False)
-    user_credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    user_bearer: str = ""
+    user_credentials: Mapping[str, str] = field(default_factory=dict)
     traceparent: str = ""
     """Trace context of the caller; one that is not well formed is left out, as the standard says."""
 

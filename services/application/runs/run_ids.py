@@ -11,13 +11,11 @@ The session of a new run is s_ and its handle, when none was chosen, a_ with the
 others without a look-up. Time and randomness come in, nothing is drawn here.
 """
 
-from dataclasses import dataclass
-
 from loomlog.schemas.ids import hashed_token, partition_key
+from loomlog.schemas.records import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunNames:
+class RunNames(Value, frozen=True, kw_only=True):
     """Ids of a run; `key` is the record key of its commands."""
 
     run_id: str

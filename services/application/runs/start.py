@@ -20,19 +20,21 @@ services/application/streaming/run_stream.py.
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.projections.runs import RunRow
-from loomlog.schemas.codec import Record
 from loomlog.schemas.generated.run_commands import ForkRun, StartRun
 from loomlog.schemas.generated.run_events import RunRefused, RunStarted
 from loomlog.schemas.generated.values import CommandEnvelope, RunPosition
 from loomlog.schemas.ids import partition_key
+from loomlog.schemas.records import Record
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
@@ -74,8 +76,7 @@ class StartedRun:
     stream: RunStream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartAttempt:
+class StartAttempt(Struct, frozen=True, kw_only=True):
     """A run about to be started. `command` makes another order than StartRun of the request, for a fork."""
 
     caller: Caller

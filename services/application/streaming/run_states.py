@@ -12,10 +12,11 @@ Before: a transport. After: event_hub.py, projections/runs.py.
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.run_queries import PAGE_MAX, RunFilter

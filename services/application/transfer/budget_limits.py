@@ -8,7 +8,6 @@ Before: state_files.py. After: restore.py, services/application/admin/budget_lim
 """
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 from loomlog.schemas.generated.budget_commands import SetLimit
@@ -18,7 +17,7 @@ from loomlog.services.families.budget.calendar_month import month_of
 from loomlog.services.families.budget.state import BudgetState, Limit
 from loomlog.services.stream.archive.state_file import StatedLimit
 
-SAID = tuple(field.name for field in fields(StatedLimit) if field.name not in ("month", "used_tokens", "used_micros"))
+SAID = tuple(name for name in StatedLimit.__struct_fields__ if name not in ("month", "used_tokens", "used_micros"))
 """What a limit and the command that sets it have in common."""
 
 

@@ -9,11 +9,12 @@ Before: services/cli/main.py. After: services/stream/archive/run_log.py, bundle_
 
 import asyncio
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 

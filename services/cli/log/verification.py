@@ -10,8 +10,10 @@ Before: audit.py. After: services/core/audit/verify.py.
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.signatures import PublicKey
 from loomlog.connectors.errors import Permanent

@@ -4,9 +4,9 @@ Before: services/cli/log/audit.py. After: output.py.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
+from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 

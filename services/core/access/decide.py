@@ -11,16 +11,14 @@ it in three of those places.
 Before: services/application/authentication.py makes a Caller from a token. After: every use case of services/commands.
 """
 
-from dataclasses import dataclass
-
+from loomlog.schemas.records import Value
 from loomlog.services.core.access.scopes import ADMIN, INCLUDES, SCOPES, TENANT, USER
 
 DEFAULT_USER = "default"
 """The user of a run that the shared token starts without naming one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(Value, frozen=True, kw_only=True):
     """Who asks. `legacy` marks the shared token: its requests may name the user they work for."""
 
     name: str
@@ -42,8 +40,7 @@ class Caller:
         return USER in self.scopes and not self.scopes & {ADMIN, TENANT}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceOwner:
+class ResourceOwner(Value, frozen=True, kw_only=True):
     """Whose a thing is."""
 
     tenant: str
@@ -52,16 +49,14 @@ class ResourceOwner:
     """The user is the one an imported run says it had: it is shown with it, and nothing new is done in its name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessFilter:
+class AccessFilter(Value, frozen=True, kw_only=True):
     """What a list may hold; None leaves it open."""
 
     tenant: str | None
     user_id: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunIdentity:
+class RunIdentity(Value, frozen=True, kw_only=True):
     """In whose name a run works."""
 
     tenant: str

@@ -9,11 +9,11 @@ Before: checkpoints.py. After: verify.py.
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
+from loomlog.schemas.records import Value
 from loomlog.services.core.audit.alignment import Expected
 from loomlog.services.core.audit.checkpoints import Keys, SignedCheckpoint, read_signed
 from loomlog.services.core.audit.findings import FindingKind, FindingLog, PendingFinding
@@ -32,8 +32,7 @@ class ChainBound(NamedTuple):
     """Offset from which on a difference must have arisen."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedRange:
+class SignedRange(Value, frozen=True, kw_only=True):
     """From where to where a key signed; with two signers at work, stretches of different keys overlap."""
 
     key_id: str

@@ -12,11 +12,13 @@ follows them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from hashlib import sha256
+
+from msgspec.structs import replace
 
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
+from loomlog.schemas.records import Value
 from loomlog.services.core.audit.hashes import CHAIN_BYTES, FINGERPRINT_BYTES, HOLE
 
 SIGNATURE_BYTES = 64
@@ -33,8 +35,7 @@ Keys = Mapping[str, Verify]
 """By key id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedCheckpoint:
+class SignedCheckpoint(Value, frozen=True, kw_only=True):
     """A checkpoint as it is stored. `digest` is what the next one names as `prev`."""
 
     checkpoint: AuditCheckpoint

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from loomlog.schemas.records import Value
+
 PENDING_FINDINGS_MAX = 10_000
 """Kept for one partition; of a log that is broken in more places the rest is only counted."""
 
@@ -40,8 +42,7 @@ class FindingKind(StrEnum):
         return self not in (FindingKind.STALE, FindingKind.UNSIGNED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditFinding:
+class AuditFinding(Value, frozen=True, kw_only=True):
     """One thing that was found. `offset` is the signed one where the record was signed, else where it lies now."""
 
     kind: FindingKind

@@ -4,12 +4,12 @@ Before: history.py hands the events over. After: whoever verifies fetches the bl
 """
 
 from collections.abc import Iterator
-from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from loomlog.schemas.codec import FRAME_BYTES, Codec
 from loomlog.schemas.generated.values import BlobRef, Envelope
+from loomlog.schemas.records import Record
 from loomlog.services.core.audit.hashes import HashedRecord
 
 
@@ -68,4 +68,4 @@ def _leads_to_blob(hint: Any) -> bool:
     if parts := get_args(hint):
         return any(map(_leads_to_blob, parts))
     kind: Any = hint  # the same
-    return hint is BlobRef or (is_dataclass(hint) and bool(_paths_to_blobs(kind)))
+    return hint is BlobRef or (isinstance(hint, type) and issubclass(hint, Record) and bool(_paths_to_blobs(kind)))

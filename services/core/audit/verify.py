@@ -20,10 +20,10 @@ Before: services/cli/log/verification.py reads the log. After: services/cli/log/
 """
 
 from collections import Counter, deque
-from dataclasses import dataclass
 
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
+from loomlog.schemas.records import Value
 from loomlog.services.core.audit.alignment import AlignedPair, Aligner, RecordMatch
 from loomlog.services.core.audit.checkpoint_chain import ChainBound, CheckpointChain, SignedRange
 from loomlog.services.core.audit.checkpoints import Keys
@@ -33,8 +33,7 @@ from loomlog.services.core.audit.history import RunHistory
 from loomlog.services.core.audit.references import Reference
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerificationStart:
+class VerificationStart(Value, frozen=True, kw_only=True):
     """Where verifying begins: the log's first record, or what a trusted checkpoint says about its first offset."""
 
     offset: int = 0
@@ -48,8 +47,7 @@ class VerificationStart:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedRun:
+class WatchedRun(Value, frozen=True, kw_only=True):
     """The one run that was asked for. Offsets are -1 when it was not found."""
 
     run_id: str
@@ -61,8 +59,7 @@ class WatchedRun:
     ended: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerificationReport:
+class VerificationReport(Value, frozen=True, kw_only=True):
     """What verifying a partition came to."""
 
     topic: str

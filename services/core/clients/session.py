@@ -15,11 +15,14 @@ that was handed out and is not answered has an unknown outcome. One that was not
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import field
+from msgspec.structs import replace
 
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX
 from loomlog.schemas.generated.stream_records import ClientTool, RemoteToolRequest
+from loomlog.schemas.records import Value
 from loomlog.services.core.clients import limits
 
 SUBPROTOCOL = "loomcycle.client-tools.v1"
@@ -31,23 +34,20 @@ NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 DEFAULT_SCHEMA = '{"type":"object"}'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendFrame:
+class SendFrame(Value, frozen=True, kw_only=True):
     """A frame for the client."""
 
     frame: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterTools:
+class RegisterTools(Value, frozen=True, kw_only=True):
     """These are the client's tools from now on. To be done before what comes after it."""
 
     client: str
     tools: tuple[ClientTool, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompleteCall:
+class CompleteCall(Value, frozen=True, kw_only=True):
     """What became of a call; `outcome` is empty, UNKNOWN or NOT_BEGUN."""
 
     request: RemoteToolRequest
@@ -56,8 +56,7 @@ class CompleteCall:
     outcome: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloseConnection:
+class CloseConnection(Value, frozen=True, kw_only=True):
     """The connection is to end; nothing is sent after it."""
 
     code: int
@@ -67,8 +66,7 @@ class CloseConnection:
 SessionAction = SendFrame | RegisterTools | CompleteCall | CloseConnection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSession:
+class ClientSession(Value, frozen=True, kw_only=True):
     """One connection. `hello_by_ms` and all other times are UTC milliseconds."""
 
     connection_id: str

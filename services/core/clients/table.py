@@ -5,10 +5,12 @@ by it but which tools a model is shown and whom a call is sent to; what became o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import field
 
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX
 from loomlog.schemas.generated.stream_records import ClientHostAlive, ClientLeft, ClientRegistered, ClientTool
+from loomlog.schemas.records import Value
 from loomlog.services.core.clients import limits
 
 
@@ -21,16 +23,14 @@ Principal = tuple[str, str]
 """Tenant and subject."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedTool:
+class OfferedTool(Value, frozen=True, kw_only=True):
     """A tool and the connection that is asked for it."""
 
     tool: ClientTool
     connection_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientTable:
+class ClientTable(Value, frozen=True, kw_only=True):
     """Registrations by principal and connection, and when each host was last heard of (UTC milliseconds)."""
 
     principals: Mapping[Principal, Mapping[str, ClientRegistered]] = field(default_factory=dict)

@@ -6,8 +6,6 @@ ChildReported come from the owner, the others from effects inside it. None is st
 named by the event it caused.
 """
 
-from dataclasses import dataclass
-
 from loomlog.schemas.generated.run_commands import (
     CancelRun,
     CancelTurn,
@@ -39,7 +37,7 @@ from loomlog.schemas.generated.values import (
     ToolCall,
     Usage,
 )
-from loomlog.schemas.quick import frozen_on_paper
+from loomlog.schemas.records import Value
 from loomlog.services.core.run.limits import RESIDENTS_MAX
 from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.core.run.state import State
@@ -52,9 +50,7 @@ HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED = "happened", "did_not_happen", "c
 """What a tool says when it is asked about a lost call; failed: it could not be asked."""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRefusal:
+class CommandRefusal(Value, frozen=True, kw_only=True):
     """Why something was refused: a stable code and a sentence that says what to do."""
 
     code: str
@@ -66,9 +62,7 @@ class CommandRefusal:
     """The user or provider that is full, and the bound."""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartCommand:
+class StartCommand(Value, frozen=True, kw_only=True):
     """StartRun with what the owner found out. Exactly one of definition and unresolved is set.
 
     session_live_run / handle_live_run: the live run of the partition that has the session or handle, empty when none.
@@ -98,9 +92,7 @@ class StartCommand:
     """The call that starts it; None when it comes from the commands topic."""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkOrigin:
+class ForkOrigin(Value, frozen=True, kw_only=True):
     """A run that is forked, read up to the point: its first event, its state there, and where that lies."""
 
     started: RunStarted
@@ -108,9 +100,7 @@ class ForkOrigin:
     point: ForkPoint
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkCommand:
+class ForkCommand(Value, frozen=True, kw_only=True):
     """ForkRun with what the owner found out.
 
     origin: None when there is no such event of such a run of this tenant. `unreadable`: why it could not be read
@@ -131,9 +121,7 @@ class ForkCommand:
     """As in Start."""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportCommand:
+class ImportCommand(Value, frozen=True, kw_only=True):
     """ImportRun with its events decoded: `times` are when they were decided, UTC milliseconds, one for each.
 
     Where the first event goes on with another run it names that one's place in this log. `next_seq` is the seq the
@@ -150,41 +138,31 @@ class ImportCommand:
     conflicting_run_id: str = ""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelCommand:
+class CancelCommand(Value, frozen=True, kw_only=True):
     at_ms: int
     command: CancelRun
     cascaded: tuple[str, ...] = ()
     """Handles of its live descendants, which end with it."""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloseCommand:
+class CloseCommand(Value, frozen=True, kw_only=True):
     """CloseResident, or the parent of a resident child wants it closed."""
 
     at_ms: int
     command: CloseResident
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputCommand:
+class InputCommand(Value, frozen=True, kw_only=True):
     at_ms: int
     command: PostInput
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolveCallCommand:
+class ResolveCallCommand(Value, frozen=True, kw_only=True):
     at_ms: int
     command: ResolveCall
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerInterruptionCommand:
+class AnswerInterruptionCommand(Value, frozen=True, kw_only=True):
     """ResolveInterruption with the answer as the log may hold it, as text and as JSON.
 
     `problem`: why the answer cannot be taken (interrupting.problem_of_answer); empty when it can.
@@ -197,9 +175,7 @@ class AnswerInterruptionCommand:
     problem: str = ""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelTurnCommand:
+class CancelTurnCommand(Value, frozen=True, kw_only=True):
     """CancelTurn with what the model had said by then, as far as this owner knows, in that turn and attempt."""
 
     at_ms: int
@@ -210,34 +186,26 @@ class CancelTurnCommand:
     text_blob: BlobRef | None = None
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactCommand:
+class CompactCommand(Value, frozen=True, kw_only=True):
     at_ms: int
     command: CompactRun
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseCommand:
+class PauseCommand(Value, frozen=True, kw_only=True):
     """PauseRun: the width of one run."""
 
     at_ms: int
     command: PauseRun
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeCommand:
+class ResumeCommand(Value, frozen=True, kw_only=True):
     """ResumeRun: lifts what PauseCommand asked for, nothing wider."""
 
     at_ms: int
     command: ResumeRun
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyWidePauses:
+class ApplyWidePauses(Value, frozen=True, kw_only=True):
     """The pauses wider than a run have changed: `wanted` are those that hold this run now, `by` who changed them."""
 
     at_ms: int
@@ -245,9 +213,7 @@ class ApplyWidePauses:
     by: str = ""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAnswered:
+class ModelAnswered(Value, frozen=True, kw_only=True):
     """A model call returned. `effect_classes` holds one class for each tool call, in order."""
 
     at_ms: int
@@ -283,9 +249,7 @@ class ModelAnswered:
         return ("model", self.turn, 0, self.attempt)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
+class Alternative(Value, frozen=True, kw_only=True):
     """A candidate of a run that can be called now, and what its model is like.
 
     `sibling`: the model to ask instead while answers of the conversation lack their reasoning; empty = it needs none.
@@ -296,9 +260,7 @@ class Alternative:
     sibling: str = ""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFailed:
+class ModelFailed(Value, frozen=True, kw_only=True):
     """A model call failed. `kind` is a kind of loomlog.connectors.errors; `transient` says which of the two it was.
 
     retries_rate_limits: this driver's 429s are waited for (the mock's are not, runtime parity 2.9).
@@ -324,9 +286,7 @@ class ModelFailed:
         return ("model", self.turn, 0, self.attempt)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetExceeded:
+class BudgetExceeded(Value, frozen=True, kw_only=True):
     """A model call may not be made: a hard limit forbids it."""
 
     at_ms: int
@@ -339,9 +299,7 @@ class BudgetExceeded:
         return ("model", self.turn, 0, self.attempt)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCompleted:
+class ToolCompleted(Value, frozen=True, kw_only=True):
     """A tool call returned; outcome is ok, error, timeout, cancelled, denied (by a hook) or outcome_unknown."""
 
     at_ms: int
@@ -363,9 +321,7 @@ class ToolCompleted:
         return ("tool", self.turn, self.index, self.attempt)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildrenRequested:
+class ChildrenRequested(Value, frozen=True, kw_only=True):
     """A call of the Agent tool was understood: the fields are those of ChildrenPlanned. `hook_acts` as in
     ToolCompleted.
     """
@@ -391,9 +347,7 @@ class ChildrenRequested:
         return ("tool", self.turn, self.index, self.attempt)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildReported:
+class ChildReported(Value, frozen=True, kw_only=True):
     """How a child of the run stands; `status` as in ChildReturned. `heard` are the ids of texts that it was sent."""
 
     at_ms: int
@@ -406,9 +360,7 @@ class ChildReported:
     received_input_ids: tuple[str, ...] = ()
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolReconciled:
+class ToolReconciled(Value, frozen=True, kw_only=True):
     """A tool was asked about a lost call. `text`: the result when it has happened, otherwise why not or what failed."""
 
     at_ms: int
@@ -429,9 +381,7 @@ class ToolReconciled:
         return ("reconcile", self.turn, self.index, self.ask)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryCompleted:
+class SummaryCompleted(Value, frozen=True, kw_only=True):
     """A summary call returned; `summary` is empty when the model gave none, and without its end when it `is_cut`."""
 
     at_ms: int
@@ -454,9 +404,7 @@ class SummaryCompleted:
         return ("compact", self.number, 0, self.attempt)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryFailed:
+class SummaryFailed(Value, frozen=True, kw_only=True):
     """A summary call failed. `kind` is a kind of loomlog.connectors.errors."""
 
     at_ms: int
@@ -471,26 +419,20 @@ class SummaryFailed:
         return ("compact", self.number, 0, self.attempt)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTimerFired:
+class RunTimerFired(Value, frozen=True, kw_only=True):
     """The time has come that alarms.wakes_at named for the state."""
 
     at_ms: int
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallsUnstarted:
+class CallsUnstarted(Value, frozen=True, kw_only=True):
     """The owner stops as planned; these calls are due and it has not begun them."""
 
     at_ms: int
     keys: frozenset[CallKey]
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoverCommand:
+class RecoverCommand(Value, frozen=True, kw_only=True):
     """A new owner has folded the run; calls under way with the old owner are lost, except those in `still_running`.
 
     `still_running` names open calls that this very process has in flight, by the `key` of their effect.
@@ -502,9 +444,7 @@ class RecoverCommand:
     """Pauses wider than the run, obeyed before anything is made again; None = they are as they were."""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineCommand:
+class QuarantineCommand(Value, frozen=True, kw_only=True):
     """QuarantineRun. `was`: why the run stands still already although its state does not say so; empty otherwise."""
 
     at_ms: int
@@ -512,9 +452,7 @@ class QuarantineCommand:
     existing_reason: str = ""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseCommand:
+class ReleaseCommand(Value, frozen=True, kw_only=True):
     """ReleaseRun after the run was folded again from the log; the state is the one that came out.
 
     `was` as in Quarantine. `error`: why the run cannot be folded; then the state is the last one that could be.

@@ -8,6 +8,8 @@ Before: services/stream hands over a command with the folded state. After: the e
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from loomlog.schemas.generated.run_events import (
     CommandRefused,
     Event,
@@ -16,8 +18,6 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from loomlog.schemas.making import maker
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
     AnswerInterruptionCommand,
@@ -76,8 +76,6 @@ from loomlog.services.core.run.turns import cancel_turn, code_agents
 from loomlog.services.core.run.turns.completion import has_iterations, run_cancelled, run_completed, run_failed
 from loomlog.services.core.run.turns.model_result import handle_model_answered, handle_model_failed
 from loomlog.services.core.run.turns.next_step import after_compaction, after_tools, next_step, with_next_step
-
-_returned = maker(ToolReturned)  # at each call; see schemas/making.py
 
 
 def decide(state: State, command: RunCommand) -> list[Event]:
@@ -172,7 +170,7 @@ def _cancel_turn(state: State, request: CancelTurnCommand) -> list[Event]:
     if not events or not isinstance(events[-1], TurnCancelled):
         return events
     assert isinstance(state, AwaitingModel | AwaitingTools)
-    facts = changed(state.facts, turns=state.turn)
+    facts = replace(state.facts, turns=state.turn)
     if not has_iterations(facts, state.turn):
         return [*events, run_completed(facts, "max_iterations", None)]
     if facts.waiting_inputs:
@@ -265,7 +263,7 @@ def _complete_tool_call(state: State, result: ToolCompleted) -> list[Event]:
         return with_next_step(
             state, [*acts, unknown_outcome.report_unknown_outcome(state, opened, result)], result.at_ms
         )
-    returned = _returned(
+    returned = ToolReturned(
         turn=result.turn,
         index=result.index,
         call_id=opened.call.id,

@@ -12,6 +12,8 @@ Before: loomlog.schemas.reader gives accepted events. After: state.py, at which 
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from loomlog.schemas.generated.run_events import (
     CallNotBegun,
     ChildrenPlanned,
@@ -52,8 +54,6 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from loomlog.schemas.making import maker
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run.conversation.conversation import without_reasoning
 from loomlog.services.core.run.conversation.prompt import cache_marks, first_message
 from loomlog.services.core.run.interrupts.evolve_questions import (
@@ -111,15 +111,8 @@ from loomlog.services.core.run.turns.evolve_model_calls import (
     require_failed_attempt,
 )
 
-REDUCER_VERSION = 11
+REDUCER_VERSION = 12
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
-
-_facts, _awaiting_model, _over = (
-    maker(RunFacts),
-    maker(AwaitingModel),
-    maker(Ended),
-)  # see schemas/making.py
-_gauge = maker(ContextGauge)
 
 
 def evolve(state: State, event: Event, at_ms: int) -> State:
@@ -187,15 +180,15 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
         case RunRestored():
             return _apply_run_restored(state, event, at_ms)
         case RunQuarantined(error=error):
-            return with_facts(state, changed(require_facts(state, event), quarantine_error=error))
+            return with_facts(state, replace(require_facts(state, event), quarantine_error=error))
         case RunReleased():
-            return with_facts(state, changed(require_facts(state, event), quarantine_error="", losses=NO_LOSSES))
+            return with_facts(state, replace(require_facts(state, event), quarantine_error="", losses=NO_LOSSES))
         case PersonNotified():
             return apply_person_notified(state, event)
         case LimitReached(notice=notice):
             facts = require_facts(state, event)
             text = f"{notice.scope}/{notice.severity}"
-            return with_facts(state, changed(facts, reported_limits=(*facts.reported_limits, text)))
+            return with_facts(state, replace(facts, reported_limits=(*facts.reported_limits, text)))
         case CommandRefused():
             return state
         case _:
@@ -208,7 +201,7 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
     system, first = first_message(event.definition, event.segments, event.metadata, event.payload_metadata)
     # Another agent's model would refuse reasoning that it did not sign.
     history = tuple(map(without_reasoning, state.history)) if event.seed and event.forked_from else state.history
-    facts = _facts(
+    facts = RunFacts(
         run_id=state.run_id,
         session_id=event.session_id,
         agent_id=event.agent_id,
@@ -239,11 +232,13 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
         web_search_filter=event.web_search_filter,
         seed=event.seed,
         operator_key_restricted=event.operator_key_restricted,
-        context=_gauge(tokens=event.context_tokens, messages=len(history)) if event.context_tokens else EMPTY_GAUGE,
+        context=ContextGauge(tokens=event.context_tokens, messages=len(history))
+        if event.context_tokens
+        else EMPTY_GAUGE,
         max_context_tokens=event.max_context_tokens,
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
-    return _awaiting_model(
+    return AwaitingModel(
         facts=facts,
         turn=0,
         attempt=0,
@@ -256,13 +251,13 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
 def apply_call_not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingTools | Compacting:
     match state:
         case Compacting(number=event.turn, attempt=event.attempt) if event.kind == "compact":
-            return changed(state, is_unstarted=True)
+            return replace(state, is_unstarted=True)
         case AwaitingModel(turn=event.turn, attempt=event.attempt) if event.kind == "model":
-            return changed(state, is_unstarted=True)
+            return replace(state, is_unstarted=True)
         case AwaitingTools(turn=event.turn) if event.kind == "tool":
             for opened in state.open:
                 if (opened.index, opened.attempt) == (event.index, event.attempt):
-                    return with_open_call(state, changed(opened, is_unstarted=True))
+                    return with_open_call(state, replace(opened, is_unstarted=True))
     raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
 
 
@@ -272,7 +267,7 @@ def _apply_run_restored(state: State, event: RunRestored, at_ms: int) -> State:
         return state  # it went on somewhere before, and that is told again here
     # Its time begins anew: how long the file lay somewhere was no work.
     begins_anew = deadline(facts.run_timeout_s, at_ms)
-    return with_facts(state, changed(facts, imported_events=0, imported_as="", deadline_ms=begins_anew))
+    return with_facts(state, replace(facts, imported_events=0, imported_as="", deadline_ms=begins_anew))
 
 
 def _apply_run_ended(state: State, event: Event, status: str, reason: str) -> Ended:
@@ -280,4 +275,4 @@ def _apply_run_ended(state: State, event: Event, status: str, reason: str) -> En
     # Once all results of a turn are in they are in the conversation, and nothing is left to be kept.
     if isinstance(state, AwaitingTools) and len(state.results) < len(state.requested_calls):
         return Ended(facts=facts, status=status, reason=reason, results=state.results)
-    return _over(facts=facts, status=status, reason=reason)
+    return Ended(facts=facts, status=status, reason=reason)

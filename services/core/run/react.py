@@ -4,7 +4,6 @@ An effect names a call that is due; whoever carries it out reads the rest (conve
 React runs only after the event is in the log and known to be legal: intent before effect.
 """
 
-from dataclasses import dataclass
 from typing import assert_never
 
 from loomlog.schemas.generated.run_events import (
@@ -47,8 +46,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from loomlog.schemas.making import maker
-from loomlog.schemas.quick import frozen_on_paper
+from loomlog.schemas.records import Value
 from loomlog.services.core.run.commands import CallKey
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.run_facts import RunFacts
@@ -68,9 +66,7 @@ LIVE_STATES = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
 """A tuple, because a union is made anew at every look."""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallModel:
+class CallModel(Value, frozen=True, kw_only=True):
     """A model turn is due, not before `not_before_ms` (UTC milliseconds, 0 = now)."""
 
     run_id: str
@@ -85,9 +81,7 @@ class CallModel:
         return ("model", self.turn, 0, self.attempt)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallTool:
+class CallTool(Value, frozen=True, kw_only=True):
     """A tool call is due."""
 
     run_id: str
@@ -104,9 +98,7 @@ class CallTool:
         return ("tool", self.turn, self.index, self.attempt)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcileTool:
+class ReconcileTool(Value, frozen=True, kw_only=True):
     """A tool is to be asked whether a lost call has happened, not before `not_before_ms` (UTC milliseconds, 0: now)."""
 
     run_id: str
@@ -123,9 +115,7 @@ class ReconcileTool:
         return ("reconcile", self.turn, self.index, self.ask)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summarise:
+class Summarise(Value, frozen=True, kw_only=True):
     """A summary of the conversation is due, before the turn `turn`."""
 
     run_id: str
@@ -140,17 +130,13 @@ class Summarise:
         return ("compact", self.number, 0, self.attempt)
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopCalls:
+class StopCalls(Value, frozen=True, kw_only=True):
     """Whatever is under way for the run is of no use any more."""
 
     run_id: str
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnsureChild:
+class EnsureChild(Value, frozen=True, kw_only=True):
     """A child is awaited: it is to be started, or asked, unless that has happened. `is_new`: it surely has not."""
 
     run_id: str
@@ -160,31 +146,24 @@ class EnsureChild:
     is_new: bool
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotifyParent:
+class NotifyParent(Value, frozen=True, kw_only=True):
     """The call that started the run, or that asked it, may wait for how it stands now."""
 
     run_id: str
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelChildren:
+class CancelChildren(Value, frozen=True, kw_only=True):
     """The run is over, and so are its children; or its turn was stopped, and so are those that its calls started."""
 
     run_id: str
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnsureParent:
+class EnsureParent(Value, frozen=True, kw_only=True):
     """A new owner has found the run: it goes on only if its parent does."""
 
     run_id: str
 
 
-_model, _tool = maker(CallModel), maker(CallTool)
 RelatedRunEffect = EnsureChild | NotifyParent | CancelChildren | EnsureParent
 """Effects that are orders to other runs of the same partition: no calls, so they need no keys and are never stopped."""
 Effect = CallModel | CallTool | ReconcileTool | Summarise | StopCalls | RelatedRunEffect
@@ -305,7 +284,7 @@ def _end_related_runs(facts: RunFacts) -> tuple[RelatedRunEffect, ...]:
 
 
 def _call_model(state: AwaitingModel) -> CallModel:
-    return _model(
+    return CallModel(
         run_id=state.facts.run_id,
         turn=state.turn,
         attempt=state.attempt,
@@ -329,7 +308,7 @@ def _summarise(state: Compacting) -> Summarise:
 def _call_tool(state: AwaitingTools, index: int) -> CallTool:
     opened = find_open_call(state, index)
     assert opened is not None
-    return _tool(
+    return CallTool(
         run_id=state.facts.run_id,
         turn=state.turn,
         index=index,

@@ -6,24 +6,19 @@ they give changed copies.
 Before: RunStarted, for most of it. After: state.py, whose live states hold them.
 """
 
-from dataclasses import dataclass
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_events import InputReceived
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, ImportOrigin, ModelChoice, ParentCall, Usage
-from loomlog.schemas.making import maker
-from loomlog.schemas.quick import quick
-from loomlog.services.core.changing import changed
+from loomlog.schemas.records import Value
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.interrupts.questions import ClosedQuestion
 
 NO_USAGE = Usage()
-_usage, _choice = maker(Usage), maker(ModelChoice)
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
+class Pause(Value, frozen=True, kw_only=True):
     """A wish that holds a run. `scope` is run, agent, tenant or all; a run has at most one of each."""
 
     scope: str
@@ -31,9 +26,7 @@ class Pause:
     by: str
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Losses:
+class Losses(Value, frozen=True, kw_only=True):
     """Owners that were lost while a tool call of the run was under way, since it began or was released.
 
     Calls that were lost together are told with one decision, so at one time: they count once.
@@ -47,9 +40,7 @@ class Losses:
 NO_LOSSES = Losses()
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextGauge:
+class ContextGauge(Value, frozen=True, kw_only=True):
     """How full the context was when it was counted last: tokens of the first `messages` of the conversation.
 
     0 of both: nobody has counted yet.
@@ -62,9 +53,7 @@ class ContextGauge:
 EMPTY_GAUGE = ContextGauge()
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionState:
+class CompactionState(Value, frozen=True, kw_only=True):
     """Compactions of the run, failed ones included. `last_turn` is the turn before which the last one was asked for."""
 
     count: int = 0
@@ -76,9 +65,7 @@ class CompactionState:
 NO_COMPACTIONS = CompactionState()
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
+class RunFacts(Value, frozen=True, kw_only=True):
     """What every accepted run has. Times in UTC milliseconds, cost in millionths of `currency`."""
 
     run_id: str
@@ -164,18 +151,18 @@ class RunFacts:
         if self.choice is not None:
             return self.choice
         definition = self.definition
-        return _choice(provider=definition.provider, model=definition.model, effort=definition.effort)
+        return ModelChoice(provider=definition.provider, model=definition.model, effort=definition.effort)
 
 
 def without_resident(facts: RunFacts, run_id: str) -> RunFacts:
     if run_id not in facts.residents:
         return facts
-    return changed(facts, residents=tuple(name for name in facts.residents if name != run_id))
+    return replace(facts, residents=tuple(name for name in facts.residents if name != run_id))
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:
     """The sum of two usages."""
-    return _usage(
+    return Usage(
         input_tokens=one.input_tokens + other.input_tokens,
         output_tokens=one.output_tokens + other.output_tokens,
         cache_creation_input_tokens=one.cache_creation_input_tokens + other.cache_creation_input_tokens,
@@ -197,14 +184,14 @@ def extend_deadline(facts: RunFacts, since_ms: int, at_ms: int) -> RunFacts:
     """The time of the run stood still since then."""
     if not facts.deadline_ms:
         return facts
-    return changed(facts, deadline_ms=facts.deadline_ms + max(0, at_ms - since_ms))
+    return replace(facts, deadline_ms=facts.deadline_ms + max(0, at_ms - since_ms))
 
 
 def with_input(facts: RunFacts, event: InputReceived) -> RunFacts:
     ids = (*facts.input_ids, event.input_id)[-limits.INPUT_IDS_KEPT :] if event.input_id else facts.input_ids
     said = event.text if event.text_blob is None else event.text_blob
-    return changed(facts, waiting_inputs=(*facts.waiting_inputs, said), input_ids=ids)
+    return replace(facts, waiting_inputs=(*facts.waiting_inputs, said), input_ids=ids)
 
 
 def with_compaction_requested(facts: RunFacts, *, is_requested: bool) -> RunFacts:
-    return changed(facts, compactions=changed(facts.compactions, is_requested=is_requested))
+    return replace(facts, compactions=replace(facts.compactions, is_requested=is_requested))

@@ -17,13 +17,13 @@ Before: evolve.py makes these values. After: decide and react look at them.
 Not chosen: one class with optional fields (wrong states could be said), mutation (a failed flush drops the state).
 """
 
-from dataclasses import dataclass
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.values import BlobRef, ToolCall
-from loomlog.schemas.quick import quick
-from loomlog.services.core.changing import changed
+from loomlog.schemas.records import Value
 from loomlog.services.core.run.conversation.compaction_split import CompactionSplit
 from loomlog.services.core.run.interrupts.questions import Question
 from loomlog.services.core.run.run_facts import RunFacts
@@ -41,27 +41,21 @@ class IllegalEvent(Exception):
     """An event that cannot follow: a bug of the fold or a damaged log. Quarantines the run, never the partition."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Absent:
+class Absent(Value, frozen=True, kw_only=True):
     """Nothing has happened yet. `history` is the conversation of the run that this one will continue."""
 
     run_id: str
     history: tuple[Message, ...] = ()
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(Value, frozen=True, kw_only=True):
     """The run was not accepted."""
 
     code: str
     message: str
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AwaitingModel:
+class AwaitingModel(Value, frozen=True, kw_only=True):
     """A model call is due or under way."""
 
     facts: RunFacts
@@ -80,9 +74,7 @@ class AwaitingModel:
     """Its owner stopped before it began this attempt."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCall:
+class OpenCall(Value, frozen=True, kw_only=True):
     """A tool call that has been asked for and not answered."""
 
     index: int
@@ -102,9 +94,7 @@ class OpenCall:
     """What it waits for, when it was understood as a call for children."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallResult:
+class CallResult(Value, frozen=True, kw_only=True):
     """The result of a tool call, waiting until all of the turn are in."""
 
     index: int
@@ -114,9 +104,7 @@ class CallResult:
     is_error: bool
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AwaitingTools:
+class AwaitingTools(Value, frozen=True, kw_only=True):
     """Tool calls of a turn are due or under way."""
 
     facts: RunFacts
@@ -131,18 +119,14 @@ class AwaitingTools:
     """Since when the run waits for nothing but people, and its time stands still; 0 = calls are under way."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
+class Parked(Value, frozen=True, kw_only=True):
     """An interactive run that waits for input, since `since_ms` (UTC milliseconds)."""
 
     facts: RunFacts
     since_ms: int = 0
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paused:
+class Paused(Value, frozen=True, kw_only=True):
     """A model call is due and held back. The fields are those of AwaitingModel, `attempt` the last one made, 0 = none.
 
     Without pauses only for a moment: the call follows in the same batch.
@@ -159,9 +143,7 @@ class Paused:
     since_ms: int = 0
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compacting:
+class Compacting(Value, frozen=True, kw_only=True):
     """A summary is due or under way; until it is there the conversation stays as it is.
 
     `attempt` 0: it is there, or there will be none; what follows is in the same batch.
@@ -187,9 +169,7 @@ class Compacting:
         return CompactionSplit(keep_n=self.keep_n, keep_first=self.keep_first)
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(Value, frozen=True, kw_only=True):
     """The run is over. `status` is completed, failed or cancelled; `reason` the stop reason, error or cancel reason.
 
     `answers`: results that were in when the run ended in the middle of a turn's tool calls.
@@ -231,7 +211,7 @@ def waits_for_people(state: AwaitingTools) -> bool:
 def with_facts(state: State, facts: RunFacts) -> State:
     match state:
         case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting() | Ended():
-            return changed(state, facts=facts)
+            return replace(state, facts=facts)
         case Absent() | Refused():
             raise IllegalEvent(f"no facts in {type(state).__name__}")
         case _:

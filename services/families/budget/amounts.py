@@ -5,10 +5,12 @@ the rest.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.budget_events import BudgetRefused
 from loomlog.schemas.generated.values import LimitNotice
+from loomlog.schemas.records import Value
 from loomlog.services.families.budget.calendar_month import month_of
 from loomlog.services.families.budget.state import EMPTY, OPERATOR, AccountUsage, BudgetState, Limit, limited
 
@@ -18,8 +20,7 @@ UNITS = {TOKENS: "tokens", MICROS: "millionths of the currency"}
 SOFT, HARD = "soft", "hard"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitExceeded:
+class LimitExceeded(Value, frozen=True, kw_only=True):
     """A call does not fit under a hard limit. Amounts in units; `may_fit`: it would if no other call were under way."""
 
     scope: str

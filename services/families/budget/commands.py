@@ -3,32 +3,24 @@
 Before: the desk (services/families/budget/family.py) adds the time. After: decide.py.
 """
 
-from dataclasses import dataclass
-
 from loomlog.schemas.generated.budget_commands import Command
-from loomlog.schemas.quick import frozen_on_paper
+from loomlog.schemas.records import Value
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetRequest:
+class BudgetRequest(Value, frozen=True, kw_only=True):
     """A command, decided at `at_ms`, UTC milliseconds by the owner's clock."""
 
     at_ms: int
     command: Command
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoverBudgets:
+class RecoverBudgets(Value, frozen=True, kw_only=True):
     """A new owner has folded the books. No call is theirs, so nothing was lost with the old one."""
 
     at_ms: int
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetTimerFired:
+class BudgetTimerFired(Value, frozen=True, kw_only=True):
     """The time of a reservation is up, and nobody else says so."""
 
     at_ms: int

@@ -10,8 +10,9 @@ import zlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from loomlog.connectors.protocols import LogRecord
-from loomlog.schemas.codec import Record
 from loomlog.schemas.generated.budget_commands import (
     Command,
     ReleaseBudget,
@@ -22,8 +23,8 @@ from loomlog.schemas.generated.budget_commands import (
 )
 from loomlog.schemas.generated.budget_events import BudgetQuarantined, Event
 from loomlog.schemas.reader import RawEvent
+from loomlog.schemas.records import Record
 from loomlog.services.core.canonical import StateCodec, UnreadableState
-from loomlog.services.core.changing import changed
 from loomlog.services.families.budget import limits
 from loomlog.services.families.budget.commands import (
     BudgetCommandInput,
@@ -62,7 +63,7 @@ class BudgetStateCodec(StateCodec):
             raise UnreadableState(str(error)) from error
         # Canonical bytes are sorted by name; decide looks at those that end first.
         opened = sorted(found.open.items(), key=lambda item: item[1].expires_at_ms)
-        return changed(found, open=dict(opened))
+        return replace(found, open=dict(opened))
 
 
 class BudgetFamily:

@@ -17,8 +17,10 @@ Not chosen: an aggregate for each account (three decisions for one call, each of
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
+
+from msgspec import field
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.budget_events import (
     BudgetMonthBegan,
@@ -32,11 +34,10 @@ from loomlog.schemas.generated.budget_events import (
     LimitRemoved,
     LimitSet,
 )
-from loomlog.schemas.quick import quick
-from loomlog.services.core.changing import changed
+from loomlog.schemas.records import Value
 from loomlog.services.families.budget.limits import REMEMBERED_MAX
 
-REDUCER_VERSION = 1
+REDUCER_VERSION = 2
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 OPERATOR, TENANT, USER = "operator", "tenant", "user"
 SCOPES = (OPERATOR, TENANT, USER)
@@ -49,9 +50,7 @@ class IllegalBudgetEvent(Exception):
     """An event that cannot follow: a bug of the fold or a damaged log."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Limit(Value, frozen=True, kw_only=True):
     """What an account may spend in a month; None = without that limit. Micros are millionths of `currency`."""
 
     scope: str
@@ -68,9 +67,7 @@ class Limit:
     at_ms: int = 0
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountUsage:
+class AccountUsage(Value, frozen=True, kw_only=True):
     """Sums of the current month. `used` of calls that are over, `reserved` of those under way."""
 
     used_tokens: int = 0
@@ -79,9 +76,7 @@ class AccountUsage:
     reserved_micros: int = 0
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class Reservation(Value, frozen=True, kw_only=True):
     """The worst case of a call under way, set aside in `accounts` in `month`."""
 
     tenant: str
@@ -93,9 +88,7 @@ class Reservation:
     expires_at_ms: int
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedReservation:
+class ClosedReservation(Value, frozen=True, kw_only=True):
     """A call that is over. `provisional`: it counts as reserved because nobody knows what became of it."""
 
     accounts: tuple[str, ...]
@@ -105,9 +98,7 @@ class ClosedReservation:
     provisional: bool = False
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetState:
+class BudgetState(Value, frozen=True, kw_only=True):
     """All budgets. `open` in the order of their ends; `recent` and `older` are two generations of what is closed."""
 
     month: str = ""
@@ -124,7 +115,7 @@ class BudgetState:
 
 
 EMPTY = AccountUsage()
-Value = TypeVar("Value")
+Held = TypeVar("Held")
 
 
 def account_key(scope: str, tenant: str, scope_id: str) -> str:
@@ -147,7 +138,7 @@ def evolve(books: BudgetState, event: Event, at_ms: int) -> BudgetState:
     """The books after the event, which was decided at `at_ms`. Raises IllegalBudgetEvent when it cannot follow."""
     match event:
         case BudgetMonthBegan(month=month):
-            return changed(books, month=month, accounts=dict.fromkeys(books.accounts, EMPTY))
+            return replace(books, month=month, accounts=dict.fromkeys(books.accounts, EMPTY))
         case LimitSet():
             return _limit_set(books, event, at_ms)
         case LimitRemoved():
@@ -184,10 +175,10 @@ def _limit_set(books: BudgetState, event: LimitSet, at_ms: int) -> BudgetState:
     known = books.accounts.get(key)
     limits = {**books.limits, key: limit}
     if known is not None:
-        return changed(books, limits=limits)
+        return replace(books, limits=limits)
     # Calls that are under way for another account's sake count in this one from now on.
     opened = {
-        call_id: changed(held, accounts=(*held.accounts, key)) if key in keys_of(held.tenant, held.user_id) else held
+        call_id: replace(held, accounts=(*held.accounts, key)) if key in keys_of(held.tenant, held.user_id) else held
         for call_id, held in books.open.items()
     }
     under_way = [held for held in opened.values() if key in held.accounts and held.month == books.month]
@@ -197,7 +188,7 @@ def _limit_set(books: BudgetState, event: LimitSet, at_ms: int) -> BudgetState:
         reserved_tokens=sum(held.tokens for held in under_way),
         reserved_micros=sum(held.micros for held in under_way),
     )
-    return changed(books, limits=limits, accounts={**books.accounts, key: account}, open=opened)
+    return replace(books, limits=limits, accounts={**books.accounts, key: account}, open=opened)
 
 
 def _limit_removed(books: BudgetState, key: str) -> BudgetState:
@@ -206,13 +197,13 @@ def _limit_removed(books: BudgetState, key: str) -> BudgetState:
     def elsewhere(accounts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in accounts if name != key)
 
-    return changed(
+    return replace(
         books,
         limits=_without(books.limits, key),
         accounts=_without(books.accounts, key),
-        open={name: changed(held, accounts=elsewhere(held.accounts)) for name, held in books.open.items()},
-        recent={name: changed(closed, accounts=elsewhere(closed.accounts)) for name, closed in books.recent.items()},
-        older={name: changed(closed, accounts=elsewhere(closed.accounts)) for name, closed in books.older.items()},
+        open={name: replace(held, accounts=elsewhere(held.accounts)) for name, held in books.open.items()},
+        recent={name: replace(closed, accounts=elsewhere(closed.accounts)) for name, closed in books.recent.items()},
+        older={name: replace(closed, accounts=elsewhere(closed.accounts)) for name, closed in books.older.items()},
     )
 
 
@@ -228,7 +219,7 @@ def _reserved(books: BudgetState, event: BudgetReserved) -> BudgetState:
         micros=event.micros,
         expires_at_ms=event.expires_at_ms,
     )
-    return changed(_move_reserved(books, held, 1), open={**books.open, event.id: held})
+    return replace(_move_reserved(books, held, 1), open={**books.open, event.id: held})
 
 
 def _settled(books: BudgetState, event: BudgetSettled) -> BudgetState:
@@ -264,12 +255,12 @@ def _move_reserved(books: BudgetState, held: Reservation, sign: int) -> BudgetSt
     accounts = dict(books.accounts)
     for key in held.accounts:
         account = accounts[key]
-        accounts[key] = changed(
+        accounts[key] = replace(
             account,
             reserved_tokens=account.reserved_tokens + sign * held.tokens,
             reserved_micros=account.reserved_micros + sign * held.micros,
         )
-    return changed(books, accounts=accounts)
+    return replace(books, accounts=accounts)
 
 
 def _add_closed(books: BudgetState, closed: ClosedReservation, sign: int) -> BudgetState:
@@ -279,12 +270,12 @@ def _add_closed(books: BudgetState, closed: ClosedReservation, sign: int) -> Bud
     accounts = dict(books.accounts)
     for key in closed.accounts:
         account = accounts[key]
-        accounts[key] = changed(
+        accounts[key] = replace(
             account,
             used_tokens=account.used_tokens + sign * closed.tokens,
             used_micros=account.used_micros + sign * closed.micros,
         )
-    return changed(books, accounts=accounts)
+    return replace(books, accounts=accounts)
 
 
 def _remember_closed(books: BudgetState, call_id: str, closed: ClosedReservation) -> BudgetState:
@@ -292,8 +283,8 @@ def _remember_closed(books: BudgetState, call_id: str, closed: ClosedReservation
     recent, older = {**books.recent, call_id: closed}, books.older
     if len(recent) > REMEMBERED_MAX:
         recent, older = {}, recent
-    return changed(books, open=opened, recent=recent, older=older)
+    return replace(books, open=opened, recent=recent, older=older)
 
 
-def _without(found: Mapping[str, Value], key: str) -> dict[str, Value]:
+def _without(found: Mapping[str, Held], key: str) -> dict[str, Held]:
     return {name: value for name, value in found.items() if name != key}

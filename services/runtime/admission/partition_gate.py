@@ -7,8 +7,9 @@ the door.
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.services.core.admission import Slot

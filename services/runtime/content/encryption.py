@@ -11,8 +11,9 @@ services/runtime/models/model_calls.py, services/runtime/tools/tool_calls.py, se
 """
 
 from collections.abc import Coroutine, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import has_tokens, key_ids_in
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock

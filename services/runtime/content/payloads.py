@@ -9,7 +9,8 @@ an order of it.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock

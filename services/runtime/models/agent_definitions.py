@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Set
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from loomlog.connectors.configuration import (
     Configuration,

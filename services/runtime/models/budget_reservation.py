@@ -26,8 +26,9 @@ Before: model_calls.py. After: services/families/budget/client.py.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models.pricing import Price, cost_micros
@@ -35,6 +36,7 @@ from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, ReserveBudget, SettleBudget
 from loomlog.schemas.generated.budget_events import BudgetRefused, BudgetReserved
 from loomlog.schemas.generated.values import LimitNotice, Usage
+from loomlog.schemas.records import Value
 from loomlog.services.families.budget.amounts import exhausted, find_exceeded_limit, notice_of, passed_soft_limits
 from loomlog.services.families.budget.client import BudgetClient, BudgetClientBusy
 from loomlog.services.families.budget.limits import CALL_AMOUNT_MAX
@@ -62,8 +64,7 @@ class BudgetUnavailable(Transient):
         super().__init__(message, kind="unavailable")
 
 
-@dataclass(frozen=True, slots=True)
-class WorstCase:
+class WorstCase(Value, frozen=True):
     """The most a call can use: tokens of all kinds, and millionths of the currency (0 without a price)."""
 
     tokens: int
@@ -88,8 +89,7 @@ def total_tokens(usage: Usage) -> int:
     return usage.input_tokens + usage.output_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class CallAttempt:
+class CallAttempt(Value, frozen=True):
     """An attempt of a call: its run, its step (the turn, or which compaction) and its number, from 1."""
 
     run_id: str

@@ -15,12 +15,14 @@ Before: model_calls.py has the conversation in clear. After: the provider's driv
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.secret_patterns import clean_json, redact_secrets
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.records import Value
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.runtime.content.redaction import Redaction, mask_credentials
 from loomlog.services.runtime.content.run_credentials import Credentials
@@ -33,8 +35,7 @@ SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_AUTH", "_PASSWORD", "_CREDENTI
 SECRET_CHARACTERS_MIN = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboundConversation:
+class OutboundConversation(Value, frozen=True, kw_only=True):
     """What is about to be sent."""
 
     system: tuple[str, ...]

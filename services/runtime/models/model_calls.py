@@ -11,8 +11,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.models.pricing import Price, cost_micros
@@ -30,7 +32,6 @@ from loomlog.connectors.protocols import (
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.conversation import ToolUseBlock
 from loomlog.schemas.generated.values import AgentDefinition, InterruptionRequest, ToolCall, Usage
-from loomlog.schemas.making import maker
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run.commands import BudgetExceeded, ModelAnswered, ModelFailed
 from loomlog.services.core.run.interrupts import interruptions
@@ -61,10 +62,6 @@ from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
 from loomlog.services.runtime.models.provider_queues import ProviderQueue, ProviderQueueLimits
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.stream.encryption.subject_keys import ContentCipher
-
-# At each call; see schemas/making.py.
-_model_request, _system_block = maker(ModelRequest), maker(SystemBlock)
-_model_answered, _tool_call = maker(ModelAnswered), maker(ToolCall)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,13 +336,11 @@ class ModelCalls:
         if not provider.model.capabilities.metadata_via_input:
             messages = fence_results(messages)  # a script takes values, and no text can talk it into anything
         definition = facts.definition
-        return _model_request(
+        return ModelRequest(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
             idempotency_key=idempotency_key(effect, state),
             model=effect.model,
-            system=tuple(
-                [_system_block(text=text, cacheable=at in facts.cache_marks) for at, text in enumerate(system)]
-            ),
+            system=tuple([SystemBlock(text=text, cacheable=at in facts.cache_marks) for at, text in enumerate(system)]),
             messages=messages,
             tools=self._visible_tools(provider, facts, tenant),
             max_tokens=definition.max_tokens,
@@ -436,11 +431,11 @@ class ModelCalls:
         spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
         calls = tuple(
             [
-                _tool_call(id=make_storable(call.id), name=make_storable(call.name), input=make_storable(call.input))
+                ToolCall(id=make_storable(call.id), name=make_storable(call.name), input=make_storable(call.input))
                 for call in reply.tool_calls
             ]
         )
-        return _model_answered(
+        return ModelAnswered(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             attempt=effect.attempt,

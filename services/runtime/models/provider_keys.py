@@ -17,8 +17,10 @@ Before: model_calls.py. After: the drivers send it instead of their own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from loomlog.connectors.errors import Permanent
+from loomlog.schemas.records import Secretive
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.children import root_of
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
@@ -38,13 +40,14 @@ class KeySource:
     values: Mapping[str, str] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderKey:
+class ProviderKey(Secretive, frozen=True, kw_only=True):
     """What one call is made with. `value` empty: the driver's own, or none at all."""
+
+    SECRETS: ClassVar[frozenset[str]] = frozenset({"value"})
 
     source: str = ""
     scope: str = ""
-    value: str = field(default="", repr=False)
+    value: str = ""
 
     @property
     def is_shared(self) -> bool:

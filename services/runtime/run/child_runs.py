@@ -12,8 +12,9 @@ orders.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, assert_never
+
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import CancelRun, CancelTurn, CloseResident, PostInput
 from loomlog.schemas.generated.run_events import RunRefused

@@ -3,7 +3,7 @@
 Before: command_handler.py has resolved the agent. After: the run is pinned to the result.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from loomlog.schemas.client_names import visible_name
 from loomlog.schemas.generated.run_commands import StartRun

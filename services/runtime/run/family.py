@@ -3,7 +3,6 @@
 from collections.abc import Hashable
 from typing import Any
 
-from loomlog.schemas.codec import Record
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_events import (
     Event,
@@ -14,6 +13,7 @@ from loomlog.schemas.generated.run_events import (
     RunRefused,
 )
 from loomlog.schemas.generated.values import ForkPoint, RunPosition, Usage
+from loomlog.schemas.records import Record
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.run.commands import (
     FAILED,

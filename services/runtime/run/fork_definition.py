@@ -14,7 +14,7 @@ that is not there) is refused with what there is.
 Before: command_handler.py has read the origin. After: services/core/run/lifecycle/fork.py.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import RunStarted

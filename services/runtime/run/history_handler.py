@@ -8,8 +8,9 @@ Before: command_handler.py. After: services/core/run/lifecycle/fork.py, lifecycl
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import local_codec

@@ -4,14 +4,13 @@ Before: projections/audit.py keeps the index. After: command_handler.py, child_r
 such runs.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from loomlog.schemas.generated.values import RunPosition
+from loomlog.schemas.records import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedRun:
+class EndedRun(Value, frozen=True, kw_only=True):
     """Where a run that is over lies in the log."""
 
     run_id: str

@@ -9,8 +9,9 @@ Before: command_handler.py with a command of its partition. After: the owner dec
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.generated.run_commands import ForkRun, ImportRun, StartRun

@@ -4,15 +4,14 @@ Everything is a hash, so what the log keeps of a span is the same in every repla
 run share their parents. Pure. After: otel.py.
 """
 
-from dataclasses import dataclass
 from hashlib import sha256
 
+from loomlog.schemas.records import Value
 from loomlog.services.core.run.react import CallModel, CallTool, Summarise
 from loomlog.services.runtime.telemetry.tracing import TRACEPARENT
 
 
-@dataclass(frozen=True, slots=True)
-class RunTraceContext:
+class RunTraceContext(Value, frozen=True):
     """Where a run hangs: its trace, and the caller's span, 0 when the run is the root."""
 
     trace_id: int

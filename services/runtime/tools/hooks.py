@@ -17,10 +17,11 @@ Before: tool_calls.py. After: connectors/http/signed_callbacks.py.
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
@@ -28,6 +29,7 @@ from loomlog.connectors.http.signed_callbacks import callback_secrets, signature
 from loomlog.connectors.tools.hosts import EXACT_PREFIX, canonical_host
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import HookAct
+from loomlog.schemas.records import Value
 from loomlog.services.core.hooks import (
     DENIED,
     FAIL_CLOSED,
@@ -63,8 +65,7 @@ class HookTransport(Protocol):
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookedCall:
+class HookedCall(Value, frozen=True, kw_only=True):
     """What hooks are told of a call, whatever its input."""
 
     tenant: str
@@ -82,8 +83,7 @@ class HookedCall:
     """Of the intent that is in the log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookChain:
+class HookChain(Value, frozen=True, kw_only=True):
     """The hooks of one call as they were when it began."""
 
     pre: tuple[HookRegistered, ...]

@@ -13,8 +13,9 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import (

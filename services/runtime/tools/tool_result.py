@@ -4,12 +4,13 @@ Before: tool_calls.py. After: decide with ToolCompleted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs, ToolResult
 from loomlog.schemas.generated.values import HookAct
-from loomlog.schemas.making import maker
 from loomlog.services.core.hooks import HookedResult
 from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool
@@ -21,7 +22,6 @@ from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
 """A longer result is cut; the built-in tools stay far below, this bounds foreign ones."""
-_tool_done = maker(ToolCompleted)  # at each call; see schemas/making.py
 DENIED = "denied"
 """Outcome of a call that a hook refused."""
 
@@ -66,7 +66,7 @@ class ToolResultBuilder:
         except ConnectorError as error:
             inline, blob = cipher.text(f"{effect.name} returned, but its result could not be stored: {error}"), None
             is_error, outcome = True, "error"
-        return _tool_done(
+        return ToolCompleted(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             index=effect.index,

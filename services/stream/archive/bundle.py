@@ -25,13 +25,15 @@ import zlib
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
 from typing import IO, Any
+
+from msgspec.structs import asdict
 
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, peek, released_schema
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
+from loomlog.schemas.records import Record, Value
 from loomlog.services.stream.archive.file_formats import RUN_BUNDLE, wrong_format_hint
 
 FORMAT = RUN_BUNDLE
@@ -62,8 +64,7 @@ class BrokenBundle(Exception):
     """The file is no bundle, was cut short, or was altered. The message says where."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BundledRun:
+class BundledRun(Value, frozen=True, kw_only=True):
     """A run in the bundle. `until_seq` 0: all there was; `role` is run, continued or forked."""
 
     run_id: str
@@ -73,8 +74,7 @@ class BundledRun:
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BundleHeader:
+class BundleHeader(Value, frozen=True, kw_only=True):
     """What a bundle says of itself. The run it is about is the last of `runs`."""
 
     run_id: str
@@ -87,8 +87,7 @@ class BundleHeader:
     runs: tuple[BundledRun, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BundledEvent:
+class BundledEvent(Value, frozen=True, kw_only=True):
     """A record of a run."""
 
     run_id: str
@@ -97,8 +96,7 @@ class BundledEvent:
     key: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoldedRun:
+class FoldedRun(Value, frozen=True, kw_only=True):
     """What its events folded to when the bundle was written."""
 
     run_id: str
@@ -107,8 +105,7 @@ class FoldedRun:
     state_sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlobPart:
+class BlobPart(Value, frozen=True, kw_only=True):
     """A part of a payload; the parts of one follow each other."""
 
     ref: BlobRef
@@ -138,8 +135,8 @@ class BundleWriter:
                 "format": FORMAT,
                 "version": VERSION,
                 "about": ABOUT,
-                **{field.name: getattr(header, field.name) for field in fields(header) if field.name != "runs"},
-                "runs": [{field.name: getattr(run, field.name) for field in fields(run)} for run in header.runs],
+                **asdict(header),
+                "runs": [asdict(run) for run in header.runs],
             }
         )
 
@@ -169,7 +166,7 @@ class BundleWriter:
 
     def folded(self, folded: FoldedRun) -> bytes:
         """After the last event of a run."""
-        return self._line({"kind": "folded", **{field.name: getattr(folded, field.name) for field in fields(folded)}})
+        return self._line({"kind": "folded", **asdict(folded)})
 
     def blob(self, ref: BlobRef, data: bytes) -> Iterator[bytes]:
         """A payload, whole."""
@@ -240,7 +237,7 @@ class BundleReader:
                     key=b64decode(line["key"], validate=True),
                 )
             case "folded":
-                return FoldedRun(**{field.name: line[field.name] for field in fields(FoldedRun)})
+                return FoldedRun(**{name: line[name] for name in FoldedRun.__struct_fields__})
             case "blob":
                 self._seen["blob"] += bool(line["last"])
                 return BlobPart(
@@ -297,9 +294,9 @@ def blob_refs(value: Any) -> Iterator[BlobRef]:
     """Every payload that a record refers to."""
     if isinstance(value, BlobRef):
         yield value
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from blob_refs(getattr(value, field.name))
+    elif isinstance(value, Record):
+        for name in value.__struct_fields__:
+            yield from blob_refs(getattr(value, name))
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         for item in value:
             yield from blob_refs(item)

@@ -7,10 +7,12 @@ Before: bundle.py. After: the command line shows it, an import goes on only with
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import IO
 
+from msgspec.structs import replace
+
 from loomlog.schemas.generated.values import ForkPoint, RunPosition
+from loomlog.schemas.records import Value
 from loomlog.services.core.run.evolve import REDUCER_VERSION
 from loomlog.services.core.run.history.replay import ReplayResult, RunFold, TimelineEntry
 from loomlog.services.core.run.lifecycle.fork import conversation_origin
@@ -25,8 +27,7 @@ from loomlog.services.stream.archive.bundle import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BundleReplay:
+class BundleReplay(Value, frozen=True, kw_only=True):
     """A bundle, replayed. `replayed` is the run it is about; `drift` is of all its runs."""
 
     header: BundleHeader

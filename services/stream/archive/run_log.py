@@ -12,12 +12,16 @@ Before: loomlog.connectors.protocols.LogRanges. After: services/core/run/history
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, peek, read_envelope
 from loomlog.schemas.generated.values import ForkPoint
 from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.schemas.records import Value
 from loomlog.services.core.run.history.replay import ReplayResult, RunFold, TimelineEntry
 from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.stream.partition.ended_aggregates import CHAIN_LENGTH_MAX, EventLocation
@@ -29,16 +33,14 @@ YIELD_EVERY = 200
 """Events folded before others get the event loop: a few milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedEvent:
+class RecordedEvent(Struct, frozen=True):
     """An accepted event with the record it came in."""
 
     record: LogRecord
     event: RawEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineageSegment:
+class LineageSegment(Value, frozen=True, kw_only=True):
     """A run of a lineage: where it lies, and up to which seq it is wanted (0: all there is)."""
 
     run_id: str

@@ -25,13 +25,15 @@ import json
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from typing import Any
+
+from msgspec.structs import asdict
 
 from loomlog.schemas.codec import Codec, released_schema
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
+from loomlog.schemas.records import Value
 from loomlog.services.stream.archive.bundle import BLOB_PART_BYTES, GZIP, BlobPart
 from loomlog.services.stream.archive.file_formats import STATE
 
@@ -61,8 +63,7 @@ class UnknownStateSection(BrokenStateFile):
     """It has a version or a section that never was."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateHeader:
+class StateHeader(Value, frozen=True, kw_only=True):
     """What a state file says of itself. `tenant` is empty for all of them."""
 
     created_at: str
@@ -76,8 +77,7 @@ class StateHeader:
     """By partition: the state is that of everything below this offset."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatedLimit:
+class StatedLimit(Value, frozen=True, kw_only=True):
     """What an account may spend in a month, as SetLimit says it, and what was spent or set aside in `month`."""
 
     scope: str
@@ -95,8 +95,7 @@ class StatedLimit:
     used_micros: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatedRun:
+class StatedRun(Value, frozen=True, kw_only=True):
     """The head of a run; its events follow."""
 
     run_id: str
@@ -109,8 +108,7 @@ class StatedRun:
     is_over: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StatedEvent:
+class StatedEvent(Value, frozen=True):
     """An event of the run whose head came last."""
 
     event: RawEvent
@@ -138,7 +136,7 @@ class StateWriter:
 
     def begin(self, header: StateHeader) -> bytes:
         """Comes first, once."""
-        plain = {field.name: getattr(header, field.name) for field in fields(header)}
+        plain = asdict(header)
         plain |= {"format": FORMAT, "schema_version": VERSION, "positions": dict(header.positions)}
         return self._line(_json(plain)[:-1] + OPENS)
 
@@ -146,7 +144,7 @@ class StateWriter:
         return self._entry(PAUSES, pause.to_avro())
 
     def limit(self, limit: StatedLimit) -> bytes:
-        return self._entry(LIMITS, {field.name: getattr(limit, field.name) for field in fields(limit)})
+        return self._entry(LIMITS, asdict(limit))
 
     def schema(self, codec: Codec, schema_id: int, value: bytes) -> bytes:
         """The schema that a record was written with."""
@@ -163,7 +161,7 @@ class StateWriter:
             yield self._entry(BLOBS, {**ref.to_avro(), "last": is_last, "data": part})
 
     def run(self, run: StatedRun) -> bytes:
-        plain = {field.name: getattr(run, field.name) for field in fields(run)}
+        plain = asdict(run)
         return self._entry(RUNS, {"kind": "run", **plain})
 
     def event(self, offset: int, value: bytes) -> bytes:

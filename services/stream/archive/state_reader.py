@@ -14,7 +14,6 @@ import zlib
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from types import UnionType
 from typing import IO, Any
 
@@ -230,7 +229,7 @@ def _header(line: bytes) -> tuple[StateHeader, int]:
         raise BrokenStateFile("the first line does not say that this is a state of loomlog")
     _check_version("the file", found.get("schema_version"), VERSION)
     try:
-        header = StateHeader(**{field.name: found[field.name] for field in fields(StateHeader)})
+        header = StateHeader(**{name: found[name] for name in StateHeader.__struct_fields__})
     except KeyError as error:
         raise BrokenStateFile(f"the first line lacks {error}") from error
     return header, found["schema_version"]

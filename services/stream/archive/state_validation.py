@@ -17,6 +17,7 @@ from loomlog.connectors.crypto.content_encryption import key_ids_in
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.ids import ID_PATTERN
+from loomlog.schemas.records import Value
 from loomlog.services.core.pauses import InvalidPause, validate_scope
 from loomlog.services.core.run.history.replay import RunFold
 from loomlog.services.core.run.lifecycle.event_import import is_importing
@@ -29,8 +30,7 @@ from loomlog.services.stream.archive.state_reader import StateReader, check_dige
 from loomlog.services.stream.encryption.content_fields import is_in_clear, payloads_of_event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncryptedRun:
+class EncryptedRun(Value, frozen=True, kw_only=True):
     """A run with encrypted content. `key_ids`: of what was said in it and in what it goes on with."""
 
     is_over: bool

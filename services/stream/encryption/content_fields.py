@@ -5,11 +5,12 @@ Before: a client's request in services/commands, a command of a microservice in 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.protocols import LogRecord
-from loomlog.schemas.codec import Codec, Record, Undecodable
+from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.run_commands import (
     Command,
     ForkRun,
@@ -31,6 +32,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import ContentBlock, Segment
+from loomlog.schemas.records import Record
 from loomlog.services.stream.archive.bundle import blob_refs
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, SubjectKeys
 

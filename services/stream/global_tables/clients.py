@@ -9,8 +9,9 @@ Before: services/application/clients/connections.py appends. After: services/run
 from collections.abc import Callable
 
 from loomlog.connectors.protocols import LogTail
-from loomlog.schemas.codec import Codec, Record
+from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ClientHostAlive, ClientLeft, ClientRegistered
+from loomlog.schemas.records import Record
 from loomlog.services.core.clients.table import ClientTable, TooManyClients
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, UnknownRecord
 

@@ -12,7 +12,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 
 from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail
-from loomlog.schemas.codec import Codec, Record, Undecodable
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.records import Record
 
 log = logging.getLogger(__name__)
 

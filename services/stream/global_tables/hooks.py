@@ -6,8 +6,9 @@ the command layer before it takes its first request.
 Before: services/application/admin/hooks.py appends. After: services/runtime/tools/hooks.py asks them.
 """
 
-from loomlog.schemas.codec import Codec, Record
+from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
+from loomlog.schemas.records import Record
 from loomlog.services.core.hooks import HookTable, InvalidHook
 from loomlog.services.stream.global_tables.global_table import GlobalTable, UnknownRecord
 

@@ -8,8 +8,9 @@ Before: services/application/admin/pauses.py appends. After: services/stream/hos
 
 from collections.abc import Callable
 
-from loomlog.schemas.codec import Codec, Record
+from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.schemas.records import Record
 from loomlog.services.core.pauses import InvalidPause, PauseTable
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, UnknownRecord
 

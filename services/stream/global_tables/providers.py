@@ -9,8 +9,9 @@ resolves an agent or shows the matrix.
 
 from collections.abc import Callable
 
-from loomlog.schemas.codec import Codec, Record
+from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
+from loomlog.schemas.records import Record
 from loomlog.services.core.availability import AvailabilityTable, InvalidMark, ProviderRecord
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, UnknownRecord
 

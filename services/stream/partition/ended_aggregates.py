@@ -6,14 +6,17 @@ earlier run, by seq and digest; then only the events up to it are read, and they
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.codec import Codec, Undecodable, digest, peek
 from loomlog.schemas.generated.values import ForkPoint, RunPosition
 from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.schemas.records import Value
 from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.fold import BrokenHistory, fold_event
 from loomlog.services.stream.partition.partition import Aggregate
@@ -28,8 +31,7 @@ EventLocation = RunPosition | ForkPoint
 """The end of an aggregate that is over, or an event in the middle of any."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Struct, frozen=True):
     """An aggregate as it was after one of its events, with its first event and where the prefix ends.
 
     One that was read to its end has neither.
@@ -184,8 +186,7 @@ class EndedAggregates:
         return self._family.history(await self.state(partition, origin))
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
+class _Link(Value, frozen=True):
     """One run of a chain, read and not folded yet. `earlier` names the one before it."""
 
     position: EventLocation

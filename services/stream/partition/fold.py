@@ -9,13 +9,15 @@ One aggregate that cannot be folded is quarantined with its error; the others go
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import Codec, DecodedRecord, Undecodable, digest, read_envelope
 from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.schemas.records import Value
 from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.partition import NO_DIGEST, Aggregate
 
@@ -27,8 +29,7 @@ class BrokenHistory(Exception):
     """The events of an aggregate do not follow one another: a gap, a repetition or a broken hash chain."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotBase:
+class SnapshotBase(Value, frozen=True):
     """Where the fold of an aggregate begins when a snapshot is trusted."""
 
     state: Any
@@ -41,8 +42,7 @@ class SnapshotBase:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class FoldProblem:
+class FoldProblem(Struct, frozen=True):
     """A record that could not be read, to be parked as a dead letter."""
 
     record: LogRecord

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import Codec, DecisionEnvelope, digest
 from loomlog.schemas.ids import event_id
-from loomlog.schemas.making import maker
-from loomlog.schemas.quick import frozen_on_paper
 from loomlog.schemas.reader import RawEvent
 from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.command_offsets import CommandProgress
@@ -79,9 +79,7 @@ class Aggregate:
     snapshot_sha256: str = ""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True)
-class ReadyEffect:
+class ReadyEffect(Struct, frozen=True):
     """An effect that may start now, with the state after the decision that asked for it."""
 
     aggregate: Aggregate
@@ -105,16 +103,11 @@ class Decision:
     """The result of a call that was decided on, until it is in the log."""
 
 
-@frozen_on_paper
-@dataclass(frozen=True, slots=True)
-class InFlightBatch:
+class InFlightBatch(Struct, frozen=True):
     """A batch on the wire."""
 
     decisions: tuple[Decision, ...]
     records: tuple[ProducerRecord, ...]
-
-
-_make_ready_effect, _outgoing = maker(ReadyEffect), maker(ProducerRecord)  # at each event; see schemas/making.py
 
 
 class PartitionObserver(Protocol):
@@ -263,7 +256,7 @@ class Partition:
             aggregate=aggregate,
             records=self._records(aggregate, first, events, values, family.traceparent(state)),
             events=list(events),
-            ready_effects=[_make_ready_effect(aggregate, effect, state) for effect in effects],
+            ready_effects=[ReadyEffect(aggregate, effect, state) for effect in effects],
             size=size,
             command_offset=command_offset,
             ended=family.is_ended(state),
@@ -360,7 +353,7 @@ class Partition:
         name, key = aggregate.id, aggregate.key
         rest = (self._source_header, ("traceparent", trace.encode())) if trace else (self._source_header,)
         return [
-            _outgoing(
+            ProducerRecord(
                 key=key,
                 value=value,
                 headers=(SPEC_VERSION, ("ce_id", event_id(name, seq).encode()), _type_header(event.SCHEMA), *rest),

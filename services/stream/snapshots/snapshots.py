@@ -12,9 +12,10 @@ Before: schedule.py cuts. After: `load` at a take-over. Delete the topic and eve
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
+
+from msgspec import Struct, field
 
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
@@ -31,8 +32,7 @@ SNAPSHOT_BYTES_MAX = 700_000
 """A larger state is not snapshotted, and then no checkpoint is made: its run folds from its events."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoldStart:
+class FoldStart(Struct, frozen=True):
     """Where a fold begins. Without a checkpoint: at the first record, knowing everything (known_since_ms = 0)."""
 
     next_offset: int
@@ -44,8 +44,7 @@ class FoldStart:
     """Why a checkpoint was not used; empty when it was or when there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsistentCut:
+class ConsistentCut(Struct, frozen=True):
     """The live aggregates at one moment, taken while decisions are still on their way."""
 
     aggregates: tuple[tuple[Aggregate, Any, int, bytes], ...]

@@ -1,7 +1,7 @@
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models.anthropic import AnthropicModel, has_vision

@@ -3,7 +3,6 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import CODE_AGENT_KINDS, Permanent
 from loomlog.connectors.models import code_sandbox

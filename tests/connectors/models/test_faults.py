@@ -5,13 +5,14 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models.anthropic import AnthropicModel

@@ -1,9 +1,9 @@
 """A key that came with a run, once for each driver: it is sent instead of the driver's own, and is in no message."""
 
 import logging
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.models.provider_client import ProviderClient

@@ -2,10 +2,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models.ollama import OllamaModel

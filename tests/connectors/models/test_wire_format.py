@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models import anthropic_request, gemini_request, ollama_request, openai_request

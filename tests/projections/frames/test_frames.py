@@ -1,7 +1,6 @@
-from dataclasses import replace
-
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameCall, FrameMemory
 from loomlog.projections.frames.frame_json import parse_input

@@ -4,12 +4,12 @@ import contextlib
 import gzip
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from loomlog.connectors.storage.blobs import blob_ref
 from loomlog.schemas.generated.run_commands import ImportRun

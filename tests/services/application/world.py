@@ -15,9 +15,10 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.configuration.principals import Principal, TokenTable
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, key_encryption_key_id

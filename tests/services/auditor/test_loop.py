@@ -1,9 +1,10 @@
 import asyncio
+import dataclasses
 from collections.abc import Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.signatures import SigningKey, generate_key
 from loomlog.connectors.errors import Transient
@@ -52,7 +53,7 @@ def settings(key: SigningKey = KEY, *trusted: SigningKey, **changes: object) -> 
         every_s=0.01,
         poll_timeout_s=0.01,
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 
 def written(runs: int, *, partition: int = 0) -> tuple[MemoryLog, Log]:

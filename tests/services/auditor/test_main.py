@@ -2,15 +2,16 @@
 
 import asyncio
 import base64
+import dataclasses
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.signatures import SigningKey, generate_key
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
@@ -195,7 +196,9 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
     ):
         topic = await fresh_copy(kafka, f"{topic_prefix}.{name}.events")
         await copy(kafka, topic, partition, renumbered(tampered))
-        (copied,) = await verify_partitions(options, local_codec(), replace(task, records_topic=topic), [partition])
+        (copied,) = await verify_partitions(
+            options, local_codec(), dataclasses.replace(task, records_topic=topic), [partition]
+        )
         assert violations(copied) == found, name
 
 

@@ -1,36 +1,33 @@
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loomlog.schemas.records import Value
 from loomlog.services.core.canonical import StateCodec, UnreadableState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
+class Leaf(Value, frozen=True, kw_only=True):
     text: str
     raw: bytes = b""
     number: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class Branch(Value, frozen=True, kw_only=True):
     leaves: tuple[Leaf, ...] = ()
     named: Mapping[str, int] | None = None
     last: Leaf | None = None
     is_open: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
+class Other(Value, frozen=True, kw_only=True):
     number: int
 
 
 CODEC = StateCodec(Branch | Other)
-FLOATS = st.floats(allow_nan=False).map(lambda number: number + 0.0)
-"""Without minus zero, which equals zero and is written otherwise."""
+FLOATS = st.floats(allow_nan=False, allow_infinity=False).map(lambda number: number + 0.0)
+"""Without minus zero, which equals zero and is written otherwise; for what is not finite see below."""
 LEAVES = st.builds(Leaf, text=st.text(max_size=8), raw=st.binary(max_size=8), number=st.none() | FLOATS)
 BRANCHES = st.builds(
     Branch,
@@ -46,6 +43,11 @@ def test_a_state_comes_back_as_it_was(state: Branch) -> None:
     assert CODEC.decode(CODEC.encode(state)) == state
 
 
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_a_number_that_is_not_finite_is_written_as_none(number: float) -> None:
+    assert CODEC.decode(CODEC.encode(Branch(last=Leaf(text="a", number=number)))) == Branch(last=Leaf(text="a"))
+
+
 @given(BRANCHES, BRANCHES)
 def test_two_states_have_one_digest_exactly_when_they_are_equal(one: Branch, other: Branch) -> None:
     assert (CODEC.digest(one) == CODEC.digest(other)) == (one == other)
@@ -57,11 +59,9 @@ def test_the_order_of_a_mapping_does_not_matter() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_random_bytes_are_unreadable_or_plain_and_nothing_else(data: bytes) -> None:
-    try:
+def test_random_bytes_are_unreadable(data: bytes) -> None:
+    with pytest.raises(UnreadableState):
         CODEC.decode(data)
-    except UnreadableState:
-        return
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,16 @@ def test_random_bytes_are_unreadable_or_plain_and_nothing_else(data: bytes) -> N
         b'{"_":"Other","number":1,"more":2}',
         b'{"_":["Other"],"number":1}',
         b'{"number":1}',
-        b'{"_b":"not base64!"}',
-        b'{"_b":5}',
-        b'{"_m":[1]}',
-        b'{"_m":5}',
-        b'{"_m":[[[],1]]}',
+        b'{"_":"Other","number":"1"}',
+        b'{"_":"Other","number":null}',
+        b'{"_":"Leaf","text":"only within a Branch"}',
+        b'{"_":"Branch","leaves":[{"_":"Other","number":1}]}',
+        b'{"_":"Branch","leaves":[{"text":"a","raw":"not base64!"}]}',
+        b'{"_":"Branch","leaves":[{"text":"\xff"}]}',
+        b'{"_":"Branch","named":{"a":[]}}',
+        b'{"_":"Branch","leaves":' + b"[" * 100_000,
+        b'[{"_":"Other","number":1}]',
+        b"1",
     ],
 )
 def test_what_the_classes_cannot_make_is_unreadable(data: bytes) -> None:
@@ -87,22 +92,20 @@ def test_what_the_classes_cannot_make_is_unreadable(data: bytes) -> None:
         CODEC.decode(data)
 
 
-def test_only_classes_reachable_from_the_roots_are_written() -> None:
-    @dataclass(frozen=True)
-    class Stranger:
+def test_only_classes_reachable_from_the_root_are_read() -> None:
+    class Stranger(Value, frozen=True, kw_only=True):
         number: int
 
-    with pytest.raises(KeyError):
-        CODEC.encode(Stranger(number=1))
+    with pytest.raises(UnreadableState, match="Stranger"):
+        CODEC.decode(CODEC.encode(Stranger(number=1)))
 
 
 def test_two_classes_of_one_name_cannot_be_told_apart_and_are_refused() -> None:
     def made() -> type:
-        @dataclass(frozen=True)
-        class Same:
+        class Same(Value, frozen=True):
             number: int
 
         return Same
 
-    with pytest.raises(AssertionError, match="Same"):
-        StateCodec(made(), made())
+    with pytest.raises(TypeError, match="Same"):
+        StateCodec(made() | made())

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.core.pauses import InvalidPause, PauseTable

@@ -1,6 +1,6 @@
 """Tallies to test with: every field has an unremarkable value, a test names the ones it is about."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
 

@@ -1,11 +1,11 @@
 """The fold, and the properties a rebuild relies on."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import CostTally, ModelTally, RunTally, StatusTally, ToolTally
 from loomlog.services.insights.minute_windows import (

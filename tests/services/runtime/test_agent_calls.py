@@ -1,8 +1,9 @@
 """Calls of the Agent tool: read into a plan, and gathered when the core cannot put the result together."""
 
 import json
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.kafka.memory_log import MemoryLog

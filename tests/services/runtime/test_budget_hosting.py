@@ -2,9 +2,9 @@
 
 import logging
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import ProducerRecord, Reply

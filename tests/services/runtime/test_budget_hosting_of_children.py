@@ -3,10 +3,10 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply

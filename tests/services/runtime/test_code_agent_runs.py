@@ -3,11 +3,11 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from loomlog.connectors.models.code_js import CodeModel
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult

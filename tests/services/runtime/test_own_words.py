@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.kafka.memory_log import MemoryLog

@@ -5,10 +5,10 @@ stopped whatever the provider does.
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply, TextDelta
 from loomlog.connectors.tools.interruption import InterruptionTool

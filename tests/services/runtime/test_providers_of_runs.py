@@ -1,10 +1,10 @@
 """Providers for which only runs have a key: who may go there, and that nobody else touches them."""
 
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.configuration import ConfigurationError, ProcessConfiguration, load
 from loomlog.connectors.kafka.memory_log import MemoryLog

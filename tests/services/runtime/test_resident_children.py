@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply
 from loomlog.connectors.tools.agent import AgentTool

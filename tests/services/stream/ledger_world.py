@@ -7,9 +7,10 @@ world.host("b")
 
 import asyncio
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.connectors.storage.blobs import MemoryBlobs

@@ -3,10 +3,10 @@
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.schemas.generated.run_commands import CancelTurn

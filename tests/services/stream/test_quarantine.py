@@ -1,8 +1,9 @@
 """Quarantine and release by an operator, and calls that end the process: one run is parked, others flow."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.run_events import (

@@ -16,8 +16,9 @@ makes the call.
 """
 
 import json
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import StartRun
@@ -32,6 +33,7 @@ from loomlog.schemas.generated.run_events import (
     RunParked,
 )
 from loomlog.schemas.generated.values import AgentDefinition, Compaction
+from loomlog.schemas.records import Value
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
     CommandRefusal,
@@ -66,8 +68,7 @@ NO_GAIN, EMPTY, TRUNCATED_SUMMARY, INTERRUPTED = "no_gain", "empty", "cut", "int
 """Kinds of failure that are no failure of the provider."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionPolicy:
+class CompactionPolicy(Value, frozen=True, kw_only=True):
     """What is said about compaction, with the defaults of the reference. Percentages of 100."""
 
     enabled: bool = False

@@ -18,10 +18,11 @@ folds with it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from loomlog.schemas.quick import quick
+from loomlog.schemas.records import Value
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.conversation.prompt import fence
 
@@ -31,9 +32,7 @@ HEADING = "What was said and done before, in a summary:"
 ACKNOWLEDGEMENT = "Understood. I have taken in the summary and go on from there."
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionSplit:
+class CompactionSplit(Value, frozen=True, kw_only=True):
     """Which messages stay: the last `keep_n`, and in front of them the first text of a person."""
 
     keep_n: int

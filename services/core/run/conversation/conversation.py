@@ -8,10 +8,10 @@ Before: the facts of a state. After: evolve at turn boundaries, the runs that go
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.schemas.making import maker
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run.conversation.compaction_split import estimate_text, estimate_tokens
 from loomlog.services.core.run.run_facts import RunFacts, with_compaction_requested
 from loomlog.services.core.run.state import (
@@ -31,7 +31,6 @@ from loomlog.services.core.run.turns import code_agents
 NO_RESULT = "no result: the run ended before this call returned; the call may or may not have had its effect"
 NOT_YET = "not returned yet"
 """Only shown: nothing goes on with a conversation whose calls are open."""
-_result = maker(ToolResultBlock)
 
 
 def build_conversation(state: State) -> tuple[Message, ...]:
@@ -47,7 +46,7 @@ def build_conversation(state: State) -> tuple[Message, ...]:
             return ()
         case AwaitingTools(facts=facts, results=answers):
             return join_waiting_inputs(
-                changed(facts, messages=close_open_calls(facts.messages, answers, is_over=False))
+                replace(facts, messages=close_open_calls(facts.messages, answers, is_over=False))
             ).messages
         case Ended(facts=facts, results=answers):
             return close_open_calls(facts.messages, answers, is_over=True)
@@ -74,7 +73,7 @@ def has_reasoning(message: Message) -> bool:
 
 
 def without_reasoning(message: Message) -> Message:
-    return changed(message, reasoning="", reasoning_signature="") if has_reasoning(message) else message
+    return replace(message, reasoning="", reasoning_signature="") if has_reasoning(message) else message
 
 
 def join_waiting_inputs(facts: RunFacts) -> RunFacts:
@@ -84,7 +83,7 @@ def join_waiting_inputs(facts: RunFacts) -> RunFacts:
     if not facts.waiting_inputs:
         return facts
     texts = tuple(Message(role="user", blocks=(_text_block(text),)) for text in facts.waiting_inputs)
-    return changed(facts, messages=(*facts.messages, *texts), waiting_inputs=())
+    return replace(facts, messages=(*facts.messages, *texts), waiting_inputs=())
 
 
 def _text_block(text: str | BlobRef) -> TextBlock:
@@ -98,11 +97,11 @@ def prepare_next_turn(facts: RunFacts) -> RunFacts:
     if code_agents.is_mid_script(facts):
         return facts
     one, others = facts.waiting_inputs[:1], facts.waiting_inputs[1:]
-    return changed(join_waiting_inputs(changed(facts, waiting_inputs=one)), waiting_inputs=others)
+    return replace(join_waiting_inputs(replace(facts, waiting_inputs=one)), waiting_inputs=others)
 
 
 def result_block(result: CallResult) -> ToolResultBlock:
-    return _result(
+    return ToolResultBlock(
         tool_use_id=result.call.id,
         name=result.call.name,
         text=result.text,

@@ -9,20 +9,19 @@ Before: replay.py folded both. After: services/application/queries/history_json.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import ModelReplied
 from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.schemas.records import Value
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.history.replay import ReplayResult, run_status
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Absent, Refused, State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallStep:
+class CallStep(Value, frozen=True, kw_only=True):
     """A call an agent asked for, or its result."""
 
     name: str
@@ -31,8 +30,7 @@ class CallStep:
     is_error: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationStep:
+class ConversationStep(Value, frozen=True, kw_only=True):
     """One message. Figures are 0 where it is no answer of the run's own; `who` is user, agent or tools."""
 
     who: str
@@ -56,8 +54,7 @@ OWN = ("model", "stop_reason", "input_tokens", "output_tokens", "cost_micros")
 """Figures that only a run's own answers have, so a shared one has them on one side only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Value, frozen=True, kw_only=True):
     """Something named that is not the same in both."""
 
     name: str
@@ -65,8 +62,7 @@ class Difference:
     b: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepPair:
+class StepPair(Value, frozen=True, kw_only=True):
     """The steps at one place, None where a run has none; `differs` names what is not the same."""
 
     place: int
@@ -75,8 +71,7 @@ class StepPair:
     differing_fields: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Value, frozen=True, kw_only=True):
     """`first` is the place of the first step that differs, None when none does."""
 
     definition: tuple[Difference, ...]
@@ -185,7 +180,7 @@ def _differing_fields(a: ConversationStep | None, b: ConversationStep | None) ->
 def _definitions(a: RunFacts | None, b: RunFacts | None) -> tuple[Difference, ...]:
     if a is None or b is None:
         return _differences(("definition", a and a.definition.sha256, b and b.definition.sha256))
-    names = [field.name for field in fields(AgentDefinition)]
+    names = AgentDefinition.__struct_fields__
     return _differences(*((name, getattr(a.definition, name), getattr(b.definition, name)) for name in names))
 
 

@@ -11,13 +11,13 @@ Before: services/stream/archive/run_log.py or a bundle gives the records. After:
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from loomlog.schemas.codec import DIGEST_BYTES, Codec, Undecodable, digest, local_codec
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_events import Event
 from loomlog.schemas.reader import RawEvent
+from loomlog.schemas.records import Value
 from loomlog.services.core.canonical import StateCodec, UnreadableState
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.evolve import evolve
@@ -28,8 +28,7 @@ INITIAL_DIGEST = bytes(DIGEST_BYTES)
 """What the first event names as its predecessor's digest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEntry:
+class TimelineEntry(Value, frozen=True, kw_only=True):
     """An event on the timeline."""
 
     seq: int
@@ -50,8 +49,7 @@ class TimelineEntry:
         return self.event.to_avro()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayResult:
+class ReplayResult(Value, frozen=True, kw_only=True):
     """What came out. `state_sha256` is that of the last state that could be folded."""
 
     run_id: str

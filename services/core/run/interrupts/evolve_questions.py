@@ -3,8 +3,9 @@
 Before: services/core/run/evolve.py. After: AwaitingTools, whose `questions` are the calls that wait for somebody.
 """
 
+from msgspec.structs import replace
+
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.interrupts.questions import ClosedQuestion, Question, question_of
 from loomlog.services.core.run.run_facts import extend_deadline
@@ -23,7 +24,7 @@ def apply_question_opened(state: State, event: InterruptionOpened, at_ms: int) -
     if event.interrupt_id in asked or any(item.index == event.index for item in begun):
         raise IllegalEvent(f"the call {event.turn}.{event.index} asks a second time, as {event.interrupt_id}")
     question = question_of(event, state.requested_calls[event.index])
-    return with_idle_time(changed(state, questions=(*state.questions, question)), at_ms)
+    return with_idle_time(replace(state, questions=(*state.questions, question)), at_ms)
 
 
 def apply_person_notified(state: State, event: PersonNotified) -> AwaitingTools:
@@ -40,16 +41,16 @@ def apply_question_closed(state: State, event: InterruptionClosed, at_ms: int) -
     if not isinstance(state, AwaitingTools) or len(left) == len(state.questions):
         raise IllegalEvent(f"the question {event.interrupt_id} does not wait")
     settled = ClosedQuestion(interrupt_id=event.interrupt_id, status=event.status, resolution_id=event.resolution_id)
-    facts = changed(
+    facts = replace(
         state.facts, closed_questions=(*state.facts.closed_questions, settled)[-limits.CLOSED_QUESTIONS_KEPT :]
     )
-    return with_idle_time(changed(state, facts=facts, questions=left), at_ms)
+    return with_idle_time(replace(state, facts=facts, questions=left), at_ms)
 
 
 def with_idle_time(state: AwaitingTools, at_ms: int) -> AwaitingTools:
     """With its time standing still from when nothing but people is waited for until something else is."""
     if waits_for_people(state):
-        return state if state.idle_since_ms else changed(state, idle_since_ms=at_ms)
+        return state if state.idle_since_ms else replace(state, idle_since_ms=at_ms)
     if not state.idle_since_ms:
         return state
-    return changed(state, facts=extend_deadline(state.facts, state.idle_since_ms, at_ms), idle_since_ms=0)
+    return replace(state, facts=extend_deadline(state.facts, state.idle_since_ms, at_ms), idle_since_ms=0)

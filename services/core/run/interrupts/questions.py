@@ -4,19 +4,15 @@ Before: services/core/run/state.py folds the events of interruptions.py into the
 services/core/run/lifecycle/timers.py.
 """
 
-from dataclasses import dataclass
-
 from loomlog.schemas.generated.run_events import InterruptionOpened
 from loomlog.schemas.generated.values import ToolCall
-from loomlog.schemas.quick import quick
+from loomlog.schemas.records import Value
 
 RESOLVED, DECLINED, TIMED_OUT, CANCELLED = "resolved", "declined", "timed_out", "cancelled"
 """How a question ends."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Value, frozen=True, kw_only=True):
     """A call that waits for a person until `expires_at_ms` (UTC milliseconds). No options: any answer will do."""
 
     index: int
@@ -30,9 +26,7 @@ class Question:
     expires_at_ms: int
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedQuestion:
+class ClosedQuestion(Value, frozen=True, kw_only=True):
     """A question that has ended, for whoever answers it once more. `resolution_id` is the command that ended it."""
 
     interrupt_id: str

@@ -18,8 +18,9 @@ Not chosen: one event that refers to the file (nobody could fold the run from th
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from loomlog.schemas.generated.run_events import Event, RunCancelled, RunRefused, RunRestored, RunStarted
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run.commands import ImportCommand
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.interrupts import interruptions
@@ -65,7 +66,7 @@ def import_events(state: State, request: ImportCommand, recover: Callable[[LiveS
         first = events[0]
         if not isinstance(first, RunStarted):
             return _refuse_import(state, f"a run begins with RunStarted, not {type(first).__name__}")
-        events[0] = changed(first, imported_from=command.origin)
+        events[0] = replace(first, imported_from=command.origin)
     after = state
     try:
         for seq, (event, at_ms) in enumerate(zip(events, times, strict=True), request.next_seq):

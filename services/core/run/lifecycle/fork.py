@@ -19,8 +19,9 @@ into the event (a fork of a long run would not fit one append, and the origin is
 
 import hashlib
 import json
-from dataclasses import replace
 from typing import Any, assert_never
+
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import ForkRun

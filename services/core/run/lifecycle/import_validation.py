@@ -8,10 +8,10 @@ wrong.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 from loomlog.schemas.generated.run_events import Event
+from loomlog.schemas.records import Record
 
 AMOUNT_MAX = 10**12
 """Tokens, or millionths of a currency, in one event: a million of a currency. A million such events fit 64 bits."""
@@ -44,9 +44,9 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
     """Every whole number in a record, with the way to it."""
     if type(value) is int:
         yield path, value
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from _numbers(getattr(value, field.name), f"{path}.{field.name}")
+    elif isinstance(value, Record):
+        for name in value.__struct_fields__:
+            yield from _numbers(getattr(value, name), f"{path}.{name}")
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         for number, item in enumerate(value):
             yield from _numbers(item, f"{path}[{number}]")

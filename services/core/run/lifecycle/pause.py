@@ -7,6 +7,8 @@ is left. A pause never lies between a tool call and its result, and a model call
 Before: services/core/run/decide.py. After: services/core/run/state.py folds the pauses into the facts.
 """
 
+from msgspec.structs import replace
+
 from loomlog.schemas.generated.run_events import (
     CommandRefused,
     Event,
@@ -15,7 +17,6 @@ from loomlog.schemas.generated.run_events import (
     RunPauseRequested,
     RunResumed,
 )
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ApplyWidePauses, PauseCommand, ResumeCommand
 from loomlog.services.core.run.conversation import compaction as conversation_compaction
@@ -71,7 +72,7 @@ def pause_changes(facts: RunFacts, command: ApplyWidePauses | None) -> tuple[lis
     for pause in ended:
         pauses = tuple(held for held in pauses if held != pause)
         events.append(RunResumed(scope=pause.scope, by=command.by, remaining=len(pauses)))
-    return events, changed(facts, pauses=pauses)
+    return events, replace(facts, pauses=pauses)
 
 
 def _continue_run(state: LiveState, pauses: tuple[Pause, ...]) -> list[Event]:

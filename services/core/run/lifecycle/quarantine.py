@@ -13,8 +13,9 @@ Before: services/runtime/run/command_handler.py folds the run. After: services/c
 Not chosen: a state of its own (everything that was true of the run still is).
 """
 
+from msgspec.structs import replace
+
 from loomlog.schemas.generated.run_events import CommandRefused, Event, RunQuarantined, RunReleased
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import CancelCommand, ImportCommand, QuarantineCommand, ReleaseCommand
 from loomlog.services.core.run.run_facts import NO_LOSSES
@@ -61,7 +62,7 @@ def release_quarantine(state: State, request: ReleaseCommand) -> tuple[list[Even
     if request.error:
         return [_run_quarantined(request.error, by=command.envelope.subject)], None
     released = RunReleased(by=command.envelope.subject, reason=command.reason[: limits.QUARANTINE_REASON_MAX])
-    return [released], changed(state, facts=changed(facts, quarantine_error="", losses=NO_LOSSES))
+    return [released], replace(state, facts=replace(facts, quarantine_error="", losses=NO_LOSSES))
 
 
 def quarantine_after_losses(state: AwaitingTools, opened: OpenCall) -> RunQuarantined:

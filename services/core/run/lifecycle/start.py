@@ -5,11 +5,12 @@ with the intent of the first call (or of the compaction before it, when the sess
 with a code.
 """
 
+from msgspec.structs import replace
+
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.run_events import Event, ModelCallRequested, RunRefused, RunStarted
 from loomlog.schemas.generated.values import AgentDefinition
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run.commands import CommandRefusal, StartCommand
 from loomlog.services.core.run.conversation import compaction as conversation_compaction
 from loomlog.services.core.run.conversation.conversation import used_tokens
@@ -91,7 +92,7 @@ def _inherited_context(
         definition.provider,
         definition.model,
     )
-    return used_tokens(changed(previous_facts, messages=history)), previous_facts.max_context_tokens if is_same else 0
+    return used_tokens(replace(previous_facts, messages=history)), previous_facts.max_context_tokens if is_same else 0
 
 
 def handle_in_use(agent_id: str) -> CommandRefusal:

@@ -16,6 +16,8 @@ Before: services/core/run/decide.py. After: delegation.py is the fold; services/
 what react asks for.
 """
 
+from msgspec.structs import replace
+
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.run_events import (
@@ -28,7 +30,6 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, CommandEnvelope, ParentCall, VolumeGrant
 from loomlog.schemas.ids import child_run_id
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ChildrenRequested, ChildReported, CommandRefusal, StartCommand
 from loomlog.services.core.run.conversation import compaction as conversation_compaction
@@ -195,7 +196,7 @@ def _as_undelivered(report: ChildReported) -> ChildReported:
         return report
     why = f": {report.text}" if report.status in ("failed", "cancelled") and report.text else ""
     text = f"not delivered: the sub-agent {report.child_run_id} is over ({report.status}{why}); open another one"
-    return changed(report, status=delegation.UNDELIVERED, text=text, text_blob=None)
+    return replace(report, status=delegation.UNDELIVERED, text=text, text_blob=None)
 
 
 def _pending_sends(state: AwaitingTools, child_run_id: str) -> list[tuple[OpenCall, Delegation]]:
@@ -356,7 +357,7 @@ def inherit_definition(child: AgentDefinition, parent: AgentDefinition, compacti
     theirs = {grant.name: grant for grant in parent.volumes}
     volumes = tuple(_narrower(grant, theirs[grant.name]) for grant in child.volumes if grant.name in theirs)
     effective = conversation_compaction.merge_compaction(child.compaction, parent.compaction)
-    return changed(
+    return replace(
         child,
         volumes=volumes,
         compaction=conversation_compaction.merge_compaction(
@@ -366,7 +367,7 @@ def inherit_definition(child: AgentDefinition, parent: AgentDefinition, compacti
 
 
 def _narrower(grant: VolumeGrant, limit: VolumeGrant) -> VolumeGrant:
-    return grant if limit.mode == "rw" else changed(grant, mode="ro")
+    return grant if limit.mode == "rw" else replace(grant, mode="ro")
 
 
 # --- how a run stands, for its parent --------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ services/runtime/tools/tool_calls.py gathers long results.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import ChildrenPlanned, ChildRequested, ChildReturned
 from loomlog.schemas.generated.values import BlobRef, Spawn
-from loomlog.schemas.quick import quick
-from loomlog.services.core.changing import changed
+from loomlog.schemas.records import Value
 from loomlog.services.core.run import limits
 
 SPAWN, PARALLEL_SPAWN = "spawn", "parallel_spawn"
@@ -33,9 +33,7 @@ FINAL_STATUSES = frozenset({"completed", "failed", "cancelled", REFUSED, UNDELIV
 """Statuses after which nothing more comes from a child."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DelegatedChild:
+class DelegatedChild(Value, frozen=True, kw_only=True):
     """A child of a call. `run_id` is empty while it waits; `status`, `text` and `blob` while it is not done."""
 
     number: int
@@ -50,9 +48,7 @@ class DelegatedChild:
     blob: BlobRef | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delegation:
+class Delegation(Value, frozen=True, kw_only=True):
     """What an open call of the Agent tool waits for. Times in UTC milliseconds."""
 
     op: str
@@ -89,7 +85,7 @@ def begin_delegation(event: ChildrenPlanned, at_ms: int) -> Delegation:
 def with_child_requested(delegation: Delegation, event: ChildRequested) -> Delegation:
     """With the child at work; raises KeyError when the call has none of that number left to begin."""
     child = _child(delegation, event.number, excluded_phase=DONE)
-    begun = changed(
+    begun = replace(
         child,
         phase=RUNNING,
         run_id=event.child_run_id,
@@ -104,7 +100,7 @@ def with_child_returned(delegation: Delegation, event: ChildReturned) -> Delegat
     child = _child(delegation, event.number, excluded_phase=DONE)
     if child.phase != RUNNING:
         raise KeyError(event.number)
-    done = changed(
+    done = replace(
         child,
         phase=DONE,
         agent_id=event.child_agent_id or child.agent_id,
@@ -178,4 +174,4 @@ def _child(delegation: Delegation, number: int, *, excluded_phase: str) -> Deleg
 
 def _with_child(delegation: Delegation, child: DelegatedChild) -> Delegation:
     children = (*delegation.children[: child.number], child, *delegation.children[child.number + 1 :])
-    return changed(delegation, children=children)
+    return replace(delegation, children=children)

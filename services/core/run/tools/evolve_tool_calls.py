@@ -7,6 +7,8 @@ Before: services/core/run/evolve.py. After: AwaitingTools with one call less ope
 
 from operator import attrgetter
 
+from msgspec.structs import replace
+
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_events import (
     ChildrenPlanned,
@@ -18,8 +20,6 @@ from loomlog.schemas.generated.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from loomlog.schemas.making import maker
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run.conversation.conversation import result_block
 from loomlog.services.core.run.interrupts.evolve_questions import with_idle_time
 from loomlog.services.core.run.run_facts import Losses, with_compaction_requested, without_resident
@@ -36,8 +36,6 @@ from loomlog.services.core.run.state import (
 )
 from loomlog.services.core.run.subagents import delegation
 
-# Made for every call; see schemas/making.py.
-_open_call, _answer, _message = maker(OpenCall), maker(CallResult), maker(Message)
 _by_index = attrgetter("index")
 
 
@@ -55,7 +53,7 @@ def apply_tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> 
     before = find_open_call(state, event.index)
     if before is not None:
         state = _with_owner_loss(state, event.index, at_ms)
-    opened = _open_call(
+    opened = OpenCall(
         index=event.index,
         call=call,
         attempt=event.attempt,
@@ -64,7 +62,7 @@ def apply_tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> 
         reconcile_attempts=before.reconcile_attempts if before is not None else 0,
         delegation=before.delegation if before is not None else None,
     )
-    return with_idle_time(changed(state, open=(*kept, opened)), at_ms)
+    return with_idle_time(replace(state, open=(*kept, opened)), at_ms)
 
 
 def apply_reconcile_requested(state: State, event: ToolReconcileRequested, at_ms: int) -> AwaitingTools:
@@ -73,12 +71,12 @@ def apply_reconcile_requested(state: State, event: ToolReconcileRequested, at_ms
         raise IllegalEvent(
             f"question {event.ask} about tool call {event.index} after question {opened.reconcile_attempts}"
         )
-    return with_open_call(awaiting, changed(opened, reconcile_attempts=event.ask, is_reconciling=True))
+    return with_open_call(awaiting, replace(opened, reconcile_attempts=event.ask, is_reconciling=True))
 
 
 def apply_outcome_asked(state: State, event: ToolOutcomeAsked, at_ms: int) -> AwaitingTools:
     awaiting, opened = _count_lost_attempt(state, event, at_ms)
-    return with_idle_time(with_open_call(awaiting, changed(opened, is_reconciling=False, awaits_person=True)), at_ms)
+    return with_idle_time(with_open_call(awaiting, replace(opened, is_reconciling=False, awaits_person=True)), at_ms)
 
 
 def apply_hook_acted(state: State, event: HookActed) -> AwaitingTools:
@@ -104,7 +102,7 @@ def apply_child_event(
     if isinstance(event, ChildrenPlanned):
         if opened.delegation is not None:
             raise IllegalEvent(f"the call {event.turn}.{event.index} is planned twice")
-        return with_open_call(state, changed(opened, delegation=delegation.begin_delegation(event, at_ms)))
+        return with_open_call(state, replace(opened, delegation=delegation.begin_delegation(event, at_ms)))
     if opened.delegation is None:
         raise IllegalEvent(f"{type(event).__name__}: the call {event.turn}.{event.index} wants no children")
     try:
@@ -116,10 +114,10 @@ def apply_child_event(
         raise IllegalEvent(f"{type(event).__name__}: child {event.number} of {event.turn}.{event.index}") from error
     if isinstance(event, ChildRequested) and after.op in delegation.START_OPERATIONS and not event.only_look:
         residents = (*facts.residents, event.child_run_id) if after.op == delegation.OPEN else facts.residents
-        facts = changed(facts, spawned=facts.spawned + 1, residents=residents)
+        facts = replace(facts, spawned=facts.spawned + 1, residents=residents)
     elif isinstance(event, ChildReturned) and _has_child_ended(after, event):
         facts = without_resident(facts, event.child_run_id)
-    return with_open_call(changed(state, facts=facts), changed(opened, delegation=after))
+    return with_open_call(replace(state, facts=facts), replace(opened, delegation=after))
 
 
 def _has_child_ended(plan: delegation.Delegation, event: ChildReturned) -> bool:
@@ -151,7 +149,7 @@ def _with_owner_loss(state: AwaitingTools, index: int, at_ms: int) -> AwaitingTo
         or facts.losses.at_ms == at_ms
     ):
         return state
-    return changed(state, facts=changed(facts, losses=Losses(count=facts.losses.count + 1, at_ms=at_ms)))
+    return replace(state, facts=replace(facts, losses=Losses(count=facts.losses.count + 1, at_ms=at_ms)))
 
 
 def _drop_unopened_resident(state: AwaitingTools, index: int) -> AwaitingTools:
@@ -160,11 +158,11 @@ def _drop_unopened_resident(state: AwaitingTools, index: int) -> AwaitingTools:
     wanted = opened.delegation if opened is not None else None
     if wanted is None or wanted.op != delegation.OPEN:
         return state
-    return changed(state, facts=without_resident(state.facts, wanted.children[0].run_id))
+    return replace(state, facts=without_resident(state.facts, wanted.children[0].run_id))
 
 
 def with_open_call(state: AwaitingTools, opened: OpenCall) -> AwaitingTools:
-    return changed(state, open=(*(item for item in state.open if item.index != opened.index), opened))
+    return replace(state, open=(*(item for item in state.open if item.index != opened.index), opened))
 
 
 def apply_tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingTools:
@@ -183,8 +181,8 @@ def apply_tool_returned(state: State, event: ToolReturned, at_ms: int) -> Awaiti
     if event.outcome == CALL_CANCELLED:
         state = _drop_unopened_resident(state, event.index)
     if event.asks_compaction:
-        state = changed(state, facts=with_compaction_requested(state.facts, is_requested=True))
-    answer = _answer(
+        state = replace(state, facts=with_compaction_requested(state.facts, is_requested=True))
+    answer = CallResult(
         index=event.index,
         call=state.requested_calls[event.index],
         text=event.text,
@@ -195,9 +193,9 @@ def apply_tool_returned(state: State, event: ToolReturned, at_ms: int) -> Awaiti
     open_calls = tuple([item for item in state.open if item.index != event.index])
     is_last = len(answers) == len(state.requested_calls)
     if not is_last or state.idle_since_ms:
-        state = with_idle_time(changed(state, open=open_calls, results=answers), at_ms)
+        state = with_idle_time(replace(state, open=open_calls, results=answers), at_ms)
     if not is_last:
         return state
     results = tuple([result_block(a) for a in sorted(answers, key=_by_index)])
-    facts = changed(state.facts, messages=(*state.facts.messages, _message(role="user", blocks=results)))
-    return changed(state, facts=facts, open=(), results=answers)
+    facts = replace(state.facts, messages=(*state.facts.messages, Message(role="user", blocks=results)))
+    return replace(state, facts=facts, open=(), results=answers)

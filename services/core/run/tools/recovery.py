@@ -9,8 +9,9 @@ services/core/run/turns/next_step.py for what comes next.
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from loomlog.schemas.generated.run_events import Event, ModelCallFailed
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import RecoverCommand, ReleaseCommand, ToolReconciled
 from loomlog.services.core.run.conversation import compaction
@@ -37,13 +38,13 @@ def recover_run(state: State, command: RecoverCommand) -> list[Event]:
     match state:
         case AwaitingModel(facts=facts):
             changes, held = pause.pause_changes(facts, command.wide_pauses)
-            return [*changes, *_recover_model(changed(state, facts=held), command)]
+            return [*changes, *_recover_model(replace(state, facts=held), command)]
         case AwaitingTools(facts=facts):
             changes, held = pause.pause_changes(facts, command.wide_pauses)
-            return [*changes, *_recover_tools(changed(state, facts=held), command)]
+            return [*changes, *_recover_tools(replace(state, facts=held), command)]
         case Compacting(facts=facts):
             changes, held = pause.pause_changes(facts, command.wide_pauses)
-            after = changed(state, facts=held)
+            after = replace(state, facts=held)
             return [*changes, *after_compaction(after, compaction.recover_compaction(after, command), command.at_ms)]
         case Parked() | Paused():
             return pause.apply_wide_pauses(state, command.wide_pauses) if command.wide_pauses is not None else []

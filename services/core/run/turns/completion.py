@@ -5,13 +5,11 @@ Before: whatever decides that it is over. After: RunCompleted, RunFailed or RunC
 
 from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed
 from loomlog.schemas.generated.values import Usage
-from loomlog.schemas.making import maker
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelAnswered
 from loomlog.services.core.run.run_facts import RunFacts, add_usage
 
 NO_USAGE = Usage()
-_completed = maker(RunCompleted)
 
 
 def iteration_cap(facts: RunFacts) -> int:
@@ -29,7 +27,7 @@ def has_iterations(facts: RunFacts, turn: int) -> bool:
 
 def run_completed(facts: RunFacts, stop_reason: str, last: ModelAnswered | None) -> RunCompleted:
     """`last` is the answer that is decided together with the end and not folded in yet."""
-    return _completed(
+    return RunCompleted(
         stop_reason=stop_reason,
         iterations=facts.turns + (1 if last else 0),
         usage=add_usage(facts.usage, last.usage if last else NO_USAGE),

@@ -3,6 +3,8 @@
 Before: services/core/run/evolve.py. After: Paused, Compacting, or the state as it was with other facts.
 """
 
+from msgspec.structs import replace
+
 from loomlog.schemas.generated.run_events import (
     CompactionFailed,
     CompactionRequested,
@@ -11,7 +13,6 @@ from loomlog.schemas.generated.run_events import (
     RunPauseRequested,
     RunResumed,
 )
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run.conversation.compaction_split import CompactionSplit, apply_split
 from loomlog.services.core.run.conversation.conversation import join_waiting_inputs, used_tokens
 from loomlog.services.core.run.run_facts import CompactionState, ContextGauge, Pause, add_usage, extend_deadline
@@ -32,7 +33,7 @@ def apply_pause_requested(state: State, event: RunPauseRequested, pause: Pause) 
     facts = require_facts(state, event)
     if any(held.scope == pause.scope for held in facts.pauses):
         raise IllegalEvent(f"a second pause of scope {pause.scope}")
-    return with_facts(state, changed(facts, pauses=(*facts.pauses, pause)))
+    return with_facts(state, replace(facts, pauses=(*facts.pauses, pause)))
 
 
 def apply_paused(state: State, event: RunPaused, at_ms: int) -> Paused:
@@ -64,7 +65,7 @@ def apply_compaction_requested(state: State, event: CompactionRequested, at_ms: 
         if event.attempt != state.attempt + 1 or state.attempt == 0:
             raise IllegalEvent(f"attempt {event.attempt} of compaction {event.number} after attempt {state.attempt}")
         lost = 0 if state.is_unstarted else 1
-        return changed(
+        return replace(
             state,
             attempt=event.attempt,
             provider=event.provider,
@@ -86,7 +87,7 @@ def apply_compaction_requested(state: State, event: CompactionRequested, at_ms: 
         raise IllegalEvent(f"compaction {event.number} after {facts.compactions.count} of them")
     begun = CompactionState(count=event.number, last_turn=event.turn)
     return Compacting(
-        facts=changed(facts, compactions=begun),
+        facts=replace(facts, compactions=begun),
         number=event.number,
         attempt=1,
         trigger=event.trigger,
@@ -109,19 +110,19 @@ def apply_compaction_ended(state: State, event: ContextCompacted | CompactionFai
         gone = len(facts.messages) - how.keep_n
         # What the provider counts shrinks as the estimate does; its next answer says exactly.
         tokens = used_tokens(facts) * event.after_tokens // max(1, event.before_tokens)
-        facts = changed(
+        facts = replace(
             facts,
             messages=messages,
             inherited_messages=made + max(0, facts.inherited_messages - gone),
             context=ContextGauge(tokens=tokens, messages=len(messages)),
         )
-    facts = changed(
+    facts = replace(
         facts,
         usage=add_usage(facts.usage, event.usage),
         cost_micros=facts.cost_micros + event.cost_micros,
         currency=event.currency or facts.currency,
     )
-    return changed(state, facts=facts, attempt=0)
+    return replace(state, facts=facts, attempt=0)
 
 
 def check_not_compacting(state: State, event: object) -> None:
@@ -134,4 +135,4 @@ def apply_resumed(state: State, event: RunResumed) -> State:
     pauses = tuple(held for held in facts.pauses if held.scope != event.scope)
     if len(pauses) == len(facts.pauses) or len(pauses) != event.remaining:
         raise IllegalEvent(f"RunResumed of scope {event.scope} with {event.remaining} left, held by {facts.pauses}")
-    return with_facts(state, changed(facts, pauses=pauses))
+    return with_facts(state, replace(facts, pauses=pauses))

@@ -4,6 +4,8 @@ Before: services/core/run/evolve.py. After: AwaitingModel while attempts go on, 
 (also one that asks for no tool: what follows it comes in the same batch).
 """
 
+from msgspec.structs import replace
+
 from loomlog.schemas.conversation import Message, TextBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import (
     FallbackSuppressed,
@@ -14,9 +16,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import ModelChoice
-from loomlog.schemas.making import maker
 from loomlog.services.core.admission import PROVIDER_FULL
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run.conversation.conversation import prepare_next_turn, without_reasoning
 from loomlog.services.core.run.run_facts import ContextGauge, add_usage, extend_deadline
 from loomlog.services.core.run.state import (
@@ -31,14 +31,6 @@ from loomlog.services.core.run.state import (
 from loomlog.services.core.run.turns.evolve_boundaries import check_not_compacting
 from loomlog.services.core.run.turns.fallback import INTERRUPTED
 
-# Made for every turn; see schemas/making.py.
-_text, _tool_use, _message = maker(TextBlock), maker(ToolUseBlock), maker(Message)
-_gauge, _awaiting_model, _awaiting_tools = (
-    maker(ContextGauge),
-    maker(AwaitingModel),
-    maker(AwaitingTools),
-)
-
 
 def apply_model_requested(state: State, event: ModelCallRequested, at_ms: int) -> AwaitingModel:
     facts = require_facts(state, event)
@@ -47,7 +39,7 @@ def apply_model_requested(state: State, event: ModelCallRequested, at_ms: int) -
     if isinstance(state, AwaitingModel) and same_turn:
         if event.attempt != state.attempt + 1:
             raise IllegalEvent(f"attempt {event.attempt} of turn {event.turn} after attempt {state.attempt}")
-        return changed(
+        return replace(
             state,
             attempt=event.attempt,
             provider=event.provider,
@@ -78,7 +70,7 @@ def apply_model_requested(state: State, event: ModelCallRequested, at_ms: int) -
         )
     if event.turn != facts.turns + 1 or event.attempt != 1:
         raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after {facts.turns} turns")
-    return _awaiting_model(
+    return AwaitingModel(
         facts=prepare_next_turn(facts),
         turn=event.turn,
         attempt=1,
@@ -91,9 +83,9 @@ def apply_model_requested(state: State, event: ModelCallRequested, at_ms: int) -
 def apply_model_replied(state: State, event: ModelReplied) -> AwaitingTools:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
         raise IllegalEvent(f"a reply to turn {event.turn} attempt {event.attempt} that is not awaited")
-    blocks = (_text(text=event.text, blob=event.text_blob),) if event.text or event.text_blob else ()
-    calls = [_tool_use(id=call.id, name=call.name, input=call.input) for call in event.tool_calls]
-    message = _message(
+    blocks = (TextBlock(text=event.text, blob=event.text_blob),) if event.text or event.text_blob else ()
+    calls = [ToolUseBlock(id=call.id, name=call.name, input=call.input) for call in event.tool_calls]
+    message = Message(
         role="assistant",
         blocks=(*blocks, *calls),
         reasoning=event.reasoning,
@@ -104,8 +96,8 @@ def apply_model_replied(state: State, event: ModelReplied) -> AwaitingTools:
     spent = event.usage
     read = spent.input_tokens + spent.cache_creation_input_tokens + spent.cache_read_input_tokens
     # A request has tokens, so none means that nobody counted them: what is known of the context stays as it was.
-    counted = _gauge(tokens=read + spent.output_tokens, messages=len(messages)) if read else state.facts.context
-    facts = changed(
+    counted = ContextGauge(tokens=read + spent.output_tokens, messages=len(messages)) if read else state.facts.context
+    facts = replace(
         state.facts,
         messages=messages,
         context=counted,
@@ -117,22 +109,22 @@ def apply_model_replied(state: State, event: ModelReplied) -> AwaitingTools:
         cost_micros=state.facts.cost_micros + event.cost_micros,
         currency=event.currency or state.facts.currency,
     )
-    return _awaiting_tools(facts=facts, turn=event.turn, requested_calls=event.tool_calls)
+    return AwaitingTools(facts=facts, turn=event.turn, requested_calls=event.tool_calls)
 
 
 def apply_model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
         raise IllegalEvent(f"a failure of turn {event.turn} attempt {event.attempt} that is not awaited")
-    facts = changed(
+    facts = replace(
         state.facts,
         model_errors=state.facts.model_errors + 1,
         retries=state.facts.retries + event.takes_iteration,
     )
     if event.kind == INTERRUPTED:
-        return changed(state, facts=facts, lost_attempts=state.lost_attempts + 1)
+        return replace(state, facts=facts, lost_attempts=state.lost_attempts + 1)
     if event.kind in ("rate_limited", PROVIDER_FULL):
-        return changed(state, facts=facts, rate_limits=state.rate_limits + 1)
-    return changed(state, facts=facts, failures=state.failures + 1)
+        return replace(state, facts=facts, rate_limits=state.rate_limits + 1)
+    return replace(state, facts=facts, failures=state.failures + 1)
 
 
 def require_failed_attempt(state: State, event: ModelSwitched | FallbackSuppressed) -> AwaitingModel:
@@ -147,14 +139,14 @@ def apply_model_switched(state: State, event: ModelSwitched) -> AwaitingModel:
     facts = awaiting.facts
     if event.number != facts.switches + 1:
         raise IllegalEvent(f"switch {event.number} of a run that has made {facts.switches}")
-    facts = changed(
+    facts = replace(
         facts,
         choice=ModelChoice(provider=event.provider, model=event.model, effort=event.effort),
         switches=event.number,
         messages=tuple(map(without_reasoning, facts.messages)) if event.reasoning_cleared else facts.messages,
     )
     # Another model has failed at nothing yet, so its retries and its waits are counted anew.
-    return changed(
+    return replace(
         awaiting,
         facts=facts,
         provider=event.provider,
@@ -168,11 +160,11 @@ def apply_model_switched(state: State, event: ModelSwitched) -> AwaitingModel:
 def apply_turn_cancelled(state: State, event: TurnCancelled) -> AwaitingTools:
     match state:
         case AwaitingTools(turn=event.turn) if len(state.results) == len(state.requested_calls) and not event.attempt:
-            return changed(state, facts=changed(state.facts, is_turn_over=True))
+            return replace(state, facts=replace(state.facts, is_turn_over=True))
         case AwaitingModel(turn=event.turn, attempt=event.attempt, facts=facts):
             said = event.text or event.text_blob
             blocks = (TextBlock(text=event.text, blob=event.text_blob),) if said else ()
             messages = (*facts.messages, Message(role="assistant", blocks=blocks)) if blocks else facts.messages
-            facts = changed(facts, messages=messages, turns=event.turn, is_turn_over=True)
+            facts = replace(facts, messages=messages, turns=event.turn, is_turn_over=True)
             return AwaitingTools(facts=facts, turn=event.turn, requested_calls=())
     raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} is cancelled and not under way")

@@ -6,6 +6,8 @@ instead.
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from loomlog.schemas.generated.run_events import (
     Event,
     ModelCallFailed,
@@ -15,8 +17,6 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import InterruptionRequest
-from loomlog.schemas.making import maker
-from loomlog.services.core.changing import changed
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
 from loomlog.services.core.run.evolve import evolve
@@ -28,15 +28,13 @@ from loomlog.services.core.run.turns import fallback
 from loomlog.services.core.run.turns.completion import has_iterations, run_completed, run_failed
 from loomlog.services.core.run.turns.next_step import after_tools, next_model_attempt, next_step
 
-# At each turn; see schemas/making.py.
-_replied, _requested = maker(ModelReplied), maker(ToolCallRequested)
 NO_INTERRUPTION_REQUESTS: Mapping[int, InterruptionRequest] = {}
 
 
 def handle_model_answered(state: State, result: ModelAnswered) -> list[Event]:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (result.turn, result.attempt):
         return []  # a late answer changes nothing
-    replied = _replied(
+    replied = ModelReplied(
         turn=result.turn,
         attempt=result.attempt,
         text=result.text,
@@ -83,7 +81,7 @@ def _tool_intents(facts: RunFacts, result: ModelAnswered) -> list[Event]:
             events += interruptions.open_interruption(facts, result, wishes[index], events)
         elif index < limits.MAX_TOOL_CALLS_PER_TURN:
             events.append(
-                _requested(
+                ToolCallRequested(
                     turn=result.turn,
                     index=index,
                     call_id=call.id,
@@ -138,7 +136,7 @@ def handle_model_failed(state: State, result: ModelFailed) -> list[Event]:
     if wait_ms is not None:
         return [failed, next_model_attempt(state, result.at_ms + wait_ms, retry=state.failures + state.rate_limits + 1)]
     if switched is not None:
-        there = changed(state, provider=switched.provider, model=switched.model)
+        there = replace(state, provider=switched.provider, model=switched.model)
         return [failed, *passed_over, switched, next_model_attempt(there, 0)]
     return [failed, *passed_over, run_failed(facts, fallback.run_failure_code(result.kind), result.message)]
 

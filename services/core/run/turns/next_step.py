@@ -17,7 +17,6 @@ from loomlog.schemas.generated.run_events import (
     RunPaused,
     ToolReturned,
 )
-from loomlog.schemas.making import maker
 from loomlog.services.core.run.conversation import compaction as conversation_compaction
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.lifecycle import pause
@@ -25,8 +24,6 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, Compacting, Parked, State
 from loomlog.services.core.run.tools import unknown_outcome
 from loomlog.services.core.run.turns.completion import has_iterations, run_completed, run_failed
-
-_requested = maker(ModelCallRequested)  # at each turn; see schemas/making.py
 
 
 def after_tools(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:
@@ -85,7 +82,7 @@ def next_turn(facts: RunFacts, turn: int) -> ModelCallRequested | RunPaused:
     if facts.pauses:
         return pause.run_paused(facts.pauses, turn + 1)
     current = facts.current_model
-    return _requested(turn=turn + 1, attempt=1, provider=current.provider, model=current.model)
+    return ModelCallRequested(turn=turn + 1, attempt=1, provider=current.provider, model=current.model)
 
 
 def next_model_attempt(state: AwaitingModel, not_before_ms: int, *, retry: int = 0) -> ModelCallRequested | RunPaused:

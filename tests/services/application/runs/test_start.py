@@ -1,9 +1,9 @@
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Transient

@@ -1,10 +1,10 @@
 import json
 import stat
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges

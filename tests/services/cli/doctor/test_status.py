@@ -1,8 +1,8 @@
 import json
-from dataclasses import replace
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from loomlog.services.cli.doctor import status

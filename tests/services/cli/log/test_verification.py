@@ -1,7 +1,8 @@
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord
@@ -39,7 +40,7 @@ def task(**changes: object) -> VerificationTask:
         keys={KEY.key_id: KEY.public},
         blobs=None,
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 
 async def verified(log: MemoryLog, *, place: RunRange | None = None, **changes: object):

@@ -1,10 +1,10 @@
 """The books are signed like the events of runs: whoever changes them and makes their whole chain anew is found out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord

@@ -1,8 +1,8 @@
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from loomlog.services.cli.errors import CliError, UsageError

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.signatures import generate_key
 from loomlog.schemas.codec import FRAME_BYTES, local_codec, read_envelope

@@ -1,14 +1,17 @@
 """An events partition as owners write it, checkpoints as a signer writes them, and ways to verify a copy of both."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.signatures import PublicKey, SigningKey, generate_key
 from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.ids import event_id, partition_key
+from loomlog.schemas.records import Value
 from loomlog.services.core.audit.checkpoints import read_signed, sign
 from loomlog.services.core.audit.findings import FindingKind
 from loomlog.services.core.audit.ledger import SigningCursor
@@ -22,8 +25,7 @@ START_MS = 1_780_000_000_000
 KEY = generate_key()
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Value, frozen=True):
     """A stored record (hashes.StoredRecord)."""
 
     offset: int

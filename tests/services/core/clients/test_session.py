@@ -1,10 +1,10 @@
 """What is said over a connection with a client, without one."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import RemoteToolRequest
 from loomlog.services.core.clients import limits

@@ -1,8 +1,7 @@
 """Who offers which tools, and to whom."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import ClientHostAlive, ClientLeft, ClientRegistered, ClientTool
 from loomlog.services.core.clients import limits

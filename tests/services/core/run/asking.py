@@ -1,8 +1,9 @@
 """Runs that ask people, and short ways to answer them."""
 
 import json
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import CancelTurn, ResolveInterruption
 from loomlog.schemas.generated.run_events import ToolReturned

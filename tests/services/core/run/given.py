@@ -1,8 +1,10 @@
 """A run that is driven by orders in memory, and short ways to say orders. Time stands still unless a test moves it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Message, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_commands import (

@@ -1,10 +1,10 @@
 """Answers, failures and results: what comes back from calls, in time, late or twice."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import (
     ModelCallFailed,

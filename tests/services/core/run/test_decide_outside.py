@@ -1,9 +1,9 @@
 """Cancel and input: what comes from outside to a run that is there, or not."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import (
     CommandRefused,

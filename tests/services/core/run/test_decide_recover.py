@@ -1,8 +1,7 @@
 """A new owner has folded the run: what was under way is re-run visibly, or said to be unknown; never silently."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import (
     ModelCallFailed,

@@ -1,8 +1,9 @@
 """Who is tried again, after how long, and when a turn has failed (runtime parity 1.8)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import TRANSIENT_KINDS
 from loomlog.schemas.generated.run_events import ModelCallFailed, ModelCallRequested, RunFailed

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunRefused, RunStarted
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, RunPosition, Segment

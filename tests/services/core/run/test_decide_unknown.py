@@ -1,10 +1,10 @@
 """A lost call: its tool or a person is asked, and the answer decides; the question is in the log before it is asked."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import (
     CommandRefused,

@@ -4,12 +4,12 @@ Whatever happens, the invariants of a run hold after every step. Orders that wer
 later, which is what redelivery, a late call of a lost owner and a zombie look like from in here.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import (
     CompactionFailed,

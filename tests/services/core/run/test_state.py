@@ -1,9 +1,9 @@
 """The fold: what each event makes of a state, and which events cannot follow."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Message, TextBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import (

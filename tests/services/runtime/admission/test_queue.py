@@ -1,10 +1,10 @@
 """Starts wait for a place, in the owner and in the log; nobody waits for ever, and nothing is held up by it."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import CancelRun, PauseRun
 from loomlog.schemas.generated.run_events import (

@@ -3,11 +3,11 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.configuration import ConfigurationError, load_configuration, read_settings
 from loomlog.connectors.errors import Permanent, Transient

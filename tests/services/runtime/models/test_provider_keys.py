@@ -1,8 +1,7 @@
 """Which key a model call is made with, who pays, and what becomes of a call that has none."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import Reply

@@ -1,9 +1,9 @@
 """Which children of a live parent are left behind."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.values import ParentCall
 from loomlog.schemas.ids import child_run_id

@@ -2,10 +2,10 @@
 
 import asyncio
 import inspect
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import RunStarted

@@ -1,9 +1,9 @@
 """Forks of runs that were imported: what the file says of definition and user is a wish, not a grant."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import (

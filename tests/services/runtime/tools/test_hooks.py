@@ -1,11 +1,11 @@
 """Hooks around a tool call: who is asked in which order, what their answers do, and what becomes of it in the order."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient

@@ -1,10 +1,10 @@
 """One tool call in, one order out: whatever happens becomes a result that the model sees."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import NoEffect, ToolResult, UnknownEffect, VolumeBinding

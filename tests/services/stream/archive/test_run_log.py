@@ -1,9 +1,9 @@
 """Runs read back from the log with everything they begin with."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.codec import digest, local_codec

@@ -1,7 +1,6 @@
 """What is content in a command, and what a dead letter may hold of it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -12,6 +11,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun, ImportRun, PostInput, StartRun
 from loomlog.schemas.generated.run_events import InputReceived, RunPauseRequested
 from loomlog.schemas.generated.values import CommandEnvelope, ContentBlock, Envelope, ImportOrigin, Segment
+from loomlog.schemas.records import Record
 from loomlog.services.stream.encryption.content_fields import (
     ContentRecord,
     dead_letter_value,
@@ -80,26 +80,26 @@ async def test_a_letter_holds_what_has_no_content_and_nothing_that_cannot_be_tol
     assert kept(record(b"\x00\x00", "loom.run.events")) == b"\x00\x00"
 
 
-def filled(kind: Callable[..., Any]) -> Any:
+def filled(kind: type[Record]) -> Any:
     """A command of that kind with a text of its own in every field that can hold one."""
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
-    for one in fields(kind):  # type: ignore[arg-type]  # every record is a dataclass
-        hint = hints[one.name]
+    for name in kind.__struct_fields__:
+        hint = hints[name]
         if hint is str:
-            values[one.name] = f"{one.name} of it"
+            values[name] = f"{name} of it"
         elif hint in (int, bool):
-            values[one.name] = hint(1)
+            values[name] = hint(1)
         elif get_origin(hint) in (dict, Mapping) or hint is Mapping:
-            values[one.name] = {"name": f"{one.name} of it"}
+            values[name] = {"name": f"{name} of it"}
         elif Segment in get_args(hint):
-            blocks = [ContentBlock(type="trusted-text", text=f"{one.name} text", data=f"{one.name} data")]
-            values[one.name] = (Segment(role="user", content=tuple(blocks)),)
+            blocks = [ContentBlock(type="trusted-text", text=f"{name} text", data=f"{name} data")]
+            values[name] = (Segment(role="user", content=tuple(blocks)),)
     return kind(**{"envelope": ENVELOPE, **values})
 
 
 @pytest.mark.parametrize("kind", get_args(ContentRecord))
-def test_what_is_sealed_of_a_command_is_what_is_looked_for_in_it(kind: Callable[..., Any]) -> None:
+def test_what_is_sealed_of_a_command_is_what_is_looked_for_in_it(kind: type[Record]) -> None:
     sealed: list[str] = []
 
     def seal(text: str, untrusted: bool) -> str:

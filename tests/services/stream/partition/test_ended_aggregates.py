@@ -1,9 +1,10 @@
 """Runs that are over, read from the log by their place in it, with everything they continue."""
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryRange
 from loomlog.connectors.protocols import ProducerRecord
@@ -75,7 +76,7 @@ async def test_records_of_a_zombie_inside_the_range_are_not_part_of_it(log: Coun
     flushed(zombie, log)
     term = len(log.records[EVENTS, 0])
     owner = claimed(log)
-    taken_over = replace(run)
+    taken_over = dataclasses.replace(run)
     zombie.submit(run, answered(run.state, "from the zombie"), at_ms=NOW)
     log.put(EVENTS, 0, zombie.next_batch(900_000))
     owner.skip_to(len(log.records[EVENTS, 0]))

@@ -1,9 +1,10 @@
 """Folding a partition at a take-over: lazily, checked, and one damaged run at a time."""
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
@@ -279,7 +280,7 @@ async def test_a_fold_goes_on_from_a_snapshot(log: MemoryLog) -> None:
     owned.submit(run, answered(run.state, "hm", *calls("A")), at_ms=NOW)
     flushed(owned, log)
     aggregates = await folded(log, bases={"r_x": base}, start=from_offset, term=0).live(no_history)
-    assert [replace(each, snapshot_seq=0, snapshot_sha256="") for each in aggregates] == [run]
+    assert [dataclasses.replace(each, snapshot_seq=0, snapshot_sha256="") for each in aggregates] == [run]
     assert (aggregates[0].snapshot_seq, aggregates[0].snapshot_sha256) == (2, "0")
 
 

@@ -1,9 +1,8 @@
 """Compare-and-append: decisions run ahead of the wire, effects do not, and only offsets tell what is legal."""
 
-from dataclasses import replace
-
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from msgspec.structs import replace
 
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog

@@ -1,6 +1,6 @@
 """Checkpoints are trusted only when everything about them is right; otherwise the log wins, and says why."""
 
-from dataclasses import replace
+import dataclasses
 from hashlib import sha256
 from random import Random
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog
@@ -301,7 +302,9 @@ async def test_a_fold_from_any_checkpoint_gives_what_a_fold_of_everything_gives(
     tail.feed(log.records[EVENTS, 0][start.next_offset :])
     expected = {run.id: run for run in await whole.live(_no_history)}
     aggregates = {run.id: run for run in await tail.live(_no_history)}
-    assert {name: replace(run, snapshot_seq=0, snapshot_sha256="") for name, run in aggregates.items()} == expected
+    assert {
+        name: dataclasses.replace(run, snapshot_seq=0, snapshot_sha256="") for name, run in aggregates.items()
+    } == expected
     progress, all_progress = start.progress, CommandProgress()
     for offset in tail.commands:
         progress.mark_handled(offset)

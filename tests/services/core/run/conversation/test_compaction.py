@@ -1,7 +1,7 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_commands import ForkRun

@@ -1,9 +1,9 @@
 """What a later run goes on with must be legal for every provider, however the earlier one ended."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock
 from loomlog.schemas.generated.values import BlobRef

@@ -1,5 +1,6 @@
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import RunPosition

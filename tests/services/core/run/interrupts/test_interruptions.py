@@ -1,10 +1,10 @@
 """Questions to people: asked, answered, declined, expired, taken back, and what becomes of the turn."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import (
     CommandRefused,

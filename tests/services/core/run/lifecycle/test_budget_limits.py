@@ -1,6 +1,6 @@
 """A run tells the limits it meets once, and ends at one that forbids its next call."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import LimitReached, RunFailed, RunRefused
 from loomlog.schemas.generated.values import LimitNotice

@@ -1,9 +1,9 @@
 """Imports in the core: a history is told again whole, and nothing of it is done."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import ImportRun
 from loomlog.schemas.generated.run_events import Event, RunCancelled, RunRestored, RunStarted

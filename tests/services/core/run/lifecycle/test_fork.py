@@ -1,11 +1,11 @@
 """Forks: where one may leave its origin, what it shares, and with which definition it goes on."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import ForkRun

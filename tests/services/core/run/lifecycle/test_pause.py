@@ -1,9 +1,9 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_events import (

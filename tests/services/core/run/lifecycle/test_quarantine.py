@@ -1,6 +1,6 @@
 """A quarantined run stands still until it is released; one that costs its owners is quarantined by itself."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import CommandRefused, RunCancelled, RunQuarantined, RunReleased, ToolReturned
 from loomlog.services.core.run import limits

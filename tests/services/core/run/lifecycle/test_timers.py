@@ -1,7 +1,7 @@
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import RunFailed
 from loomlog.services.core.run.commands import RunTimerFired

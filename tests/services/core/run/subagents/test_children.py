@@ -1,10 +1,10 @@
 """Sub-agents as the core decides them: plans, windows, results, patience, inheritance."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import CloseResident
 from loomlog.schemas.generated.run_events import ChildRequested, ChildReturned, RunCancelled, RunStarted, ToolReturned

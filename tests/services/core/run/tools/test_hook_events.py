@@ -1,8 +1,7 @@
 """What hooks did is told with the result, in one decision, and changes nothing else."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import ChildrenPlanned, HookActed

@@ -1,8 +1,7 @@
 """A turn that is stopped from outside: what stays, what the model is told, and how the run goes on."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_events import CommandRefused, ToolReturned, TurnCancelled

@@ -1,8 +1,7 @@
 """Runs whose agent is a script: no bound of turns, texts that wait, time, failures."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import CODE_AGENT_KINDS
 from loomlog.connectors.models.code_replay import recorded_calls

@@ -1,11 +1,11 @@
 """What a run does when its model has failed for good: to which model it goes, and what its conversation gives up."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loomlog.connectors.errors import PERMANENT_KINDS, TRANSIENT_KINDS
 from loomlog.schemas.conversation import ImageBlock, Message
