@@ -74,7 +74,7 @@ def _is_near(origin: str) -> bool:
 
 
 class Socket:
-    """Protocol loomlog.services.application.clients.connection.Wire over ASGI."""
+    """Protocol loomlog.services.application.clients.connection.ClientSocket over ASGI."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive

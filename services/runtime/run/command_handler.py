@@ -105,7 +105,7 @@ PartialOutputReader = Callable[[str, int, int], Coroutine[Any, Any, tuple[str, B
 
 
 class RunCommandHandler:
-    """The desk of one partition (protocol loomlog.services.stream.context.Desk)."""
+    """The command handler of one partition (protocol loomlog.services.stream.context.CommandHandler)."""
 
     def __init__(
         self,
