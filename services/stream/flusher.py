@@ -179,7 +179,7 @@ class Flusher:
                 calls.stop(due.aggregate.id)
             elif family.is_local(due.effect):
                 # Also before a planned stop: it only appends, and no call begins by it.
-                owner.start_local_effect(due.aggregate, due.effect, due.state)
+                owner.deliver(due)
             elif self.draining or partition in self.leaving:
                 self.not_begun.append((partition, due.aggregate.id, due.effect.key))
             else:

@@ -15,6 +15,7 @@ from loomlog.services.stream.context import HostContext, HostMetrics
 from loomlog.services.stream.flusher import Flusher
 from loomlog.services.stream.ownership.assignment import PartitionAssignment, RequestHandover
 from loomlog.services.stream.ownership.drain import DRAIN_S, Drain
+from loomlog.services.stream.ownership.inbox import CallReturned, TimerFired, WidePausesChanged
 from loomlog.services.stream.ownership.membership import Membership
 from loomlog.services.stream.ownership.owner import PartitionOwner
 from loomlog.services.stream.ownership.standby import PausableTail, Standby
@@ -95,7 +96,7 @@ class Host:
         """A call has returned; False when its partition is somebody else's now."""
         owner = self.owners.get(partition)
         if owner is not None:
-            owner.receive_result(aggregate, tenant, order)
+            owner.deliver(CallReturned(aggregate, tenant, order))
         return owner is not None
 
     def fire_due_timers(self) -> None:
@@ -105,12 +106,12 @@ class Host:
     def _fire_timer(self, partition: int, aggregate: str) -> None:
         owner = self.owners.get(partition)
         if owner is not None:
-            owner.fire_timer(aggregate)
+            owner.deliver(TimerFired(aggregate))
 
     def apply_wide_pauses(self) -> None:
         """What stands over the aggregates from outside has changed."""
         for owner in list(self.owners.values()):
-            owner.apply_wide_pauses()
+            owner.deliver(WidePausesChanged())
 
     async def drain(self, timeout_s: float) -> bool:
         """A planned stop: take no more commands, begin no more calls, let those under way finish and reach the log.
@@ -133,12 +134,12 @@ class Host:
                         await self.flusher.drained.wait()
                 except TimeoutError:
                     continue  # look again
-            recordses = await self._commands.poll(timeout_s=0.5)
-            for number, records in recordses.items():
+            polled = await self._commands.poll(timeout_s=0.5)
+            for number, records in polled.items():
                 owner = self.owners.get(number)
                 if owner is not None:
                     for record in records:
-                        owner.receive_command(record)
+                        owner.deliver(record)
 
     def _pending_commands(self) -> int:
         return sum(

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 
 from loomlog.services.stream.flusher import Flusher
+from loomlog.services.stream.ownership.inbox import CallsUnstarted
 from loomlog.services.stream.ownership.owner import PartitionOwner
 
 DRAIN_S = 10.0
@@ -71,5 +72,5 @@ class Drain:
             calls[name] = calls.get(name, frozenset()) | {key}
         for number, calls in due.items():
             if number in self._owners:
-                self._owners[number].record_unstarted_calls(calls)
+                self._owners[number].deliver(CallsUnstarted(calls))
         return bool(due)

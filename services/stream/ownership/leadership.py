@@ -13,19 +13,23 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from loomlog.services.stream.context import CommandHandler, HostContext, HostMetrics
+from loomlog.services.stream.ownership.inbox import (
+    CallReturned,
+    CallsUnstarted,
+    Message,
+    TimerFired,
+    WidePausesChanged,
+)
 from loomlog.services.stream.partition.command_intake import CommandIntake
 from loomlog.services.stream.partition.decisions import DecisionExecutor, Wake
 from loomlog.services.stream.partition.local_effects import LocalEffects
 from loomlog.services.stream.partition.lookups import PendingLookups
-from loomlog.services.stream.partition.partition import Aggregate, Partition
+from loomlog.services.stream.partition.partition import Aggregate, Partition, ReadyEffect
 from loomlog.services.stream.partition.timers import Timers
 
 HANDOVER_GRACE_S = 2.0
 """What a former owner that may be alive gets to hand over results whose loss costs something. Most tool calls and short
 turns end within it; whoever waits for the run waits so long at a rebalance, and not at all after a death."""
-
-LateResult = tuple[str, str, Any]
-"""Of a call: aggregate, tenant, order."""
 
 
 class Leadership:
@@ -48,27 +52,27 @@ class Leadership:
         self._tasks = PendingLookups(work.effect_runner.group)
         self._deciding = DecisionExecutor(partition, work, wake=wake, alarms=alarms, figures=figures)
         self.intake = CommandIntake(partition, desk, work, deciding=self._deciding, tasks=self._tasks, figures=figures)
-        self.local_effects = LocalEffects(partition, desk, work, deciding=self._deciding, tasks=self._tasks)
+        self._local_effects = LocalEffects(partition, desk, work, deciding=self._deciding, tasks=self._tasks)
 
     # --- what the former owner left ----------------------------------------------------------------------------------
 
-    def begin(self, live: Sequence[Aggregate], late: Sequence[LateResult], *, may_be_alive: bool) -> None:
+    def begin(self, live: Sequence[Aggregate], late: Sequence[CallReturned], *, may_be_alive: bool) -> None:
         """Hold what is live and recover its calls; `late` are results of ours that no owner has recorded.
 
         `may_be_alive`: somebody before us may still have calls under way, and hands over what they give.
         """
         awaited: dict[str, frozenset[Hashable]] = {}
         for aggregate in live:
-            ours = frozenset(order.key for name, _, order in late if name == aggregate.id)
+            ours = frozenset(returned.result.key for returned in late if returned.aggregate == aggregate.id)
             waits = self._recover(aggregate, ours, may_be_alive=may_be_alive)
             if waits:
                 awaited[aggregate.id] = waits
-        for name, _, order in late:
-            self.receive_result(name, order)
+        for returned in late:
+            self.receive(returned)
         if awaited:
             self._tasks.begin(self._recover_later(awaited))
         for aggregate in live:
-            self.local_effects.start_pending(aggregate)
+            self._local_effects.start_pending(aggregate)
 
     def _recover(
         self, aggregate: Aggregate, returned: frozenset[Hashable], *, may_be_alive: bool
@@ -104,15 +108,31 @@ class Leadership:
             order = work.family.recover(work.clock_ms(), work.effect_runner.running(name) | ours)
             self._deciding.submit(aggregate, order, at_ms=work.clock_ms())
 
-    # --- what comes in beside commands -------------------------------------------------------------------------------
+    # --- messages ----------------------------------------------------------------------------------------------------
 
-    def receive_result(self, name: str, order: Any) -> None:
+    def receive(self, message: Message) -> None:
+        """One message for this partition. Decides at once, or when its lookup is done."""
+        match message:
+            case CallReturned(aggregate=name, result=result):
+                self._receive_result(name, result)
+            case ReadyEffect(aggregate=aggregate, effect=effect, state=state):
+                self._local_effects.start(aggregate, effect, state)
+            case TimerFired(aggregate=name):
+                self._fire_timer(name)
+            case CallsUnstarted(calls=calls):
+                self._record_unstarted_calls(calls)
+            case WidePausesChanged():
+                self._apply_wide_pauses()
+            case record:
+                self.intake.take(record)
+
+    def _receive_result(self, name: str, result: Any) -> None:
         """The result of a call. Of no use when its aggregate is over."""
         aggregate = self._decide_safely(name)
         if aggregate is not None:
-            self._deciding.submit(aggregate, order, at_ms=self._work.clock_ms(), is_result=True)
+            self._deciding.submit(aggregate, result, at_ms=self._work.clock_ms(), is_result=True)
 
-    def record_unstarted_calls(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
+    def _record_unstarted_calls(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
         """Write down which calls of a planned stop were due and not begun, by aggregate."""
         work = self._work
         for name, keys in calls.items():
@@ -121,7 +141,7 @@ class Leadership:
                 order = work.family.record_unstarted_calls(work.clock_ms(), keys)
                 self._deciding.submit(aggregate, order, at_ms=work.clock_ms())
 
-    def fire_timer(self, name: str) -> None:
+    def _fire_timer(self, name: str) -> None:
         """An alarm of the aggregate, perhaps a former one."""
         aggregate = self.partition.aggregates.get(name)
         if aggregate is None or not aggregate.timer_at_ms:
@@ -133,7 +153,7 @@ class Leadership:
         if not aggregate.quarantined:  # once released, what is decided then sets it again
             self._deciding.submit(aggregate, self._work.family.timer_fired(now_ms), at_ms=now_ms)
 
-    def apply_wide_pauses(self) -> None:
+    def _apply_wide_pauses(self) -> None:
         """Something wider than the aggregates has changed: each does what that asks of it now. Idempotent."""
         for aggregate in list(self.partition.aggregates.values()):
             order = None if aggregate.quarantined else self.desk.wide_pauses_command(aggregate)
@@ -147,8 +167,8 @@ class Leadership:
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def end(self) -> list[LateResult]:
+    def end(self) -> list[CallReturned]:
         """Forget everything; gives the results that were decided on and may not be in the log."""
         self._tasks.end()
         self.desk.aggregate_closed()
-        return self.partition.unacknowledged_results()
+        return [CallReturned(*result) for result in self.partition.unacknowledged_results()]

@@ -10,15 +10,14 @@ holds.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-from loomlog.connectors.protocols import LogRecord
 from loomlog.services.stream.context import HostContext, HostMetrics
-from loomlog.services.stream.ownership.leadership import LateResult, Leadership
+from loomlog.services.stream.ownership.inbox import CallReturned, Message
+from loomlog.services.stream.ownership.leadership import Leadership
 from loomlog.services.stream.ownership.takeover import Takeover
 from loomlog.services.stream.partition.decisions import Wake
-from loomlog.services.stream.partition.partition import Aggregate, Partition
+from loomlog.services.stream.partition.partition import Partition
 from loomlog.services.stream.partition.recovered_state import PartitionFold
 from loomlog.services.stream.partition.timers import Timers
 
@@ -43,7 +42,7 @@ class PartitionOwner:
         self._alarms = alarms
         self._figures = figures
         self._tenure: Leadership | None = None
-        self._late: list[LateResult] = []
+        self._late: list[CallReturned] = []
         """Results that came or were not recorded while nothing was held."""
 
     @property
@@ -142,40 +141,19 @@ class PartitionOwner:
         self.drop()
         calls.partition_released(self.number)
         late, self._late = self._late, []
-        for name, tenant, order in late:
+        for returned in late:
             assert calls.group is not None, "owners work inside the host's task group"
-            calls.group.create_task(calls.forward_result(name, tenant, order))
+            calls.group.create_task(calls.forward_result(returned.aggregate, returned.tenant, returned.result))
 
-    # --- what comes for it -------------------------------------------------------------------------------------------
+    # --- messages ----------------------------------------------------------------------------------------------------
 
-    def receive_command(self, record: LogRecord) -> None:
-        """A command from the topic, in order. While nothing is held it is left: a claim reads from what is handled."""
+    def deliver(self, message: Message) -> None:
+        """Hand a message to the leadership. While the partition is being claimed, results are kept for it.
+
+        The rest is dropped then: a claim reads commands from the first unhandled one, and finds timers, local effects,
+        unstarted calls and wide pauses in what it folds.
+        """
         if self._tenure is not None:
-            self._tenure.intake.take(record)
-
-    def receive_result(self, aggregate: str, tenant: str, order: Any) -> None:
-        """The result of a call; kept while the partition is being claimed."""
-        if self._tenure is None:
-            self._late.append((aggregate, tenant, order))
-        else:
-            self._tenure.receive_result(aggregate, order)
-
-    def record_unstarted_calls(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
-        """Calls of a planned stop that were due and not begun, by aggregate; a claim finds them too."""
-        if self._tenure is not None:
-            self._tenure.record_unstarted_calls(calls)
-
-    def start_local_effect(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
-        """A local effect that became due; a claim looks at the states."""
-        if self._tenure is not None:
-            self._tenure.local_effects.start(aggregate, effect, state)
-
-    def fire_timer(self, name: str) -> None:
-        """An alarm of the aggregate; a claim sets it again."""
-        if self._tenure is not None:
-            self._tenure.fire_timer(name)
-
-    def apply_wide_pauses(self) -> None:
-        """Something wider than the aggregates has changed; a claim asks the desk when it is done."""
-        if self._tenure is not None:
-            self._tenure.apply_wide_pauses()
+            self._tenure.receive(message)
+        elif isinstance(message, CallReturned):
+            self._late.append(message)

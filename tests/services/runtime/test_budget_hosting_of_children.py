@@ -18,6 +18,7 @@ from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.stream.partition import lookups
 from tests.services.runtime.budget_world import BudgetWorld, until
 from tests.services.runtime.small_runtime import AGENT, OneAgent, Scripted
+from tests.services.stream.families import drop_local_effects
 
 CHILD = replace(AGENT, name="child", tools=(), max_tokens=3_000)
 COST = 20
@@ -140,7 +141,7 @@ async def test_a_child_that_was_named_and_not_begun_is_looked_at_by_the_next_own
         async with AsyncExitStack() as first:
             runtime, books = await first.enter_async_context(world.runtime("a"))
             await world.limit(books, hard_tokens=2 * COST)
-            runtime.host.owners[0].start_local_effect = lambda *_: None  # type: ignore[method-assign]  # it dies before it does
+            drop_local_effects(runtime.host.owners[0])
             world.start("r_one")
             await until(lambda: any(type(event).__name__ == "ChildRequested" for _, event in world.events()))
             await world.limit(books, hard_tokens=COST)

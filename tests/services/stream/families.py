@@ -7,12 +7,16 @@ keeper      opens a resident `guest`, sends it a text, closes it
 guest       stands still after each answer
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from loomlog.schemas.generated.values import AgentDefinition, Spawn, ToolCall, Usage
 from loomlog.services.core.run.commands import ChildrenRequested, ModelAnswered
 from loomlog.services.core.run.react import CallModel, CallTool
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools
+from loomlog.services.stream.ownership.inbox import Message
+from loomlog.services.stream.ownership.owner import PartitionOwner
+from loomlog.services.stream.partition.partition import ReadyEffect
 from tests.services.stream.outside import Definitions
 
 KEEPER_OPS = ("open", "send", "close")
@@ -92,3 +96,14 @@ def _asked(agent: str, effect: CallTool, state: AwaitingTools, at_ms: int) -> Ch
     width, *rest = agent.split("-")[1:]
     spawns = tuple(Spawn(agent=below(rest), prompt="go") for _ in range(int(width)))
     return ChildrenRequested(**place, op="parallel_spawn", spawns=spawns)
+
+
+def drop_local_effects(owner: PartitionOwner, drops: Callable[[Any], bool] = lambda effect: True) -> None:
+    """The process of this owner dies before it starts the local effects that `drops` names."""
+    deliver = owner.deliver
+
+    def deliver_others(message: Message) -> None:
+        if not (isinstance(message, ReadyEffect) and drops(message.effect)):
+            deliver(message)
+
+    owner.deliver = deliver_others  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ from loomlog.services.core.run.react import NotifyParent
 from loomlog.services.core.run.state import Ended, Parked
 from loomlog.services.runtime.run import run_directory
 from loomlog.services.stream.partition import fold
-from tests.services.stream.families import add_families, family_script
+from tests.services.stream.families import add_families, drop_local_effects, family_script
 from tests.services.stream.given import CODEC, EVENTS
 from tests.services.stream.judge import Story
 from tests.services.stream.world import Hosted, World
@@ -149,13 +149,7 @@ async def test_children_whose_end_the_parent_never_heard_of_are_found_over(
     hosted = world.host()
     await world.until(hosted.partition)
     owner = hosted.host.owners[0]
-    carry_out = owner.start_local_effect
-
-    def deaf(aggregate: Any, effect: Any, state: Any) -> None:
-        if not isinstance(effect, NotifyParent):
-            carry_out(aggregate, effect, state)
-
-    owner.start_local_effect = deaf  # type: ignore[method-assign]  # its process dies before it can tell
+    drop_local_effects(owner, lambda effect: isinstance(effect, NotifyParent))
     world.start_run("r_x", agent="tree-2")
     await world.finished(*(child_run_id("r_x", 1, 0, number) for number in (0, 1)))
     await hosted.kill()
@@ -201,7 +195,7 @@ async def test_children_whose_parent_ended_with_its_owner_are_ended_by_the_next_
     world.start_run("r_x", agent="tree-2")
     await world.until(lambda: len(world._started) == 3)
     owner = hosted.host.owners[0]
-    owner.start_local_effect = lambda *_: None  # type: ignore[method-assign]  # it dies before it does what the end asks for
+    drop_local_effects(owner)
     world.cancel_run("r_x")
     await world.until(lambda: world._look() and "r_x" in world._ended)
     await hosted.kill()
@@ -321,7 +315,7 @@ def _depth(world: World, run_id: str) -> int:
 async def turn_stopped(world: World, hosted: Hosted, *, owner_dies: bool) -> None:
     """The turn of r_x is stopped; the owner dies before it does what the stop asks for, or lives."""
     if owner_dies:
-        hosted.host.owners[0].start_local_effect = lambda *_: None  # type: ignore[method-assign]
+        drop_local_effects(hosted.host.owners[0])
     envelope = CommandEnvelope(command_id="stop", tenant="t", issued_at_ms=world.now)
     world.put(CancelTurn(envelope=envelope, run_id="r_x", reason="enough"))
     await world.until(lambda: isinstance(world.story().runs["r_x"].state, Parked))
