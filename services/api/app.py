@@ -25,26 +25,26 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.api.openapi import document, document_bytes, page
-from loomlog.services.api.request_parsing import TooLarge, drain
+from loomlog.services.api.openapi import build_document, encode_document, render_page
+from loomlog.services.api.request_parsing import BodyTooLarge, drain
 from loomlog.services.api.responses import json_response, refusal_response
 from loomlog.services.api.route import Access, Route, SocketHandler
 from loomlog.services.api.routes import ROUTES
 from loomlog.services.api.service import Service
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused, stopping, unavailable
+from loomlog.services.application.errors import RequestRefused, stopping_error, unavailable
 from loomlog.services.core.access.decide import Caller
 
 ANONYMOUS = Caller(name="", tenant="", subject="", scopes=frozenset())
 """The caller of a public route; holds nothing."""
-Answering = Callable[[Request], Coroutine[Any, Any, Response]]
+RequestHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class LeanRoute(APIRoute):
     """Calls its endpoint with the request and sends what it gives; no parameters, no models, no dependencies."""
 
-    def get_route_handler(self) -> Answering:
-        endpoint: Answering = self.endpoint
+    def get_route_handler(self) -> RequestHandler:
+        endpoint: RequestHandler = self.endpoint
         return endpoint
 
 
@@ -54,23 +54,23 @@ class DirectApp(FastAPI):
     Its middlewares for files, dependencies and body limits have nothing to do here.
     """
 
-    direct: Mapping[tuple[str, str], ASGIApp] = {}
+    direct_routes: Mapping[tuple[str, str], ASGIApp] = {}
     """By method and path; each answers as the route of the same name does."""
-    sockets: Mapping[str, ASGIApp] = {}
-    """WebSockets by path."""
+    socket_routes: Mapping[str, ASGIApp] = {}
+    """ClientWebSocketProtocol by path."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            asgiapp = self.sockets.get(scope["path"])
+            asgiapp = self.socket_routes.get(scope["path"])
         else:
-            asgiapp = self.direct.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+            asgiapp = self.direct_routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
         await (super().__call__ if asgiapp is None else asgiapp)(scope, receive, send)
 
 
 def build_app(service: Service) -> DirectApp:
     """The application over a service; it serves before the service is ready and says so."""
-    service.document = document_bytes(service.version)
-    service.page = page(service.version)
+    service.openapi_document = encode_document(service.version)
+    service.docs_page = render_page(service.version)
     app = DirectApp(
         title="loomlog",
         version=service.version,
@@ -79,14 +79,14 @@ def build_app(service: Service) -> DirectApp:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.openapi = lambda: document(service.version)  # type: ignore[method-assign]  # FastAPI's way to replace it
+    app.openapi = lambda: build_document(service.version)  # type: ignore[method-assign]  # FastAPI's way to replace it
     app.router.route_class = LeanRoute
     direct: dict[tuple[str, str], ASGIApp] = {}
-    unexpected = _unexpected(service)
+    unexpected = _build_error_handler(service)
     for route in ROUTES:
-        endpoint = _endpoint(service, route)
+        endpoint = _build_endpoint(service, route)
         if "{" not in route.path:
-            direct[route.method, route.path] = ServerErrorMiddleware(_bare(endpoint), handler=unexpected)
+            direct[route.method, route.path] = ServerErrorMiddleware(_as_asgi(endpoint), handler=unexpected)
         app.add_api_route(
             route.path,
             endpoint,
@@ -94,15 +94,19 @@ def build_app(service: Service) -> DirectApp:
             name=route.handler.__name__,
             response_model=None,
         )
-    app.direct = direct
-    app.sockets = {route.path: _socket(service, route, route.socket) for route in ROUTES if route.socket is not None}
-    app.add_exception_handler(HTTPException, _http_problem)
+    app.direct_routes = direct
+    app.socket_routes = {
+        route.path: _build_socket(service, route, route.socket_handler)
+        for route in ROUTES
+        if route.socket_handler is not None
+    }
+    app.add_exception_handler(HTTPException, _handle_http_exception)
     app.add_exception_handler(Exception, unexpected)
     return app
 
 
-def _endpoint(service: Service, route: Route) -> Answering:
-    gate, handler, access = service.gate, route.handler, route.access
+def _build_endpoint(service: Service, route: Route) -> RequestHandler:
+    gate, handler, access = service.authenticator, route.handler, route.access
     method, path, count = route.method, route.path, service.metrics.count
 
     async def answer(request: Request) -> Response:
@@ -113,7 +117,7 @@ def _endpoint(service: Service, route: Route) -> Answering:
                 if isinstance(access, str):
                     require_scope(caller, access)
             given: Response = await handler(service, caller, request)
-        except TooLarge as too_large:
+        except BodyTooLarge as too_large:
             given = _DrainBeforeResponse(request, refusal_response(too_large, {"connection": "close"}))
         except RequestRefused as declined:
             given = refusal_response(declined)
@@ -127,7 +131,7 @@ def _endpoint(service: Service, route: Route) -> Answering:
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
-            given = refusal_response(stopping(), {"connection": "close"})
+            given = refusal_response(stopping_error(), {"connection": "close"})
         count(method, path, given.status_code)
         return given
 
@@ -135,7 +139,7 @@ def _endpoint(service: Service, route: Route) -> Answering:
     return answer
 
 
-def _socket(service: Service, route: Route, handler: SocketHandler) -> ASGIApp:
+def _build_socket(service: Service, route: Route, handler: SocketHandler) -> ASGIApp:
     """It checks its caller itself, who may not be able to send a header."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -144,7 +148,7 @@ def _socket(service: Service, route: Route, handler: SocketHandler) -> ASGIApp:
     return answer
 
 
-def _bare(endpoint: Answering) -> ASGIApp:
+def _as_asgi(endpoint: RequestHandler) -> ASGIApp:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         response = await endpoint(Request(scope, receive, send))
         await response(scope, receive, send)
@@ -155,13 +159,13 @@ def _bare(endpoint: Answering) -> ASGIApp:
 class _DrainBeforeResponse(Response):
     """An answer to a body that is still coming: sent at once, then the rest of the body is read and thrown away."""
 
-    def __init__(self, request: Request, answer: Response) -> None:
-        super().__init__(status_code=answer.status_code)
+    def __init__(self, request: Request, response: Response) -> None:
+        super().__init__(status_code=response.status_code)
         self._request = request
-        self._answer = answer
+        self._response = response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._answer
+        answer = self._response
         await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
         await send({"type": "http.response.body", "body": answer.body, "more_body": True})
         await drain(self._request)
@@ -178,26 +182,26 @@ class _EmptyResponse(Response):
         return None
 
 
-async def _http_problem(request: Request, error: Exception) -> Response:
+async def _handle_http_exception(request: Request, error: Exception) -> Response:
     """What the router found: no such route, or another method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        allowed = ", ".join(sorted(_methods_of(request.url.path)))
+        allowed = ", ".join(sorted(_allowed_methods(request.url.path)))
         declined = RequestRefused("method_not_allowed", f"{request.url.path} takes {allowed}, not {request.method}")
         return refusal_response(declined, {"allow": allowed})
     return refusal_response(RequestRefused("route_not_found", f"there is no route {request.url.path[:200]}"))
 
 
-def _methods_of(path: str) -> set[str]:
+def _allowed_methods(path: str) -> set[str]:
     """Every method of the table for a path; the router itself names those of the first row only."""
     return {route.method for route in ROUTES if compile_path(route.path)[0].match(path)}
 
 
-def _unexpected(service: Service) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:
+def _build_error_handler(service: Service) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:
     async def answer(request: Request, error: Exception) -> Response:
         """A bug of ours, or what a request meets whose means are being closed; Starlette logs it after this answer."""
         if service.is_stopping:
-            return refusal_response(stopping())
+            return refusal_response(stopping_error())
         return json_response(
             {"code": "internal", "error": "internal error; its trace is in the log of this process"}, status=500
         )

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from loomlog.projections.run_queries import RunFilter
-from loomlog.services.api.request_models import BatchBody, ReasonBody, run_request
-from loomlog.services.api.request_parsing import integer, json_body, text
+from loomlog.services.api.request_models import BatchBody, ReasonBody, to_run_request
+from loomlog.services.api.request_parsing import json_body, query_integer, query_text
 from loomlog.services.api.responses import POSITION_HEADER, json_response
-from loomlog.services.api.run_endpoints import position_of
+from loomlog.services.api.run_endpoints import request_position
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.queries.run_json import resident_json
@@ -24,11 +24,11 @@ BODY_MAX = 64 * 1024
 
 async def batch(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, BatchBody, limit=limits.BATCH_BYTES_MAX)
-    await service.layer.budgets.wait_for(position_of(request))
+    await service.application.budgets.wait_for(request_position(request))
     traceparent = request.headers.get("traceparent", "")
-    requests = [run_request(one, idempotency_key="", traceparent=traceparent) for one in body.spawns]
+    requests = [to_run_request(one, idempotency_key="", traceparent=traceparent) for one in body.spawns]
     key = request.headers.get("idempotency-key", "").strip()
-    batches = service.layer.batches
+    batches = service.application.batches
     if body.mode == "detach":
         outcomes, status = await batches.detach(caller, requests, key=key), 202
     else:
@@ -38,19 +38,19 @@ async def batch(service: Service, caller: Caller, request: Request) -> Response:
 
 
 async def list_residents(service: Service, caller: Caller, request: Request) -> Response:
-    page = await service.layer.reads.runs(
+    page = await service.application.queries.runs(
         caller,
         RunFilter(statuses=frozenset({"running"}), resident=True),
-        tenant=text(request, "tenant"),
-        limit=integer(request, "limit", limits.LIST_MAX, least=1, most=limits.LIST_MAX),
-        after=text(request, "cursor", longest=1_024),
+        tenant=query_text(request, "tenant"),
+        limit=query_integer(request, "limit", limits.LIST_MAX, minimum=1, maximum=limits.LIST_MAX),
+        after=query_text(request, "cursor", max_length=1_024),
     )
     return json_response({"residents": [resident_json(row) for row in page.rows], "next": page.next or None})
 
 
 async def close_resident(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ReasonBody, limit=BODY_MAX, optional=True)
-    found = await service.layer.control.close_resident(caller, request.path_params["run_id"], body.reason or "")
+    found = await service.application.control.close_resident(caller, request.path_params["run_id"], body.reason or "")
     answer = {"child_run_id": found.run_id, "state": "closed" if found.reason == "closed" else found.status}
     return json_response({**answer, "closed": True}, headers={POSITION_HEADER: found.position})
 
@@ -59,8 +59,8 @@ async def cancel_resident(service: Service, caller: Caller, request: Request) ->
     """Stops the turn under way; the child stays."""
     body = await json_body(request, ReasonBody, limit=BODY_MAX, optional=True)
     run_id = request.path_params["run_id"]
-    await service.layer.control.check_resident(caller, run_id)
-    found = await service.layer.interrupts.cancel_turn(caller, run_id, body.reason or "")
+    await service.application.control.check_resident(caller, run_id)
+    found = await service.application.interrupts.cancel_turn(caller, run_id, body.reason or "")
     answer = {"child_run_id": found.run_id, "state": "awaiting_input" if found.parked else "running", "cancelled": True}
     return json_response(answer, headers={POSITION_HEADER: found.position})
 

@@ -13,19 +13,19 @@ from starlette.responses import Response
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import LimitBody
-from loomlog.services.api.request_parsing import json_body, text, time_ms
+from loomlog.services.api.request_parsing import json_body, parse_time_ms, query_text
 from loomlog.services.api.responses import POSITION_HEADER, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.budget_limits import LimitRequest, LimitView
 from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
-GROUP_BY = "tenant,source"
+DEFAULT_GROUP_BY = "tenant,source"
 """How usage is grouped when nothing is said."""
 
 
 async def list_limits(service: Service, caller: Caller, request: Request) -> Response:
-    views = await service.layer.budgets.limits(caller, text(request, "tenant"))
+    views = await service.application.budgets.limits(caller, query_text(request, "tenant"))
     return json_response({"limits": [_limit_json(view) for view in views]})
 
 
@@ -42,26 +42,28 @@ async def set_limit(service: Service, caller: Caller, request: Request) -> Respo
         strict=bool(body.strict),
     )
     currency = service.configuration.pricing.currency
-    view, position = await service.layer.budgets.set(caller, wanted, currency=currency)
+    view, position = await service.application.budgets.set(caller, wanted, currency=currency)
     return json_response(_limit_json(view), headers={POSITION_HEADER: position})
 
 
 async def remove_limit(service: Service, caller: Caller, request: Request) -> Response:
-    position = await service.layer.budgets.remove(
-        caller, text(request, "scope"), text(request, "tenant") or None, text(request, "scope_id")
+    position = await service.application.budgets.remove(
+        caller, query_text(request, "scope"), query_text(request, "tenant") or None, query_text(request, "scope_id")
     )
     return Response(status_code=204, headers={POSITION_HEADER: position} if position else None)
 
 
 async def usage(service: Service, caller: Caller, request: Request) -> Response:
-    group_by = [name.strip() for name in (text(request, "group_by") or GROUP_BY).split(",") if name.strip()]
-    times = {name: text(request, name) for name in ("from", "to")}
-    rows = await service.layer.budgets.usage(
+    group_by = [
+        name.strip() for name in (query_text(request, "group_by") or DEFAULT_GROUP_BY).split(",") if name.strip()
+    ]
+    times = {name: query_text(request, name) for name in ("from", "to")}
+    rows = await service.application.budgets.usage(
         caller,
         group_by,
-        tenant=text(request, "tenant"),
-        since_ms=time_ms("from", times["from"]) if times["from"] else None,
-        until_ms=time_ms("to", times["to"]) if times["to"] else None,
+        tenant=query_text(request, "tenant"),
+        since_ms=parse_time_ms("from", times["from"]) if times["from"] else None,
+        until_ms=parse_time_ms("to", times["to"]) if times["to"] else None,
     )
     return json_response({"group_by": group_by, "from": times["from"] or None, "to": times["to"] or None, "rows": rows})
 

@@ -16,15 +16,17 @@ from loomlog.services.core.access.decide import Caller
 BODY_MAX = 64 * 1024
 
 
-async def order(service: Service, caller: Caller, request: Request) -> Response:
+async def apply_bulk_action(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, BulkBody, limit=BODY_MAX)
     said = {"action": body.action, "where": body.where}
     after = body.cursor or ""
     if body.dry_run is not False:
-        preview = await service.layer.bulk.preview(caller, body.action, body.where, after=after)
+        preview = await service.application.bulk.preview(caller, body.action, body.where, after=after)
         runs = [run_json(row) for row in preview.first]
-        return json_response({**said, "dry_run": True, "matched": preview.matched, "more": preview.more, "runs": runs})
-    done = await service.layer.bulk.act(caller, body.action, body.where, body.reason or "", after=after)
+        return json_response(
+            {**said, "dry_run": True, "matched": preview.matched, "more": preview.has_more, "runs": runs}
+        )
+    done = await service.application.bulk.act(caller, body.action, body.where, body.reason or "", after=after)
     results = [
         {
             "run_id": one.run_id,

@@ -18,16 +18,16 @@ from starlette.types import Receive, Scope, Send
 
 from loomlog.services.api.responses import refusal_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.authentication import Gate, require_scope
+from loomlog.services.application.authentication import Authenticator, require_scope
 from loomlog.services.application.clients.connection import ClientDisconnected
 from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.core.clients.session import SUBPROTOCOL
 
-BEARER = "bearer."
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-SWITCHING = 101
+BEARER_PREFIX = "bearer."
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+SWITCHING_PROTOCOLS = 101
 REASON_BYTES_MAX = 120
 """Of a close frame, by RFC 6455 at most 123; ours are ASCII."""
 
@@ -43,37 +43,37 @@ async def connect(service: Service, scope: Scope, receive: Receive, send: Send) 
     await receive()  # websocket.connect
     try:
         headers, offered = Headers(scope=scope), scope["subprotocols"]
-        caller = identify(service.gate, headers, offered)
+        caller = identify(service.authenticator, headers, offered)
         require_scope(caller, RUNS_CREATE)
         if SUBPROTOCOL not in offered:
             raise bad_request(f"Sec-WebSocket-Protocol: expected {SUBPROTOCOL}")
-        clients = service.layer.clients
+        clients = service.application.clients
     except RequestRefused as declined:
-        return await _deny(refusal_response(declined), send)
+        return await _send_refusal(refusal_response(declined), send)
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
-    await clients.serve(caller, Socket(receive, send))
-    return SWITCHING
+    await clients.serve(caller, AsgiClientSocket(receive, send))
+    return SWITCHING_PROTOCOLS
 
 
-def identify(gate: Gate, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
+def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
     """Who connects. A header that is there counts, also when it is wrong. Raises Declined."""
     authorization = headers.get("authorization")
     if authorization is None:
-        tokens = [name.removeprefix(BEARER) for name in subprotocols if name.startswith(BEARER)]
+        tokens = [name.removeprefix(BEARER_PREFIX) for name in subprotocols if name.startswith(BEARER_PREFIX)]
         authorization = f"Bearer {tokens[0]}" if tokens else None
-    caller = gate.identify(authorization)
-    if gate.open_mode and not _is_near(headers.get("origin", "")):
+    caller = authenticator.identify(authorization)
+    if authenticator.open_mode and not _is_local_origin(headers.get("origin", "")):
         raise RequestRefused("forbidden_origin", "without tokens only pages of this machine may connect")
     return caller
 
 
-def _is_near(origin: str) -> bool:
+def _is_local_origin(origin: str) -> bool:
     """Programs send no Origin and extensions of a browser one of their own; pages of other machines send theirs."""
     place = urlsplit(origin)
-    return place.scheme not in ("http", "https") or place.hostname in LOOPBACK
+    return place.scheme not in ("http", "https") or place.hostname in LOOPBACK_HOSTS
 
 
-class Socket:
+class AsgiClientSocket:
     """Protocol loomlog.services.application.clients.connection.ClientSocket over ASGI."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
@@ -88,12 +88,12 @@ class Socket:
         return text
 
     async def send(self, text: str) -> None:
-        await self._sent({"type": "websocket.send", "text": text})
+        await self._send_message({"type": "websocket.send", "text": text})
 
     async def close(self, code: int, reason: str) -> None:
-        await self._sent({"type": "websocket.close", "code": code, "reason": reason[:REASON_BYTES_MAX]})
+        await self._send_message({"type": "websocket.close", "code": code, "reason": reason[:REASON_BYTES_MAX]})
 
-    async def _sent(self, message: Mapping[str, Any]) -> None:
+    async def _send_message(self, message: Mapping[str, Any]) -> None:
         try:
             await self._send(dict(message))
         except (OSError, RuntimeError) as error:
@@ -101,9 +101,9 @@ class Socket:
             raise ClientDisconnected("the client has left") from error
 
 
-async def _deny(answer: Response, send: Send) -> int:
+async def _send_refusal(response: Response, send: Send) -> int:
     """A refused handshake, in the one shape of refusals."""
-    start = {"type": "websocket.http.response.start", "status": answer.status_code, "headers": answer.raw_headers}
+    start = {"type": "websocket.http.response.start", "status": response.status_code, "headers": response.raw_headers}
     await send(start)
-    await send({"type": "websocket.http.response.body", "body": bytes(answer.body)})
-    return answer.status_code
+    await send({"type": "websocket.http.response.body", "body": bytes(response.body)})
+    return response.status_code

@@ -16,7 +16,7 @@ from loomlog.services.core.access.decide import Caller
 
 
 async def list_presets(service: Service, caller: Caller, request: Request) -> Response:
-    return json_response({"units": [_unit(preset) for preset in load_presets().values()]})
+    return json_response({"units": [_preset_json(preset) for preset in load_presets().values()]})
 
 
 async def show_preset(service: Service, caller: Caller, request: Request) -> Response:
@@ -26,12 +26,12 @@ async def show_preset(service: Service, caller: Caller, request: Request) -> Res
         raise RequestRefused(
             "unknown_preset", f"there is no preset {name[:80]}{did_you_mean(name[:80], load_presets())}"
         )
-    return json_response({**_unit(preset), "content": preset.content})
+    return json_response({**_preset_json(preset), "content": preset.content})
 
 
 async def template(service: Service, caller: Caller, request: Request) -> Response:
     return PlainTextResponse(render_env_template())
 
 
-def _unit(preset: Preset) -> dict[str, str]:
+def _preset_json(preset: Preset) -> dict[str, str]:
     return {"name": preset.name, "kind": KIND, "description": preset.description}

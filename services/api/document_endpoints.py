@@ -8,7 +8,7 @@ from loomlog.services.core.access.decide import Caller
 
 
 async def openapi(service: Service, caller: Caller, request: Request) -> Response:
-    return Response(service.document, media_type="application/json")
+    return Response(service.openapi_document, media_type="application/json")
 
 
 async def docs(service: Service, caller: Caller, request: Request) -> Response:
@@ -16,4 +16,4 @@ async def docs(service: Service, caller: Caller, request: Request) -> Response:
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return Response(service.page, media_type="text/html", headers={"content-security-policy": policy})
+    return Response(service.docs_page, media_type="text/html", headers={"content-security-policy": policy})

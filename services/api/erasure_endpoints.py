@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import ErasureBody
-from loomlog.services.api.request_parsing import json_body, text
+from loomlog.services.api.request_parsing import json_body, query_text
 from loomlog.services.api.responses import POSITION_HEADER, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
@@ -26,8 +26,8 @@ BODY_MAX = 64 * 1024
 
 async def report(service: Service, caller: Caller, request: Request) -> Response:
     """Without a subject: everybody in the tenant who has or had a key."""
-    erasing = service.layer.erasing
-    tenant, subject = text(request, "tenant"), text(request, "subject")
+    erasing = service.application.erasure
+    tenant, subject = query_text(request, "tenant"), query_text(request, "subject")
     if not subject:
         return json_response({"tenant": tenant, "subjects": await erasing.subjects(caller, tenant)})
     return json_response(report_json(await erasing.report(caller, tenant, subject)))
@@ -35,15 +35,15 @@ async def report(service: Service, caller: Caller, request: Request) -> Response
 
 async def erase(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ErasureBody, limit=BODY_MAX)
-    erasing = service.layer.erasing
-    tenant = text(request, "tenant")
+    erasing = service.application.erasure
+    tenant = query_text(request, "tenant")
     if body.dry_run is not False:
         found = await erasing.preview(caller, tenant, body.subject)
-        return json_response({**_result_json(found), "dry_run": True, "deleted": {}, "retained": _retained(found)})
+        return json_response({**_result_json(found), "dry_run": True, "deleted": {}, "retained": _retained_json(found)})
     if body.confirm != body.subject:
         raise RequestRefused("confirm_mismatch", "confirm must repeat the subject; nothing was erased")
     erased = await erasing.erase(caller, tenant, body.subject, reason=body.reason or "")
-    record, before = erased.erasure.record, erased.before
+    record, before = erased.erasure.record, erased.report_before
     return json_response(
         {
             **_result_json(before),
@@ -51,27 +51,27 @@ async def erase(service: Service, caller: Caller, request: Request) -> Response:
             "erasure_id": record.erasure_id,
             "deleted": {
                 "keys": len(record.key_ids),
-                "frames": before.found.frames_encrypted,
-                "blobs": before.found.blobs_encrypted,
+                "frames": before.findings.frames_encrypted,
+                "blobs": before.findings.blobs_encrypted,
             },
             "cancelled_runs": list(erased.cancelled),
-            "tier2_uncovered": _in_clear(before),
-            "retained": _retained(before),
+            "tier2_uncovered": _in_clear_json(before),
+            "retained": _retained_json(before),
         },
         headers={POSITION_HEADER: erased.position},
     )
 
 
 async def rewrap_keys(service: Service, caller: Caller, request: Request) -> Response:
-    return json_response({"wrapped": await service.layer.erasing.rewrap_keys(caller)})
+    return json_response({"wrapped": await service.application.erasure.rewrap_keys(caller)})
 
 
-def report_json(found: ErasureReport) -> dict[str, Any]:
+def report_json(erasure_report: ErasureReport) -> dict[str, Any]:
     """A subject as it is now."""
-    examined = found.found
+    examined = erasure_report.findings
     covered = {
         # Without encryption the topic of keys is not read, so nothing can be said of it.
-        **({"keys": sum(key.erasure is None for key in found.keys)} if found.is_encrypted else {}),
+        **({"keys": sum(key.erasure is None for key in erasure_report.keys)} if erasure_report.is_encrypted else {}),
         "runs": examined.runs,
         "live_runs": examined.live_runs,
         "events": examined.events,
@@ -79,17 +79,17 @@ def report_json(found: ErasureReport) -> dict[str, Any]:
         "blobs": examined.blobs_encrypted,
     }
     return {
-        **_result_json(found),
-        "encrypted": found.is_encrypted,
+        **_result_json(erasure_report),
+        "encrypted": erasure_report.is_encrypted,
         "tier1_covered": {"counts": covered, "total": examined.frames_encrypted + examined.blobs_encrypted},
-        "tier2_uncovered": _in_clear(found),
-        "keys": [_key_json(key) for key in found.keys],
-        "erasures": [_erasure_json(erasure) for erasure in found.erasures],
+        "tier2_uncovered": _in_clear_json(erasure_report),
+        "keys": [_key_json(key) for key in erasure_report.keys],
+        "erasures": [_erasure_json(erasure) for erasure in erasure_report.erasures],
     }
 
 
-def _result_json(found: ErasureReport) -> dict[str, Any]:
-    examined = found.found
+def _result_json(erasure_report: ErasureReport) -> dict[str, Any]:
+    examined = erasure_report.findings
     residue = {
         # What an erasure leaves readable; events stay in the log as bytes that nobody can open.
         "rows": examined.frames_in_clear,
@@ -98,9 +98,9 @@ def _result_json(found: ErasureReport) -> dict[str, Any]:
         "truncated": examined.truncated,
     }
     return {
-        "tenant": found.tenant,
-        "subject": found.subject,
-        "known": found.is_known,
+        "tenant": erasure_report.tenant,
+        "subject": erasure_report.subject,
+        "known": erasure_report.is_known,
         "residue": residue,
         "tier3_residue": residue,
         "errors": examined.errors,
@@ -108,26 +108,26 @@ def _result_json(found: ErasureReport) -> dict[str, Any]:
     }
 
 
-def _in_clear(found: ErasureReport) -> dict[str, Any]:
+def _in_clear_json(erasure_report: ErasureReport) -> dict[str, Any]:
     """What no erasure makes unreadable, because no key seals it."""
-    counts = {"frames": found.found.frames_in_clear, "blobs": found.found.blobs_in_clear}
-    return {"counts": counts, "total": found.found.in_clear, "runs": found.found.runs_in_clear}
+    counts = {"frames": erasure_report.findings.frames_in_clear, "blobs": erasure_report.findings.blobs_in_clear}
+    return {"counts": counts, "total": erasure_report.findings.in_clear, "runs": erasure_report.findings.runs_in_clear}
 
 
-def _retained(found: ErasureReport) -> dict[str, str]:
+def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
     """What stays, and why."""
     kept = {
-        "events": f"{found.found.events} events stay in the log, so that its chain verifies; what is sealed in them "
-        "nobody can open without its key"
+        "events": f"{erasure_report.findings.events} events stay in the log, so that its chain verifies; what is "
+        "encrypted in them cannot be read without its key"
     }
-    examined = found.found
+    examined = erasure_report.findings
     if examined.in_clear:
         told = f" ({examined.imported_in_clear} of them taken in from a file)" if examined.imported_in_clear else ""
         kept["in_clear"] = (
             f"{examined.in_clear} texts in {examined.runs_in_clear} runs{told} lie in clear and stay readable: no key "
             "seals them, so an erasure cannot take them back"
         )
-    if not found.is_encrypted:
+    if not erasure_report.is_encrypted:
         kept["everything"] = "content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set"
     return kept
 

@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.services.api.request_parsing import integer, text, time_ms
+from loomlog.services.api.request_parsing import parse_time_ms, query_integer, query_text
 from loomlog.services.api.responses import json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
@@ -18,20 +18,20 @@ OFFSET_MAX = 10**18
 
 async def list_events(service: Service, caller: Caller, request: Request) -> Response:
     """`from` and `to` are offsets when they are numbers, and times otherwise."""
-    since, until = text(request, "from"), text(request, "to")
+    since, until = query_text(request, "from"), query_text(request, "to")
     has_partition = bool(request.query_params.get("partition"))
     query = EventQuery(
-        run_id=text(request, "run_id"),
-        type=text(request, "type"),
-        partition=integer(request, "partition", 0, least=0, most=PARTITION_MAX) if has_partition else None,
-        from_offset=_offset(request, "from", since),
-        to_offset=_offset(request, "to", until),
-        from_ms=time_ms("from", since) if since and not _is_offset(since) else None,
-        to_ms=time_ms("to", until) if until and not _is_offset(until) else None,
-        limit=integer(request, "limit", limits.EVENTS_DEFAULT, least=1, most=limits.EVENTS_MAX),
-        cursor=text(request, "cursor", longest=1_024),
+        run_id=query_text(request, "run_id"),
+        type=query_text(request, "type"),
+        partition=query_integer(request, "partition", 0, minimum=0, maximum=PARTITION_MAX) if has_partition else None,
+        from_offset=_parse_offset(request, "from", since),
+        to_offset=_parse_offset(request, "to", until),
+        from_ms=parse_time_ms("from", since) if since and not _is_offset(since) else None,
+        to_ms=parse_time_ms("to", until) if until and not _is_offset(until) else None,
+        limit=query_integer(request, "limit", limits.EVENTS_DEFAULT, minimum=1, maximum=limits.EVENTS_MAX),
+        cursor=query_text(request, "cursor", max_length=1_024),
     )
-    page = await service.layer.audit.events(caller, query)
+    page = await service.application.audit_log.events(caller, query)
     return json_response({"events": [event_json(view) for view in page.events], "next": page.next or None})
 
 
@@ -40,7 +40,7 @@ async def get_event(service: Service, caller: Caller, request: Request) -> Respo
     numbers = (request.path_params["partition"], request.path_params["offset"])
     if not all(number.isascii() and number.isdecimal() and len(number) <= 18 for number in numbers):
         raise RequestRefused("not_found", "there is no such record: expected /v1/events/<topic>/<partition>/<offset>")
-    view = await service.layer.audit.record(caller, topic, int(numbers[0]), int(numbers[1]))
+    view = await service.application.audit_log.record(caller, topic, int(numbers[0]), int(numbers[1]))
     return json_response(event_json(view))
 
 
@@ -48,5 +48,5 @@ def _is_offset(value: str) -> bool:
     return value.isascii() and value.isdecimal()
 
 
-def _offset(request: Request, name: str, value: str) -> int | None:
-    return integer(request, name, 0, least=0, most=OFFSET_MAX) if value and _is_offset(value) else None
+def _parse_offset(request: Request, name: str, value: str) -> int | None:
+    return query_integer(request, name, 0, minimum=0, maximum=OFFSET_MAX) if value and _is_offset(value) else None

@@ -36,10 +36,10 @@ WRITE_WAIT_S = 30.0
 """How long a client may leave everything unread before it is dropped."""
 
 
-class StreamSource(Protocol):
+class ChunkStream(Protocol):
     """follow.RunStream, run_states.StateStream."""
 
-    ended_because: str
+    end_reason: str
 
     async def next(self) -> list[StreamChunk] | None: ...
     def close(self, reason: str = CLIENT_LEFT) -> None: ...
@@ -52,27 +52,27 @@ class EventStream:
 
     def __init__(
         self,
-        stream: StreamSource,
+        stream: ChunkStream,
         *,
         with_ids: bool,
         headers: Mapping[str, str] | None = None,
-        closed: Callable[[], None] = lambda: None,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self.status_code = 200
         self._stream = stream
         self._with_ids = with_ids
         self._headers = [*HEADERS, *((k.encode(), v.encode()) for k, v in (headers or {}).items())]
-        self._closed = closed
+        self._on_close = on_close
         self._watcher: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch_disconnect, receive)
+        timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start_watcher, receive)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             is_open = True
             while is_open:
-                body, is_open = await self._send_some()
-                if not await _write(send, body, more=is_open):
+                body, is_open = await self._next_body()
+                if not await _write_body(send, body, more=is_open):
                     return
         finally:
             timer.cancel()
@@ -81,28 +81,28 @@ class EventStream:
                 # Its CancelledError holds the frame that holds us: only the garbage collector would end that.
                 self._watcher = None
             self._stream.close()
-            self._closed()
+            self._on_close()
 
-    async def _send_some(self) -> tuple[bytes, bool]:
+    async def _next_body(self) -> tuple[bytes, bool]:
         """What is to be written next, and whether there is more. The last frames close the answer with them."""
         stream = self._stream
         try:
             pieces = await stream.next()
         except RequestRefused as declined:
             # The answer has begun, so all that can be said is why it ends; the client comes again.
-            return comment(f"ended: {declined.code}"), False
+            return encode_comment(f"ended: {declined.code}"), False
         if pieces is None:
-            if stream.ended_because in (ENDED, CLIENT_LEFT):
+            if stream.end_reason in (ENDED, CLIENT_LEFT):
                 return b"", False
-            return comment(f"ended: {stream.ended_because}; resume with Last-Event-ID"), False
+            return encode_comment(f"ended: {stream.end_reason}; resume with Last-Event-ID"), False
         if not pieces:
             return KEEPALIVE, True
-        return encode_chunks(pieces, with_ids=self._with_ids), stream.ended_because != ENDED
+        return encode_chunks(pieces, with_ids=self._with_ids), stream.end_reason != ENDED
 
-    def _watch_disconnect(self, receive: Receive) -> None:
-        self._watcher = asyncio.get_running_loop().create_task(self._leave_with_client(receive))
+    def _start_watcher(self, receive: Receive) -> None:
+        self._watcher = asyncio.get_running_loop().create_task(self._close_on_disconnect(receive))
 
-    async def _leave_with_client(self, receive: Receive) -> None:
+    async def _close_on_disconnect(self, receive: Receive) -> None:
         while True:
             message: Any = await receive()
             if message["type"] == "http.disconnect":
@@ -110,10 +110,10 @@ class EventStream:
                 return
 
 
-def encode_chunks(pieces: Iterable[StreamChunk], *, with_ids: bool) -> bytes:
+def encode_chunks(chunks: Iterable[StreamChunk], *, with_ids: bool) -> bytes:
     """Frames as they go over the wire."""
     parts: list[bytes] = []
-    for piece in pieces:
+    for piece in chunks:
         parts += (b"event: ", piece.type.encode(), b"\n")
         if with_ids and piece.seq is not None:
             parts += (b"id: ", str(piece.seq).encode(), b"\n")
@@ -121,12 +121,12 @@ def encode_chunks(pieces: Iterable[StreamChunk], *, with_ids: bool) -> bytes:
     return b"".join(parts)
 
 
-def comment(text: str) -> bytes:
+def encode_comment(text: str) -> bytes:
     """A line clients ignore and people read."""
     return f": {text}\n\n".encode()
 
 
-async def _write(send: Send, body: bytes, *, more: bool) -> bool:
+async def _write_body(send: Send, body: bytes, *, more: bool) -> bool:
     """False when the client has taken nothing for too long."""
     try:
         async with asyncio.timeout(WRITE_WAIT_S):

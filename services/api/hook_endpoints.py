@@ -22,7 +22,7 @@ BODY_MAX = 256 * 1024
 
 async def register(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, HookBody, limit=BODY_MAX)
-    found = await service.layer.hooks.register(
+    found = await service.application.hooks.register(
         caller,
         HookRequest(
             owner=body.owner,
@@ -40,12 +40,12 @@ async def register(service: Service, caller: Caller, request: Request) -> Respon
 
 
 async def list_hooks(service: Service, caller: Caller, request: Request) -> Response:
-    return json_response({"hooks": [_hook_json(hook) for hook in service.layer.hooks.listed(caller)]})
+    return json_response({"hooks": [_hook_json(hook) for hook in service.application.hooks.list_hooks(caller)]})
 
 
 async def remove(service: Service, caller: Caller, request: Request) -> Response:
     hook_id = request.path_params["hook_id"]
-    position = await service.layer.hooks.remove(caller, hook_id)
+    position = await service.application.hooks.remove(caller, hook_id)
     return json_response({"deleted": hook_id}, headers={POSITION_HEADER: position})
 
 

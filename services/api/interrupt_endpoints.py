@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import CancelBody, InterruptBody
-from loomlog.services.api.request_parsing import integer, json_body, text
+from loomlog.services.api.request_parsing import json_body, query_integer, query_text
 from loomlog.services.api.responses import POSITION_HEADER, json_response
-from loomlog.services.api.run_endpoints import CONTROL_BODY_MAX, position_of, user_name
+from loomlog.services.api.run_endpoints import CONTROL_BODY_MAX, parse_user_id, request_position
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.queries.run_json import interrupt_json
@@ -27,7 +27,7 @@ async def resolve(service: Service, caller: Caller, request: Request) -> Respons
         answer=body.answer or "",
         resolved_by=body.resolved_by or "",
     )
-    found = await service.layer.interrupts.resolve(
+    found = await service.application.interrupts.resolve(
         caller, request.path_params["run_id"], request.path_params["interrupt_id"], response
     )
     answer = {
@@ -40,40 +40,43 @@ async def resolve(service: Service, caller: Caller, request: Request) -> Respons
 
 async def cancel_turn(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, CancelBody, limit=CONTROL_BODY_MAX, optional=True)
-    found = await service.layer.interrupts.cancel_turn(caller, request.path_params["run_id"], body.reason or "")
+    found = await service.application.interrupts.cancel_turn(caller, request.path_params["run_id"], body.reason or "")
     answer = {"run_id": found.run_id, "stopped": True, "parked": found.parked}
     return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
 async def list_of_run(service: Service, caller: Caller, request: Request) -> Response:
-    return _result_json(
-        await service.layer.interrupts.of_run(
-            caller, request.path_params["run_id"], status=text(request, "status"), position=position_of(request)
+    return _list_response(
+        await service.application.interrupts.list_of_run(
+            caller,
+            request.path_params["run_id"],
+            status=query_text(request, "status"),
+            position=request_position(request),
         )
     )
 
 
 async def list_of_user(service: Service, caller: Caller, request: Request) -> Response:
-    return await _of_all(service, caller, request, user_name("user_id", request.path_params["user_id"]))
+    return await _list_all(service, caller, request, parse_user_id("user_id", request.path_params["user_id"]))
 
 
 async def list_all(service: Service, caller: Caller, request: Request) -> Response:
-    return await _of_all(service, caller, request, user_name("user_id", text(request, "user_id")))
+    return await _list_all(service, caller, request, parse_user_id("user_id", query_text(request, "user_id")))
 
 
-async def _of_all(service: Service, caller: Caller, request: Request, user_id: str) -> Response:
-    return _result_json(
-        await service.layer.interrupts.of_all(
+async def _list_all(service: Service, caller: Caller, request: Request, user_id: str) -> Response:
+    return _list_response(
+        await service.application.interrupts.list_all(
             caller,
             user_id=user_id,
-            status=text(request, "status"),
-            limit=integer(request, "limit", limits.LIST_MAX, least=1, most=limits.LIST_MAX),
-            after=text(request, "cursor", longest=1_024),
+            status=query_text(request, "status"),
+            limit=query_integer(request, "limit", limits.LIST_MAX, minimum=1, maximum=limits.LIST_MAX),
+            after=query_text(request, "cursor", max_length=1_024),
         )
     )
 
 
-def _result_json(found: InterruptList) -> Response:
+def _list_response(page: InterruptList) -> Response:
     return json_response(
-        {"interrupts": [interrupt_json(row) for row in found.rows], "total": found.total, "next": found.next or None}
+        {"interrupts": [interrupt_json(row) for row in page.rows], "total": page.total, "next": page.next or None}
     )

@@ -43,11 +43,11 @@ from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.services.api.app import build_app
 from loomlog.services.api.metrics import Metrics
-from loomlog.services.api.openapi import document_bytes
-from loomlog.services.api.service import Service, own_version
+from loomlog.services.api.openapi import encode_document
+from loomlog.services.api.service import Service, installed_version
 from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_settings
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import Gate
+from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
@@ -66,23 +66,23 @@ KEEP_ALIVE_S = 75
 """Idle connections; longer than the usual proxy keeps its own, so that it is the proxy that closes."""
 
 
-class Server(uvicorn.Server):
+class ApiServer(uvicorn.Server):
     """uvicorn that leaves signals to us and calls `stopping` before it waits for open requests."""
 
-    def __init__(self, config: uvicorn.Config, *, stopping: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, *, on_stopping: Callable[[], None]) -> None:
         super().__init__(config)
-        self._stopping = stopping
+        self._on_stopping = on_stopping
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._stopping()
+        self._on_stopping()
         await super().shutdown(sockets)
 
 
-class WebSockets(WebSocketsSansIOProtocol):
+class ClientWebSocketProtocol(WebSocketsSansIOProtocol):
     """uvicorn's, which takes a handshake that was refused with an answer of its own for one that got none, and logs an
     error: to it only an accepted or a plainly closed one is complete."""
 
@@ -98,17 +98,17 @@ async def run(loaded: ProcessConfiguration) -> None:
     providers = build_providers(loaded.configuration, loaded.settings, os.environ)
     # Keys may be known to the runtimes alone: here a tier has to lead somewhere once they are there.
     check_tiers(loaded.configuration, [name for name, one in providers.items() if one.is_usable or one.needs_key])
-    gate = Gate(
+    gate = Authenticator(
         build_token_table(loaded.configuration, loaded.settings, os.environ),
         restricts_operator_key=loaded.settings.operator_key_restriction,
     )
     # It would add a second series to each counter, which nobody reads.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
     service = Service(
-        gate=gate,
+        authenticator=gate,
         configuration=loaded.configuration,
         providers=providers,
-        metrics=Metrics(version=own_version(), commit=""),
+        metrics=Metrics(version=installed_version(), commit=""),
         replica_id=settings.replica_id,
         max_request_bytes=settings.max_request_bytes,
         metrics_enabled=settings.metrics_enabled,
@@ -117,15 +117,17 @@ async def run(loaded: ProcessConfiguration) -> None:
         log.warning(
             "at most %d open files are allowed (ulimit -Hn), %d are enough for every stream", allowed, OPEN_FILES
         )
-    listening = _listen(settings)
-    server = Server(_config(service, settings.places.client_bounds.frame_bytes), stopping=lambda: _end_streams(service))
+    listening = _open_socket(settings)
+    server = ApiServer(
+        _server_config(service, settings.endpoints.client_limits.frame_bytes), on_stopping=lambda: _end_streams(service)
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _stop, server)
     where = "{}:{}".format(*listening.getsockname()[:2])
     log.info("listening on http://%s as %s", where, settings.replica_id)
     if gate.open_mode:
         log.warning("open mode: no token is configured, so everybody who reaches %s is an administrator", where)
-    work = asyncio.create_task(_work(service, loaded, settings), name="work")
+    work = asyncio.create_task(_run_application(service, loaded, settings), name="work")
     serving = asyncio.create_task(server.serve([listening]), name="server")
     await asyncio.wait({work, serving}, return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
@@ -139,18 +141,18 @@ async def run(loaded: ProcessConfiguration) -> None:
     log.info("stopped")
 
 
-async def _work(service: Service, loaded: ProcessConfiguration, settings: ApiSettings) -> None:
+async def _run_application(service: Service, loaded: ProcessConfiguration, settings: ApiSettings) -> None:
     """Everything behind the endpoints."""
     codec = await wait_for("schemas", service.readiness, lambda: load_codec(loaded.settings))
     async with open_application(
-        settings.places,
-        service.gate,
+        settings.endpoints,
+        service.authenticator,
         codec,
         keepalive_s=settings.keepalive_s,
         readiness=service.readiness,
         on_batch=service.metrics.batch_records.observe,
     ) as (layer, work):
-        service.opened = layer
+        service.current_application = layer
         log.info("ready")
         tune_gc()
         try:
@@ -158,15 +160,15 @@ async def _work(service: Service, loaded: ProcessConfiguration, settings: ApiSet
         finally:
             # Either way the process ends now, and what requests under way still need is being closed.
             service.is_stopping = True
-            service.opened = None
+            service.current_application = None
 
 
-def _config(service: Service, frame_bytes: int) -> uvicorn.Config:
+def _server_config(service: Service, frame_bytes: int) -> uvicorn.Config:
     return uvicorn.Config(
         build_app(service),
         http="httptools",
         loop="none",
-        ws=WebSockets,
+        ws=ClientWebSocketProtocol,
         ws_max_size=frame_bytes,
         ws_ping_interval=PING_S,
         ws_ping_timeout=PING_S,
@@ -182,7 +184,7 @@ def _config(service: Service, frame_bytes: int) -> uvicorn.Config:
     )
 
 
-def _listen(settings: ApiSettings) -> socket.socket:
+def _open_socket(settings: ApiSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
@@ -195,8 +197,8 @@ def _listen(settings: ApiSettings) -> socket.socket:
 
 def _end_streams(service: Service) -> None:
     service.is_stopping = True
-    if service.opened is not None:
-        service.opened.hub.stop()
+    if service.current_application is not None:
+        service.current_application.hub.stop()
 
 
 def _stop(server: uvicorn.Server) -> None:
@@ -207,7 +209,7 @@ def _stop(server: uvicorn.Server) -> None:
 def main(arguments: Sequence[str] = ()) -> int:
     """The process; the exit code."""
     if list(arguments) == ["--print-openapi"]:
-        sys.stdout.write(document_bytes(own_version()).decode() + "\n")
+        sys.stdout.write(encode_document(installed_version()).decode() + "\n")
         return 0
     if arguments:
         print("usage: python -m loomlog.services.api.main [--print-openapi]", file=sys.stderr)  # noqa: T201 - to a terminal

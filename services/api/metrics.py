@@ -22,8 +22,8 @@ from loomlog.services.core.access.decide import Caller
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 ACTIVE_WAIT_S = 1.0
 """How long the read models may take to count, so that a scrape is answered while they are away."""
-SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
-BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+DURATION_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+BATCH_SIZE_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class Metrics:
@@ -34,17 +34,17 @@ class Metrics:
         self._requests = Counter(
             "loomlog_http_requests", "Answers, by route and status.", ("method", "route", "status"), registry=registry
         )
-        self._counted: dict[tuple[str, str, int], Callable[[], None]] = {}
+        self._counters: dict[tuple[str, str, int], Callable[[], None]] = {}
         self.start_seconds = Histogram(
             "loomlog_run_start_seconds",
             "From a request to the decision of the run's owner.",
-            buckets=SECONDS,
+            buckets=DURATION_BUCKETS,
             registry=registry,
         )
         self.batch_records = Histogram(
             "loomlog_command_batch_records",
             "Commands that went to the log together.",
-            buckets=BATCHES,
+            buckets=BATCH_SIZE_BUCKETS,
             registry=registry,
         )
         self.streams = Gauge("loomlog_event_streams_open", "Open event streams.", registry=registry)
@@ -77,38 +77,38 @@ class Metrics:
     def count(self, method: str, route: str, status: int) -> None:
         """One answer."""
         key = (method, route, status)
-        counted = self._counted.get(key)
+        counted = self._counters.get(key)
         if counted is None:
-            counted = self._counted[key] = self._requests.labels(method, route, str(status)).inc
+            counted = self._counters[key] = self._requests.labels(method, route, str(status)).inc
         counted()
 
-    async def text(self, layer: Application | None, caller: Caller) -> bytes:
+    async def render(self, application: Application | None, caller: Caller) -> bytes:
         """Everything, as it is scraped, for an administrator."""
         memory = await asyncio.to_thread(self._process.memory_info)
-        self._set("loomcycle_process_rss_bytes", memory.rss)
-        if layer is not None:
-            hub, publisher = layer.hub, layer.publisher
-            self._set("loomcycle_concurrency_active", await _count_active(layer, caller))
-            self._set("loomcycle_concurrency_queued", publisher.waiting)
-            self._set("loomlog_events_seen", hub.events)
-            self._set("loomlog_previews_seen", hub.previews)
-            self._set("loomlog_stale_records_seen", hub.stale)
-            self._set("loomlog_unreadable_records_seen", hub.unreadable)
-            self._set("loomlog_hub_newest_event_timestamp_seconds", hub.newest_ms / 1000)
-            self._set("loomlog_hub_kept_bytes", hub.kept_bytes)
-            self._set("loomlog_hub_subscribers", hub.subscribers)
-            self._set("loomlog_commands_appended", publisher.records)
-            self._set("loomlog_command_unknown_outcomes", publisher.unknown_outcomes)
+        self._set_gauge("loomcycle_process_rss_bytes", memory.rss)
+        if application is not None:
+            hub, publisher = application.hub, application.publisher
+            self._set_gauge("loomcycle_concurrency_active", await _count_active(application, caller))
+            self._set_gauge("loomcycle_concurrency_queued", publisher.waiting_count)
+            self._set_gauge("loomlog_events_seen", hub.events)
+            self._set_gauge("loomlog_previews_seen", hub.previews)
+            self._set_gauge("loomlog_stale_records_seen", hub.stale)
+            self._set_gauge("loomlog_unreadable_records_seen", hub.unreadable)
+            self._set_gauge("loomlog_hub_newest_event_timestamp_seconds", hub.newest_ms / 1000)
+            self._set_gauge("loomlog_hub_kept_bytes", hub.kept_bytes)
+            self._set_gauge("loomlog_hub_subscribers", hub.subscribers)
+            self._set_gauge("loomlog_commands_appended", publisher.records)
+            self._set_gauge("loomlog_command_unknown_outcomes", publisher.unknown_outcomes)
         return generate_latest(self._registry)
 
-    def _set(self, name: str, value: float) -> None:
+    def _set_gauge(self, name: str, value: float) -> None:
         self._gauges[name].set(value)
 
 
-async def _count_active(layer: Application, caller: Caller) -> float:
+async def _count_active(application: Application, caller: Caller) -> float:
     """Parked runs are none of them, so the hub, which knows all that have not ended, cannot tell."""
     try:
         async with asyncio.timeout(ACTIVE_WAIT_S):
-            return sum(runs.runs for runs in await layer.reads.count_active(caller))
+            return sum(runs.runs for runs in await application.queries.count_active(caller))
     except (TimeoutError, RequestRefused):
         return math.nan

@@ -18,21 +18,21 @@ from loomlog.services.api.route import Access, QueryParameter, Route
 from loomlog.services.api.routes import ROUTES
 
 TITLE = "loomlog"
-ABOUT = (
+DESCRIPTION = (
     "Agent runs over an append-only log. Starting a run answers with its events as a stream; every write answers with "
     "X-Loomlog-Position, which reads accept to see at least that write. Everything refused has the shape "
     '{"code", "error"}.'
 )
 NO_CONTENT = 204
-COMING_BACK = (
+RESUME_DESCRIPTION = (
     "The id of the last frame that had one: the stream goes on after it. Drop the text that came without an id since "
     "then: it was a preview of a turn that was not in the log yet, and comes again. After a retry or provider_fallback "
     "frame the text begins again as well."
 )
 TEXT = {"type": "string"}
-MAYBE_TEXT = {"type": ["string", "null"]}
+OPTIONAL_TEXT = {"type": ["string", "null"]}
 NUMBER = {"type": "integer"}
-ANSWERS: dict[str, Any] = {
+RESPONSE_SCHEMAS: dict[str, Any] = {
     "Error": {
         "type": "object",
         "required": ["code", "error"],
@@ -52,12 +52,12 @@ ANSWERS: dict[str, Any] = {
             "agent": TEXT,
             "tenant_id": TEXT,
             "user_id": TEXT,
-            "parent_agent_id": MAYBE_TEXT,
+            "parent_agent_id": OPTIONAL_TEXT,
             "status": {"enum": ["running", "completed", "failed", "cancelled"]},
             "started_at": {"type": "string", "format": "date-time"},
-            "completed_at": MAYBE_TEXT,
-            "stop_reason": MAYBE_TEXT,
-            "error": MAYBE_TEXT,
+            "completed_at": OPTIONAL_TEXT,
+            "stop_reason": OPTIONAL_TEXT,
+            "error": OPTIONAL_TEXT,
             "usage": {"type": "object"},
             "live": {"type": "boolean"},
             "interactive": {"type": "boolean"},
@@ -67,12 +67,15 @@ ANSWERS: dict[str, Any] = {
     "RunList": {
         "type": "object",
         "required": ["runs", "next"],
-        "properties": {"runs": {"type": "array", "items": {"$ref": "#/components/schemas/Run"}}, "next": MAYBE_TEXT},
+        "properties": {"runs": {"type": "array", "items": {"$ref": "#/components/schemas/Run"}}, "next": OPTIONAL_TEXT},
     },
     "AgentList": {
         "type": "object",
         "required": ["agents"],
-        "properties": {"agents": {"type": "array", "items": {"$ref": "#/components/schemas/Run"}}, "next": MAYBE_TEXT},
+        "properties": {
+            "agents": {"type": "array", "items": {"$ref": "#/components/schemas/Run"}},
+            "next": OPTIONAL_TEXT,
+        },
     },
     "Transcript": {
         "type": "object",
@@ -87,7 +90,7 @@ ANSWERS: dict[str, Any] = {
                     "properties": {"seq": NUMBER, "run_id": TEXT, "ts_ns": NUMBER, "type": TEXT},
                 },
             },
-            "next": MAYBE_TEXT,
+            "next": OPTIONAL_TEXT,
         },
     },
     "Delivered": {
@@ -119,7 +122,7 @@ ANSWERS: dict[str, Any] = {
     "HookMade": {
         "type": "object",
         "required": ["id", "signing_secret"],
-        "properties": {"id": TEXT, "signing_secret": MAYBE_TEXT},
+        "properties": {"id": TEXT, "signing_secret": OPTIONAL_TEXT},
     },
     "HookList": {
         "type": "object",
@@ -189,7 +192,7 @@ ANSWERS: dict[str, Any] = {
                 },
             },
             "total": NUMBER,
-            "next": MAYBE_TEXT,
+            "next": OPTIONAL_TEXT,
         },
     },
     "Cancelled": {
@@ -222,7 +225,7 @@ ANSWERS: dict[str, Any] = {
         "required": ["events", "next"],
         "properties": {
             "events": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}},
-            "next": MAYBE_TEXT,
+            "next": OPTIONAL_TEXT,
         },
     },
     "Moment": {
@@ -250,7 +253,7 @@ ANSWERS: dict[str, Any] = {
             "status": TEXT,
             "state_sha256": TEXT,
             "compared": {"type": "boolean"},
-            "not_compared": MAYBE_TEXT,
+            "not_compared": OPTIONAL_TEXT,
             "drift": {"type": "array", "items": TEXT},
             "first_drift_seq": {"type": ["integer", "null"]},
             "events": {"type": "array", "items": {"type": "object"}},
@@ -286,7 +289,7 @@ ANSWERS: dict[str, Any] = {
             "id": TEXT,
             "created_at": {"type": "string", "format": "date-time"},
             "label": TEXT,
-            "tenant": MAYBE_TEXT,
+            "tenant": OPTIONAL_TEXT,
             "schema_version": NUMBER,
             "byte_size": NUMBER,
             "sha256": TEXT,
@@ -345,7 +348,7 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-def document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, Any]:
+def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, Any]:
     """The OpenAPI document."""
     bodies = sorted({route.body for route in routes if route.body is not None}, key=lambda body: body.__name__)
     _, definitions = models_json_schema(
@@ -356,26 +359,26 @@ def document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, Any]:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
-        "info": {"title": TITLE, "version": version, "description": ABOUT},
+        "info": {"title": TITLE, "version": version, "description": DESCRIPTION},
         "paths": paths,
         "components": {
-            "schemas": {**ANSWERS, **definitions["$defs"]},
+            "schemas": {**RESPONSE_SCHEMAS, **definitions["$defs"]},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-def document_bytes(version: str) -> bytes:
+def encode_document(version: str) -> bytes:
     """The document as it is served."""
-    return orjson.dumps(document(version), option=orjson.OPT_INDENT_2)
+    return orjson.dumps(build_document(version), option=orjson.OPT_INDENT_2)
 
 
-def page(version: str) -> bytes:
+def render_page(version: str) -> bytes:
     """The document as a page."""
     rows = "".join(_section(route) for route in ROUTES)
     schemas = "".join(
         f"<h3 id='{html.escape(name)}'>{html.escape(name)}</h3><pre>{_pretty(schema)}</pre>"
-        for name, schema in document(version)["components"]["schemas"].items()
+        for name, schema in build_document(version)["components"]["schemas"].items()
     )
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>loomlog API</title><style>"
@@ -383,20 +386,20 @@ def page(version: str) -> bytes:
         "code,pre{font:13px/1.45 ui-monospace,monospace}pre{background:#f3f3f6;padding:.8rem;overflow:auto}"
         "h2{font-size:1.05rem;margin:2rem 0 .2rem}td,th{text-align:left;padding:.1rem .8rem .1rem 0;vertical-align:top}"
         "@media(prefers-color-scheme:dark){body{background:#16161a;color:#e6e6ea}pre{background:#222228}a{color:#9db8ff}}"
-        f"</style></head><body><h1>loomlog {html.escape(version)}</h1><p>{html.escape(ABOUT)}</p>"
+        f"</style></head><body><h1>loomlog {html.escape(version)}</h1><p>{html.escape(DESCRIPTION)}</p>"
         f"<p>The same for machines: <a href='/v1/openapi.json'>/v1/openapi.json</a></p>{rows}"
         f"<h1>Shapes</h1>{schemas}</body></html>"
     ).encode()
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    media = "text/event-stream" if route.streams else route.media_type
-    schema = "EventStream" if route.streams else route.answer
+    media = "text/event-stream" if route.is_stream else route.media_type
+    schema = "EventStream" if route.is_stream else route.response_schema
     good: dict[str, Any] = {"description": "It is so."}
-    if route.status != NO_CONTENT and route.socket is None:
+    if route.status != NO_CONTENT and route.socket_handler is None:
         good["content"] = {media: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
     operation: dict[str, Any] = {
-        "summary": route.says,
+        "summary": route.summary,
         "operationId": route.handler.__name__,
         "parameters": _parameters(route),
         "responses": {
@@ -407,8 +410,8 @@ def _operation(route: Route) -> dict[str, Any]:
             },
         },
     }
-    if route.other_status:
-        operation["responses"][str(route.other_status)] = good
+    if route.alternative_status:
+        operation["responses"][str(route.alternative_status)] = good
     if route.path == "/readyz":
         operation["responses"]["503"] = {
             "description": "Something is missing.",
@@ -416,7 +419,7 @@ def _operation(route: Route) -> dict[str, Any]:
         }
     if route.access is not Access.PUBLIC:
         operation["security"] = [{"bearer": []}]
-        operation["description"] = f"Access: {_access(route)}."
+        operation["description"] = f"Access: {_access_text(route)}."
     if route.body is not None:
         operation["requestBody"] = {
             "required": not route.body_optional,
@@ -430,33 +433,47 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _path_names(route.path)
     ]
-    found += [_query(query) for query in route.query]
-    if route.takes_position:
+    found += [_query_parameter(query) for query in route.query]
+    if route.accepts_position:
         found.append(
-            _query(QueryParameter(name="position", says="A position token of an earlier write; also as a header."))
+            _query_parameter(
+                QueryParameter(name="position", description="A position token of an earlier write; also as a header.")
+            )
         )
         found.append({"name": "X-Loomlog-Position", "in": "header", "required": False, "schema": TEXT})
-    if route.takes_key:
+    if route.accepts_idempotency_key:
         says = "The same key is the same run, also after a crash."
         found.append(
             {"name": "Idempotency-Key", "in": "header", "required": False, "schema": TEXT, "description": says}
         )
     if route.path.endswith("/stream"):
         found.append(
-            {"name": "Last-Event-ID", "in": "header", "required": False, "schema": TEXT, "description": COMING_BACK}
+            {
+                "name": "Last-Event-ID",
+                "in": "header",
+                "required": False,
+                "schema": TEXT,
+                "description": RESUME_DESCRIPTION,
+            }
         )
     return found
 
 
-def _query(query: QueryParameter) -> dict[str, Any]:
-    return {"name": query.name, "in": "query", "required": False, "schema": query.kind, "description": query.says}
+def _query_parameter(query: QueryParameter) -> dict[str, Any]:
+    return {
+        "name": query.name,
+        "in": "query",
+        "required": False,
+        "schema": query.schema,
+        "description": query.description,
+    }
 
 
 def _path_names(path: str) -> list[str]:
     return [part.strip("{}") for part in path.split("/") if part.startswith("{")]
 
 
-def _access(route: Route) -> str:
+def _access_text(route: Route) -> str:
     return route.access.value if isinstance(route.access, Access) else route.access
 
 
@@ -471,8 +488,9 @@ def _section(route: Route) -> str:
         name = html.escape(route.body.__name__)
         body = f"<p>Body: <a href='#{name}'>{name}</a></p>"
     return (
-        f"<h2><code>{route.method} {html.escape(route.path)}</code></h2><p>{html.escape(route.says)} "
-        f"<em>{html.escape(_access(route))}</em></p>{body}" + (f"<table>{parameters}</table>" if parameters else "")
+        f"<h2><code>{route.method} {html.escape(route.path)}</code></h2><p>{html.escape(route.summary)} "
+        f"<em>{html.escape(_access_text(route))}</em></p>{body}"
+        + (f"<table>{parameters}</table>" if parameters else "")
     )
 
 

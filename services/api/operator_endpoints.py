@@ -17,8 +17,8 @@ from loomlog.connectors.models.catalog import build_model
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.metrics import CONTENT_TYPE
 from loomlog.services.api.responses import json_response
-from loomlog.services.api.routing_view import aliases, routing
-from loomlog.services.api.routing_view import resolver as resolver_view
+from loomlog.services.api.routing_view import aliases_json, routing_json
+from loomlog.services.api.routing_view import resolver_json as resolver_view
 from loomlog.services.api.service import Service
 from loomlog.services.application.application import clock_ms
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused
@@ -51,7 +51,7 @@ async def healthz(service: Service, caller: Caller, request: Request) -> Respons
 
 
 async def readyz(service: Service, caller: Caller, request: Request) -> Response:
-    missing = sorted(await _missing(service))
+    missing = sorted(await _missing_dependencies(service))
     if not missing:
         return json_response({"ready": True, "missing": []})
     error = f"the API does not reach: {', '.join(missing)}"
@@ -65,7 +65,7 @@ async def readyz(service: Service, caller: Caller, request: Request) -> Response
 async def metrics(service: Service, caller: Caller, request: Request) -> Response:
     if not service.metrics_enabled:
         raise RequestRefused("not_found", "metrics are switched off (LOOMLOG_METRICS_ENABLED=0)")
-    return Response(await service.metrics.text(service.opened, caller), media_type=CONTENT_TYPE)
+    return Response(await service.metrics.render(service.current_application, caller), media_type=CONTENT_TYPE)
 
 
 async def me(service: Service, caller: Caller, request: Request) -> Response:
@@ -86,10 +86,10 @@ async def me(service: Service, caller: Caller, request: Request) -> Response:
 
 async def routing_view(service: Service, caller: Caller, request: Request) -> Response:
     now_ms = clock_ms()
-    view = routing(
+    view = routing_json(
         service.configuration,
         service.providers,
-        _known(service),
+        _availability(service),
         now_ms=now_ms,
         is_admin=caller.is_admin,
         operator_key_restricted=caller.operator_key_restricted,
@@ -98,7 +98,7 @@ async def routing_view(service: Service, caller: Caller, request: Request) -> Re
 
 
 async def model_aliases(service: Service, caller: Caller, request: Request) -> Response:
-    return json_response(aliases(service.configuration))
+    return json_response(aliases_json(service.configuration))
 
 
 async def provider_models(service: Service, caller: Caller, request: Request) -> Response:
@@ -125,26 +125,26 @@ async def provider_models(service: Service, caller: Caller, request: Request) ->
 
 
 async def resolver(service: Service, caller: Caller, request: Request) -> Response:
-    return _matrix(service, _known(service))
+    return _resolver_response(service, _availability(service))
 
 
 async def probe(service: Service, caller: Caller, request: Request) -> Response:
     """Asked of a runtime: it is the runtimes whose way to the providers counts."""
     usable = [name for name, provider in service.providers.items() if provider.is_usable]
-    return _matrix(service, await service.layer.probing.probe(caller, usable))
+    return _resolver_response(service, await service.application.probes.probe(caller, usable))
 
 
 async def concurrency(service: Service, caller: Caller, request: Request) -> Response:
-    layer = service.layer
+    layer = service.application
     users: Counter[str] = Counter()
     providers: Counter[str] = Counter()
-    for user_id, provider, runs in await layer.reads.count_active(caller):
+    for user_id, provider, runs in await layer.queries.count_active(caller):
         users[user_id] += runs
         providers[provider] += runs
     return json_response(
         {
             "active": users.total(),
-            "queued": layer.publisher.waiting + layer.runs.undecided,
+            "queued": layer.publisher.waiting_count + layer.runs.pending_starts,
             "per_user": dict(users),
             # Who waits for a provider only the runtimes know: their /metrics have it.
             "providers": {name: {"active": count, "queued": None} for name, count in providers.items()},
@@ -152,38 +152,43 @@ async def concurrency(service: Service, caller: Caller, request: Request) -> Res
     )
 
 
-def _known(service: Service) -> AvailabilityTable:
+def _availability(service: Service) -> AvailabilityTable:
     """What is known of the models; nothing as long as the log is not there."""
-    return service.opened.providers.matrix if service.opened is not None else AvailabilityTable()
+    return (
+        service.current_application.provider_table.matrix
+        if service.current_application is not None
+        else AvailabilityTable()
+    )
 
 
-def _matrix(service: Service, matrix: AvailabilityTable) -> Response:
+def _resolver_response(service: Service, matrix: AvailabilityTable) -> Response:
     now_ms = clock_ms()
     view = resolver_view(service.providers, matrix, now_ms=now_ms)
     return json_response({"generated_at": format_rfc3339(now_ms), **view})
 
 
-async def _missing(service: Service) -> list[str]:
+async def _missing_dependencies(service: Service) -> list[str]:
     """The neighbours that do not answer; asked at most once in CHECK_EVERY_S."""
-    if service.opened is None:
+    if service.current_application is None:
         return sorted(service.readiness.missing) or ["broker", "postgres"]
-    async with service.checking:
+    async with service.readiness_lock:
         now = time.monotonic()
-        if now - service.checked_at >= CHECK_EVERY_S or not service.checked_at:
-            layer = service.opened
+        if now - service.readiness_checked_at >= CHECK_EVERY_S or not service.readiness_checked_at:
+            layer = service.current_application
             found = await asyncio.gather(
-                _no_answer("broker", layer.audit.ping()), _no_answer("postgres", layer.projection.cursors())
+                _check_dependency("broker", layer.audit_log.ping()),
+                _check_dependency("postgres", layer.projection.cursors()),
             )
-            service.checked = frozenset(name for name in found if name)
-            service.checked_at = time.monotonic()
-    return sorted(service.checked)
+            service.unreachable = frozenset(name for name in found if name)
+            service.readiness_checked_at = time.monotonic()
+    return sorted(service.unreachable)
 
 
-async def _no_answer(name: str, asked: Awaitable[object]) -> str:
+async def _check_dependency(name: str, check: Awaitable[object]) -> str:
     """The name of a neighbour that does not answer; empty when it does."""
     try:
         async with asyncio.timeout(CHECK_WAIT_S):
-            await asked
+            await check
     except (TimeoutError, ConnectorError):
         return name
     except RequestRefused as declined:

@@ -15,34 +15,36 @@ from loomlog.services.application.admin.pauses import PauseTarget
 from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
-WAIT_MS = 30_000
+DEFAULT_WAIT_MS = 30_000
 """How long a pause waits until everything stands still, when nothing is said."""
 
 
 async def pause_all(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, PauseBody, limit=BODY_MAX, optional=True)
-    timeout_s = (WAIT_MS if body.timeout_ms is None else body.timeout_ms) / 1000
-    still = await service.layer.pausing.pause(caller, _target(body), reason=body.reason or "", timeout_s=timeout_s)
+    timeout_s = (DEFAULT_WAIT_MS if body.timeout_ms is None else body.timeout_ms) / 1000
+    still = await service.application.wide_pauses.pause(
+        caller, _to_target(body), reason=body.reason or "", timeout_s=timeout_s
+    )
     answer = {
         "state": still.state,
         "duration_ms": still.duration_ms,
         # Nothing is ever cancelled by a pause; the key stays, because clients read it.
         "force_cancelled_count": 0,
         "paused_runs_count": still.paused,
-        "warnings": [f"{run_id} does not stand still yet" for run_id in still.moving],
+        "warnings": [f"{run_id} does not stand still yet" for run_id in still.pending_runs],
     }
     return json_response(answer, headers={POSITION_HEADER: still.position})
 
 
 async def resume_all(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ResumeBody, limit=BODY_MAX, optional=True)
-    still = await service.layer.pausing.resume(caller, _target(body))
+    still = await service.application.wide_pauses.resume(caller, _to_target(body))
     answer = {"state": still.state, "resumed_runs_count": still.resumed}
     return json_response(answer, headers={POSITION_HEADER: still.position})
 
 
 async def state(service: Service, caller: Caller, request: Request) -> Response:
-    still, pauses = await service.layer.pausing.state(caller)
+    still, pauses = await service.application.wide_pauses.state(caller)
     return json_response(
         {
             "state": still.state,
@@ -62,5 +64,5 @@ async def state(service: Service, caller: Caller, request: Request) -> Response:
     )
 
 
-def _target(body: PauseBody | ResumeBody) -> PauseTarget:
+def _to_target(body: PauseBody | ResumeBody) -> PauseTarget:
     return PauseTarget(scope=body.scope or "all", tenant=body.tenant or "", agent=body.agent or "")

@@ -14,15 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.services.application import limits
 from loomlog.services.application.runs.forks import OVERRIDES, ForkRequest
-from loomlog.services.application.runs.requests import BEARER, CREDENTIAL_NAME, RunRequest
+from loomlog.services.application.runs.requests import BEARER_TOKEN, CREDENTIAL_NAME, RunRequest
 from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 from loomlog.services.families.budget.limits import AMOUNT_MAX
 
-STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+STRICT_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,128}$")]
 AgentName = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]
-BEARER_PATTERN = BEARER.pattern.replace(r"\Z", "$")
-CREDENTIALS = (
+BEARER_PATTERN = BEARER_TOKEN.pattern.replace(r"\Z", "$")
+CREDENTIALS_DESCRIPTION = (
     "Secrets by name for the servers a run talks to: sealed outside the log until it ends. "
     "One that is named like the api_key_env of a provider is the key of the run's calls to it. "
     f"Names match {CREDENTIAL_NAME.pattern[:-2]}."
@@ -33,7 +33,7 @@ Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_BYTES_MAX)]
 class Body(BaseModel):
     """What every body has in common."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
 
 class BlockBody(Body):
@@ -63,7 +63,7 @@ class SamplingBody(Body):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
-    stop: list[Name] | None = Field(None, max_length=limits.STOPS_MAX)
+    stop: list[Name] | None = Field(None, max_length=limits.STOP_STRINGS_MAX)
 
 
 class CompactionBody(Body):
@@ -109,7 +109,7 @@ class MessageBody(Body):
         pattern=BEARER_PATTERN,
         description="The credential `default`; for the servers a run talks to, never logged.",
     )
-    user_credentials: dict[str, str] | None = Field(None, description=CREDENTIALS)
+    user_credentials: dict[str, str] | None = Field(None, description=CREDENTIALS_DESCRIPTION)
     parent_context: dict[str, str | None] | None = Field(
         None, description=f"Opaque lineage, values of at most {limits.PARENT_CONTEXT_VALUE_BYTES} bytes."
     )
@@ -169,7 +169,7 @@ class ForkBody(Body):
     agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
     interactive: bool | None = Field(None, description="Park instead of completing; as the origin when absent.")
     user_bearer: str | None = Field(None, pattern=BEARER_PATTERN, description="As for a run; the origin's is not used.")
-    user_credentials: dict[str, str] | None = Field(None, description=CREDENTIALS)
+    user_credentials: dict[str, str] | None = Field(None, description=CREDENTIALS_DESCRIPTION)
     idempotency_key: str | None = Field(
         None,
         min_length=1,
@@ -231,7 +231,7 @@ class BulkBody(Body):
 
     action: Literal["pause", "resume", "cancel", "quarantine", "release"]
     where: str = Field(
-        max_length=limits.WHERE_CHARACTERS_MAX, description="Which: agent=a,status=running,older_than=10m"
+        max_length=limits.FILTER_CHARACTERS_MAX, description="Which: agent=a,status=running,older_than=10m"
     )
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
     dry_run: bool | None = Field(None, description="Only say which; true when absent.")
@@ -319,13 +319,13 @@ class RestoreBody(Body):
     )
 
 
-def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:
+def to_run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:
     """The request the command layer takes."""
     named = body if isinstance(body, RunBody) else None
     return RunRequest(
         agent=body.agent or "",
         prompt=body.prompt or "",
-        segments=_segments(body.segments or ()),
+        segments=_to_segments(body.segments or ()),
         session_id=(named.session_id if named else None) or "",
         agent_id=body.agent_id or "",
         user_id=(named.user_id if named else None) or "",
@@ -333,11 +333,11 @@ def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) ->
         tools=None if body.tools is None else tuple(body.tools),
         allowed_hosts=None if body.allowed_hosts is None else tuple(body.allowed_hosts),
         metadata=body.metadata or {},
-        parent_context=_set_values(body.parent_context or {}),
+        parent_context=_without_nulls(body.parent_context or {}),
         interactive=bool(body.interactive),
         run_timeout_s=body.run_timeout_seconds or 0,
-        sampling=None if body.sampling is None else _sampling(body.sampling),
-        compaction=None if body.compaction is None else _compaction(body.compaction),
+        sampling=None if body.sampling is None else _to_sampling(body.sampling),
+        compaction=None if body.compaction is None else _to_compaction(body.compaction),
         web_search_filter=body.web_search_filter or "",
         idempotency_key=idempotency_key or body.idempotency_key or "",
         user_bearer=body.user_bearer or "",
@@ -346,7 +346,7 @@ def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) ->
     )
 
 
-def fork_request(body: ForkBody, *, idempotency_key: str, traceparent: str) -> ForkRequest:
+def to_fork_request(body: ForkBody, *, idempotency_key: str, traceparent: str) -> ForkRequest:
     """The fork the command layer takes."""
     return ForkRequest(
         at_seq=body.at,
@@ -354,7 +354,7 @@ def fork_request(body: ForkBody, *, idempotency_key: str, traceparent: str) -> F
         definition=body.definition or "",
         overrides=body.overrides,
         prompt=body.prompt or "",
-        segments=_segments(body.segments or ()),
+        segments=_to_segments(body.segments or ()),
         agent_id=body.agent_id or "",
         interactive=body.interactive,
         idempotency_key=idempotency_key or body.idempotency_key or "",
@@ -364,7 +364,7 @@ def fork_request(body: ForkBody, *, idempotency_key: str, traceparent: str) -> F
     )
 
 
-def _segments(bodies: list[SegmentBody] | tuple[()]) -> tuple[Segment, ...]:
+def _to_segments(bodies: list[SegmentBody] | tuple[()]) -> tuple[Segment, ...]:
     return tuple(
         Segment(
             role=segment.role,
@@ -384,7 +384,7 @@ def _segments(bodies: list[SegmentBody] | tuple[()]) -> tuple[Segment, ...]:
     )
 
 
-def _sampling(body: SamplingBody) -> Sampling:
+def _to_sampling(body: SamplingBody) -> Sampling:
     return Sampling(
         temperature=body.temperature,
         top_p=body.top_p,
@@ -396,7 +396,7 @@ def _sampling(body: SamplingBody) -> Sampling:
     )
 
 
-def _compaction(body: CompactionBody) -> Compaction:
+def _to_compaction(body: CompactionBody) -> Compaction:
     return Compaction(
         enabled=body.enabled,
         target_percentage=body.target_percentage,
@@ -408,5 +408,5 @@ def _compaction(body: CompactionBody) -> Compaction:
     )
 
 
-def _set_values(values: Mapping[str, str | None]) -> dict[str, str]:
+def _without_nulls(values: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}

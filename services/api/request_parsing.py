@@ -22,17 +22,17 @@ from loomlog.services.application.errors import RequestRefused, bad_request
 
 Model = TypeVar("Model", bound=Body)
 
-PROBLEMS_SHOWN = 5
+PROBLEMS_MAX = 5
 """Mistakes of one body that are named; whoever makes more corrects them in rounds."""
 INTEGER_DIGITS_MAX = 18
 """Fits a signed 64-bit integer."""
-SHOWN_CHARACTERS = 60
+QUOTED_CHARACTERS_MAX = 60
 DRAIN_BYTES_MAX = 64 * 1024 * 1024
 """What is thrown away of a body that is too large, before the connection is closed on the client."""
-TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
+TIME_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
 
 
-class TooLarge(RequestRefused):
+class BodyTooLarge(RequestRefused):
     """A body over its bound, of which more may be coming."""
 
     def __init__(self, limit: int) -> None:
@@ -44,7 +44,7 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
 
     An `optional` body may be missing; every field then has its default.
     """
-    raw = await _body(request, limit)
+    raw = await _read_body(request, limit)
     if not raw and optional:
         raw = b"{}"
     elif not _is_json(request.headers.get("content-type", "")):
@@ -56,13 +56,13 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
     except orjson.JSONDecodeError as error:
         raise bad_request(f"the body is not JSON: {error}") from error
     except ValidationError as error:
-        raise bad_request(_problems(error)) from error
+        raise bad_request(_describe_problems(error)) from error
 
 
 async def spool_body(request: Request, file: IO[bytes], *, limit: int) -> None:
     """Writes the body to the file as it comes in. Raises Declined: payload_too_large, bad_request."""
     size = 0
-    async for piece in _chunks(request, limit):
+    async for piece in _read_chunks(request, limit):
         size += len(piece)
         await asyncio.to_thread(file.write, piece)
     if not size:
@@ -79,33 +79,35 @@ async def drain(request: Request) -> None:
         left -= len(message.get("body", b""))
 
 
-def flag(request: Request, name: str) -> bool:
+def query_flag(request: Request, name: str) -> bool:
     """A switch in the query: 1, true or yes."""
     return request.query_params.get(name, "").lower() in ("1", "true", "yes")
 
 
-def text(request: Request, name: str, *, longest: int = 256) -> str:
+def query_text(request: Request, name: str, *, max_length: int = 256) -> str:
     """A text in the query; empty when it is not there. Raises Declined."""
     value = request.query_params.get(name, "")
-    if len(value) > longest or not value.isprintable():
-        raise bad_request(f"{name}: expected at most {longest} printable characters")
+    if len(value) > max_length or not value.isprintable():
+        raise bad_request(f"{name}: expected at most {max_length} printable characters")
     return value
 
 
-def integer(request: Request, name: str, default: int, *, least: int, most: int) -> int:
+def query_integer(request: Request, name: str, default: int, *, minimum: int, maximum: int) -> int:
     """A whole number in the query. Raises Declined."""
     value = request.query_params.get(name)
     if value is None or value == "":
         return default
     if not (value.isascii() and value.isdecimal() and len(value) <= INTEGER_DIGITS_MAX):
-        raise bad_request(f"{name} is {value[:SHOWN_CHARACTERS]!r}: expected a whole number from {least} to {most}")
+        raise bad_request(
+            f"{name} is {value[:QUOTED_CHARACTERS_MAX]!r}: expected a whole number from {minimum} to {maximum}"
+        )
     number = int(value)
-    if not least <= number <= most:
-        raise bad_request(f"{name} is {number}: expected {least} to {most}")
+    if not minimum <= number <= maximum:
+        raise bad_request(f"{name} is {number}: expected {minimum} to {maximum}")
     return number
 
 
-def place_in_stream(request: Request) -> int:
+def resume_after(request: Request) -> int:
     """Where a stream goes on: Last-Event-ID, which a reconnecting client sends, else from_seq; no number is 0."""
     for value in (request.headers.get("last-event-id"), request.query_params.get("from_seq")):
         if value is not None and value.isascii() and value.isdecimal():
@@ -113,29 +115,29 @@ def place_in_stream(request: Request) -> int:
     return 0
 
 
-def time_ms(name: str, value: str) -> int:
+def parse_time_ms(name: str, value: str) -> int:
     """An RFC 3339 time (a date alone is its beginning, without a zone it is UTC) in milliseconds. Raises Declined."""
     try:
-        if not TIME.match(value):
+        if not TIME_PATTERN.match(value):
             raise ValueError
         time = datetime.fromisoformat(value)
     except ValueError as error:
         raise bad_request(
-            f"{name} is {value[:SHOWN_CHARACTERS]!r}: expected a time like 2026-01-31T12:00:00Z"
+            f"{name} is {value[:QUOTED_CHARACTERS_MAX]!r}: expected a time like 2026-01-31T12:00:00Z"
         ) from error
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1000)
 
 
-async def _body(request: Request, limit: int) -> bytes:
-    return b"".join([piece async for piece in _chunks(request, limit)])
+async def _read_body(request: Request, limit: int) -> bytes:
+    return b"".join([piece async for piece in _read_chunks(request, limit)])
 
 
-async def _chunks(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
+async def _read_chunks(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
     """The body as it comes in, counted."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
-        raise TooLarge(limit)
+        raise BodyTooLarge(limit)
     size = 0
     while True:
         message = await request.receive()
@@ -144,7 +146,7 @@ async def _chunks(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
         piece = message.get("body", b"")
         size += len(piece)
         if size > limit:
-            raise TooLarge(limit)
+            raise BodyTooLarge(limit)
         if piece:
             yield piece
         if not message.get("more_body", False):
@@ -156,12 +158,12 @@ def _is_json(content_type: str) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-def _problems(error: ValidationError) -> str:
+def _describe_problems(error: ValidationError) -> str:
     """What is wrong with a body, by place; values are not repeated, because some are secrets."""
     detailses = error.errors(include_url=False, include_input=False, include_context=False)
     if detailses[0]["type"] == "json_invalid":
         return f"the body is not JSON: {detailses[0]['msg'].removeprefix('Invalid JSON: ')}"
-    shown = [f"{_field_path(problem['loc'])}: {problem['msg']}" for problem in detailses[:PROBLEMS_SHOWN]]
+    shown = [f"{_field_path(problem['loc'])}: {problem['msg']}" for problem in detailses[:PROBLEMS_MAX]]
     more = len(detailses) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "")
 

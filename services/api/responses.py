@@ -14,9 +14,9 @@ from starlette.responses import Response
 from loomlog.services.application.errors import RequestRefused
 
 POSITION_HEADER = "x-loomlog-position"
-JSON = "application/json"
+JSON_MEDIA_TYPE = "application/json"
 
-STATUS: Mapping[str, int] = {
+STATUS_BY_CODE: Mapping[str, int] = {
     "bad_request": 400,
     "invalid_registration": 400,
     "confirm_mismatch": 400,
@@ -105,21 +105,24 @@ STATUS: Mapping[str, int] = {
 def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A value as JSON."""
     return Response(
-        orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), status_code=status, headers=headers, media_type=JSON
+        orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS),
+        status_code=status,
+        headers=headers,
+        media_type=JSON_MEDIA_TYPE,
     )
 
 
-def refusal_response(declined: RequestRefused, headers: Mapping[str, str] | None = None) -> Response:
+def refusal_response(refusal: RequestRefused, headers: Mapping[str, str] | None = None) -> Response:
     """What was refused, and when to come again. Names the scope that was missing, and says how to authenticate."""
-    status = STATUS[declined.code]
+    status = STATUS_BY_CODE[refusal.code]
     found = dict(headers or {})
-    if declined.retry_after_s is not None:
-        found["retry-after"] = str(declined.retry_after_s)
+    if refusal.retry_after_s is not None:
+        found["retry-after"] = str(refusal.retry_after_s)
     if status == 401:
         found["www-authenticate"] = 'Bearer realm="loomlog"'
-    if declined.code == "insufficient_scope":
-        found["www-authenticate"] = f'Bearer realm="loomlog", scope="{declined.details["scope"]}"'
-    if position := declined.details.get("position"):
+    if refusal.code == "insufficient_scope":
+        found["www-authenticate"] = f'Bearer realm="loomlog", scope="{refusal.details["scope"]}"'
+    if position := refusal.details.get("position"):
         found[POSITION_HEADER] = str(position)
-    body = {**declined.details, "code": declined.code, "error": declined.message}
+    body = {**refusal.details, "code": refusal.code, "error": refusal.message}
     return json_response(body, status=status, headers=found)

@@ -16,7 +16,7 @@ from loomlog.services.api.request_models import Body
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
 
-Answer = Response | ASGIApp
+AsgiResponse = Response | ASGIApp
 Handler = Callable[[Service, Caller, Request], Awaitable[Any]]
 """What it gives is a Response or any other ASGI answer."""
 SocketHandler = Callable[[Service, Scope, Receive, Send], Awaitable[int]]
@@ -35,8 +35,8 @@ class QueryParameter:
     """A query parameter in the document."""
 
     name: str
-    says: str
-    kind: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
+    description: str
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,37 +47,39 @@ class Route:
     path: str
     access: str | Access
     handler: Handler
-    says: str
-    answer: str = "Object"
+    summary: str
+    response_schema: str = "Object"
     body: type[Body] | None = None
     body_optional: bool = False
     query: Sequence[QueryParameter] = ()
-    streams: bool = False
-    takes_position: bool = False
-    takes_key: bool = False
+    is_stream: bool = False
+    accepts_position: bool = False
+    accepts_idempotency_key: bool = False
     media_type: str = "application/json"
     status: int = 200
     """Of a good answer; 204 has no content."""
-    other_status: int = 0
+    alternative_status: int = 0
     """Of a good answer of the same shape; 0: there is none."""
-    socket: SocketHandler | None = None
+    socket_handler: SocketHandler | None = None
     """The path is a WebSocket; `handler` answers requests that ask for none."""
 
 
 POSITIVE_INTEGER = {"type": "integer", "minimum": 1}
-POSITION = QueryParameter(
-    name="position", says="A position token of an earlier write; as the header X-Loomlog-Position."
+POSITION_PARAMETER = QueryParameter(
+    name="position", description="A position token of an earlier write; as the header X-Loomlog-Position."
 )
-CURSOR = QueryParameter(name="cursor", says="`next` of an earlier answer.")
-LIMIT = QueryParameter(name="limit", says="Most entries of one answer.", kind=POSITIVE_INTEGER)
-TENANT = QueryParameter(name="tenant", says="Administrators: only this tenant.")
-STATUS = QueryParameter(name="status", says="running, completed, failed, cancelled with commas between, or all.")
-INTERRUPT_STATUS = QueryParameter(
+CURSOR_PARAMETER = QueryParameter(name="cursor", description="`next` of an earlier answer.")
+LIMIT_PARAMETER = QueryParameter(name="limit", description="Most entries of one answer.", schema=POSITIVE_INTEGER)
+TENANT_PARAMETER = QueryParameter(name="tenant", description="Administrators: only this tenant.")
+STATUS_PARAMETER = QueryParameter(
+    name="status", description="running, completed, failed, cancelled with commas between, or all."
+)
+INTERRUPT_STATUS_PARAMETER = QueryParameter(
     name="status",
-    says="pending, resolved, declined, timed_out, cancelled, delivered with commas between, or all.",
+    description="pending, resolved, declined, timed_out, cancelled, delivered with commas between, or all.",
 )
-SESSION = "/v1/sessions/{session_id}"
-RUN = "/v1/runs/{run_id}"
-AGENT = "/v1/agents/{agent_id}"
-SNAPSHOTS = "/v1/_snapshots"
-SNAPSHOT = "/v1/_snapshots/{snapshot_id}"
+SESSION_PATH = "/v1/sessions/{session_id}"
+RUN_PATH = "/v1/runs/{run_id}"
+AGENT_PATH = "/v1/agents/{agent_id}"
+SNAPSHOTS_PATH = "/v1/_snapshots"
+SNAPSHOT_PATH = "/v1/_snapshots/{snapshot_id}"

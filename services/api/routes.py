@@ -9,10 +9,10 @@ Routes are matched in this order, so the busiest come first.
 Before: app.py. After: run_routes.py and the tables beside it, then the endpoints.
 """
 
-from loomlog.services.api.data_routes import KEEPING_ROUTES
+from loomlog.services.api.data_routes import DATA_ROUTES
 from loomlog.services.api.history_routes import HISTORY_ROUTES
 from loomlog.services.api.operator_routes import OPERATOR_ROUTES
-from loomlog.services.api.policy_routes import RULE_ROUTES
+from loomlog.services.api.policy_routes import POLICY_ROUTES
 from loomlog.services.api.route import Route
 from loomlog.services.api.run_routes import RUN_ROUTES
 
@@ -20,6 +20,6 @@ ROUTES: tuple[Route, ...] = (
     *RUN_ROUTES,
     *HISTORY_ROUTES,
     *OPERATOR_ROUTES,
-    *RULE_ROUTES,
-    *KEEPING_ROUTES,
+    *POLICY_ROUTES,
+    *DATA_ROUTES,
 )

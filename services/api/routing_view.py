@@ -20,7 +20,7 @@ from loomlog.services.core.availability import AvailabilityTable
 TIERS = get_args(Tier)
 
 
-def routing(
+def routing_json(
     configuration: Configuration,
     providers: Mapping[str, Provider],
     matrix: AvailabilityTable,
@@ -34,7 +34,7 @@ def routing(
     `operator_key_restricted`: what the caller may not call without a key of its own is not available to it.
     """
     if operator_key_restricted:
-        providers = {name: without_operators_key(provider) for name, provider in providers.items()}
+        providers = {name: without_operator_key(provider) for name, provider in providers.items()}
     plans = tuple(configuration.user_tiers) or (DEFAULT_USER_TIER,)
 
     def tiers_of(plan: str) -> list[dict[str, Any]]:
@@ -42,19 +42,19 @@ def routing(
         for tier in TIERS:
             picked = resolve_choices(configuration, AgentBlock(tier=tier), plan)
             if isinstance(picked, tuple):
-                found.append({"tier": tier, "cascade": _cascade(picked, providers, matrix, now_ms)})
+                found.append({"tier": tier, "cascade": _cascade_json(picked, providers, matrix, now_ms)})
         return found
 
     return {
         "admin": is_admin,
-        "providers": [provider_view(provider, matrix, is_admin=is_admin) for provider in providers.values()],
+        "providers": [provider_json(provider, matrix, is_admin=is_admin) for provider in providers.values()],
         "user_tiers": [{"name": plan, "tiers": tiers_of(plan)} for plan in plans],
         "operator_key_restricted": operator_key_restricted,
         "search": [],
     }
 
 
-def without_operators_key(provider: Provider) -> Provider:
+def without_operator_key(provider: Provider) -> Provider:
     """The provider as it is for runs that may not use the operator's key and bring none."""
     if not provider.api_key_env or not provider.is_usable:
         return provider
@@ -63,7 +63,7 @@ def without_operators_key(provider: Provider) -> Provider:
     )
 
 
-def provider_view(provider: Provider, matrix: AvailabilityTable, *, is_admin: bool) -> dict[str, Any]:
+def provider_json(provider: Provider, matrix: AvailabilityTable, *, is_admin: bool) -> dict[str, Any]:
     """One provider, without its key. `available`: this process could call it; `reachable`: it answers, too."""
     shown: dict[str, Any] = {
         "provider": provider.id,
@@ -78,12 +78,14 @@ def provider_view(provider: Provider, matrix: AvailabilityTable, *, is_admin: bo
     return shown
 
 
-def resolver(providers: Mapping[str, Provider], matrix: AvailabilityTable, *, now_ms: int) -> dict[str, Any]:
+def resolver_json(providers: Mapping[str, Provider], matrix: AvailabilityTable, *, now_ms: int) -> dict[str, Any]:
     """The view of GET /v1/_resolver: the matrix. A provider this process cannot use is excluded."""
-    return {"providers": {name: _provider(provider, matrix, now_ms) for name, provider in providers.items()}}
+    return {
+        "providers": {name: _provider_models_json(provider, matrix, now_ms) for name, provider in providers.items()}
+    }
 
 
-def aliases(configuration: Configuration) -> dict[str, Any]:
+def aliases_json(configuration: Configuration) -> dict[str, Any]:
     """The view of GET /v1/_models."""
     return {
         "models": [
@@ -99,7 +101,7 @@ def aliases(configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def _cascade(
+def _cascade_json(
     picked: tuple[Choice, ...], providers: Mapping[str, Provider], matrix: AvailabilityTable, now_ms: int
 ) -> list[dict[str, Any]]:
     cascade = []
@@ -130,19 +132,19 @@ def _model_of(choice: Choice, matrix: AvailabilityTable) -> str | None:
     return choice.model or select_newest(choice.model_pattern, matrix.listings().get(choice.provider, ()))
 
 
-def _provider(provider: Provider, matrix: AvailabilityTable, now_ms: int) -> dict[str, Any]:
+def _provider_models_json(provider: Provider, matrix: AvailabilityTable, now_ms: int) -> dict[str, Any]:
     probed = matrix.providers.get(provider.id)
     names = {*(probed.models if probed else ()), *(model for name, model in matrix.statuses if name == provider.id)}
     return {
-        **provider_view(provider, matrix, is_admin=True),
+        **provider_json(provider, matrix, is_admin=True),
         "excluded": not provider.is_usable,
-        "models": {name: _cell(provider.id, name, matrix, now_ms) for name in sorted(names)},
+        "models": {name: _cell_json(provider.id, name, matrix, now_ms) for name in sorted(names)},
         "last_check": format_rfc3339(probed.checked_at_ms) if probed else None,
         "last_error": provider.unusable_reason or (probed.error if probed else "") or None,
     }
 
 
-def _cell(provider: str, model: str, matrix: AvailabilityTable, now_ms: int) -> dict[str, Any]:
+def _cell_json(provider: str, model: str, matrix: AvailabilityTable, now_ms: int) -> dict[str, Any]:
     standing, cell = matrix.availability(provider, model, now_ms), matrix.status(provider, model)
     return {
         "listed": standing.listed,

@@ -14,14 +14,14 @@ from loomlog.connectors.protocols import Model
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.application import limits
 from loomlog.services.application.application import Application
-from loomlog.services.application.authentication import Gate
+from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import Readiness
 from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, RequestRefused
 
 DISTRIBUTION = "loomlog"
 
 
-def own_version() -> str:
+def installed_version() -> str:
     """The version that is installed; 0 when the package runs from nowhere."""
     try:
         return version(DISTRIBUTION)
@@ -33,7 +33,7 @@ def own_version() -> str:
 class Service:
     """State of one API process. `providers` are those of the configuration, `models` their drivers once asked for."""
 
-    gate: Gate
+    authenticator: Authenticator
     configuration: Configuration
     providers: Mapping[str, Provider]
     metrics: Metrics
@@ -41,33 +41,33 @@ class Service:
     max_request_bytes: int
     metrics_enabled: bool
     readiness: Readiness = field(default_factory=Readiness)
-    opened: Application | None = None
+    current_application: Application | None = None
     is_stopping: bool = False
     """The process is about to end: who is not answered by then is told so."""
     models: dict[str, Model] = field(default_factory=dict)
-    version: str = field(default_factory=own_version)
+    version: str = field(default_factory=installed_version)
     commit: str = ""
     built: str = ""
     started_at: float = field(default_factory=time.monotonic)
     open_streams: int = 0
-    checked_at: float = 0.0
+    readiness_checked_at: float = 0.0
     """When readiness was last asked of the broker and Postgres; monotonic."""
-    checked: frozenset[str] = frozenset()
+    unreachable: frozenset[str] = frozenset()
     """What was missing then."""
-    checking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    document: bytes = b""
+    readiness_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    openapi_document: bytes = b""
     """The OpenAPI document, and its page; put here by build_app."""
-    page: bytes = b""
+    docs_page: bytes = b""
 
     @property
-    def layer(self) -> Application:
+    def application(self) -> Application:
         """The use cases. Raises Declined(starting)."""
-        if self.opened is None:
+        if self.current_application is None:
             missing = ", ".join(sorted(self.readiness.missing)) or "the log and the read models"
             raise RequestRefused("starting", f"not ready yet, waiting for: {missing}", retry_after_s=RETRY_SOON_S)
-        return self.opened
+        return self.current_application
 
-    def take_stream(self) -> None:
+    def acquire_stream(self) -> None:
         """Room for one more event stream; give it back with `give_stream`. Raises Declined(too_many_streams)."""
         if self.open_streams >= limits.STREAMS_MAX:
             raise RequestRefused(
@@ -78,6 +78,6 @@ class Service:
         self.open_streams += 1
         self.metrics.streams.set(self.open_streams)
 
-    def give_stream(self) -> None:
+    def release_stream(self) -> None:
         self.open_streams -= 1
         self.metrics.streams.set(self.open_streams)

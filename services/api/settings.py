@@ -19,7 +19,7 @@ from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.services.application.bootstrap import Endpoints
 from loomlog.services.application.clients.connections import ClientLimits
 
-STATE_FOLDER = "states"
+STATE_FILES_FOLDER = "states"
 """In the folder of the blob store, which all replicas see; payloads lie in folders of two hex digits."""
 
 
@@ -33,7 +33,7 @@ class ApiSettings:
 
     host: str
     port: int
-    places: Endpoints
+    endpoints: Endpoints
     replica_id: str
     max_request_bytes: int
     keepalive_s: float
@@ -49,16 +49,16 @@ def api_settings(settings: Settings) -> ApiSettings:
     return ApiSettings(
         host=host.strip("[]"),
         port=int(port),
-        places=Endpoints(
+        endpoints=Endpoints(
             kafka=kafka_options(settings, "loomlog-api"),
             postgres=postgres_options(settings, "loomlog-api"),
             blobs=FileBlobs(settings.effective_blob_folder),
-            state_files=StateFiles(settings.effective_blob_folder / STATE_FOLDER),
+            state_files=StateFiles(settings.effective_blob_folder / STATE_FILES_FOLDER),
             postgres_connections=settings.postgres_max_connections,
             postgres_min_connections=settings.postgres_min_connections,
-            wrapping=_wrapping(settings),
-            secret=_secret(settings),
-            client_bounds=ClientLimits(
+            key_encryption_keys=_encryption_keys(settings),
+            installation_key=_installation_key(settings),
+            client_limits=ClientLimits(
                 frame_bytes=settings.client_tool_max_bytes, connections=settings.client_tool_max_conns
             ),
         ),
@@ -69,14 +69,14 @@ def api_settings(settings: Settings) -> ApiSettings:
     )
 
 
-def _wrapping(settings: Settings) -> KeyEncryptionKeys | None:
+def _encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:
     try:
         return encryption_keys(settings)
     except Permanent as error:
         raise MissingApiSetting(str(error)) from error
 
 
-def _secret(settings: Settings) -> SecretKey | None:
+def _installation_key(settings: Settings) -> SecretKey | None:
     try:
         return installation_key(settings)
     except Permanent as error:

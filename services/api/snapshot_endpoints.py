@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from loomlog.services.api.request_models import RestoreBody, SnapshotBody
-from loomlog.services.api.request_parsing import flag, json_body, spool_body, text, time_ms
-from loomlog.services.api.responses import JSON, POSITION_HEADER, json_response
+from loomlog.services.api.request_parsing import json_body, parse_time_ms, query_flag, query_text, spool_body
+from loomlog.services.api.responses import JSON_MEDIA_TYPE, POSITION_HEADER, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused, bad_request
@@ -31,7 +31,7 @@ from loomlog.services.stream.archive.state_reader import decompressed
 BODY_MAX = 64 * 1024
 SPOOL_BYTES = 8 * 1024 * 1024
 """Of a file that is sent, kept in memory; more go to a temporary file."""
-PIECE_BYTES = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 GZIP = "gzip"
 NO_EFFECT = "include_history has no effect at a restore: what is in the file is taken in"
 
@@ -43,51 +43,53 @@ async def create_snapshot(service: Service, caller: Caller, request: Request) ->
         label=body.label or "",
         tenant=body.tenant or "",
         include_history=body.include_history is not False,
-        since_ms=time_ms("include_history_since", since) if since else 0,
+        since_ms=parse_time_ms("include_history_since", since) if since else 0,
         max_bytes=body.max_bytes or limits.STATE_FILE_BYTES_MAX,
     )
-    return json_response(await service.layer.snapshots.create(caller, wanted), status=201)
+    return json_response(await service.application.backups.create(caller, wanted), status=201)
 
 
 async def list_snapshots(service: Service, caller: Caller, request: Request) -> Response:
-    return json_response({"entries": await service.layer.snapshots.list(caller)})
+    return json_response({"entries": await service.application.backups.list(caller)})
 
 
 async def get_snapshot(service: Service, caller: Caller, request: Request) -> Response:
-    manifest, file = await service.layer.snapshots.open(caller, request.path_params["snapshot_id"])
+    manifest, file = await service.application.backups.open(caller, request.path_params["snapshot_id"])
     before = orjson.dumps(manifest).removesuffix(b"}") + b',"json_content":'
-    return StreamingResponse(_pieces(file, decompressed(file), before=before, after=b"}"), media_type=JSON)
+    return StreamingResponse(
+        _stream_file(file, decompressed(file), before=before, after=b"}"), media_type=JSON_MEDIA_TYPE
+    )
 
 
 async def export_snapshot(service: Service, caller: Caller, request: Request) -> Response:
-    wanted = text(request, "format")
+    wanted = query_text(request, "format")
     if wanted not in ("", "json", GZIP):
         raise bad_request(f"format is {wanted!r}: expected json or {GZIP}")
-    manifest, file = await service.layer.snapshots.open(caller, request.path_params["snapshot_id"])
+    manifest, file = await service.application.backups.open(caller, request.path_params["snapshot_id"])
     named = f"{manifest['id']}{SUFFIX if wanted == GZIP else '.json'}"
     headers = {"content-disposition": f'attachment; filename="{named}"', "vary": "accept-encoding"}
     if wanted == GZIP:
-        return StreamingResponse(_pieces(file, file), media_type="application/gzip", headers=headers)
-    if _takes_gzip(request):
+        return StreamingResponse(_stream_file(file, file), media_type="application/gzip", headers=headers)
+    if _accepts_gzip(request):
         headers["content-encoding"] = GZIP
-        return StreamingResponse(_pieces(file, file), media_type=JSON, headers=headers)
-    return StreamingResponse(_pieces(file, decompressed(file)), media_type=JSON, headers=headers)
+        return StreamingResponse(_stream_file(file, file), media_type=JSON_MEDIA_TYPE, headers=headers)
+    return StreamingResponse(_stream_file(file, decompressed(file)), media_type=JSON_MEDIA_TYPE, headers=headers)
 
 
 async def remove_snapshot(service: Service, caller: Caller, request: Request) -> Response:
-    await service.layer.snapshots.remove(caller, request.path_params["snapshot_id"])
+    await service.application.backups.remove(caller, request.path_params["snapshot_id"])
     return Response(status_code=204)
 
 
 async def restore_snapshot(service: Service, caller: Caller, request: Request) -> Response:
     """Of the stored file, or of the document in the body."""
     body = await json_body(request, RestoreBody, limit=service.max_request_bytes, optional=True)
-    restoring = service.layer.restoring
+    restoring = service.application.state_restore
     how = {"dry_run": bool(body.dry_run), "sealed": bool(body.sealed), "in_clear": bool(body.in_clear)}
-    _, kept = await service.layer.snapshots.open(caller, request.path_params["snapshot_id"])
+    _, kept = await service.application.backups.open(caller, request.path_params["snapshot_id"])
     with closing(kept) as file:
         if body.document is None:
-            return _result_json(await restoring.restore(caller, file, **how), body)
+            return _restore_response(await restoring.restore(caller, file, **how), body)
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as sent:
         try:
             for piece in StateWriter().rewrite(body.document):
@@ -97,20 +99,20 @@ async def restore_snapshot(service: Service, caller: Caller, request: Request) -
                 "restore_failed", f"the document cannot be restored: {error}; nothing was told"
             ) from error
         found = await restoring.restore(caller, cast("IO[bytes]", sent), **how)
-        return _result_json(found, body)
+        return _restore_response(found, body)
 
 
 async def restore_snapshot_file(service: Service, caller: Caller, request: Request) -> Response:
     """The body is the file itself."""
-    restoring = service.layer.restoring
+    restoring = service.application.state_restore
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
         await spool_body(request, cast("IO[bytes]", file), limit=limits.STATE_FILE_BYTES_MAX)
-        how = {name: flag(request, name) for name in ("dry_run", "sealed", "in_clear")}
+        how = {name: query_flag(request, name) for name in ("dry_run", "sealed", "in_clear")}
         found = await restoring.restore(caller, cast("IO[bytes]", file), **how)
-    return _result_json(found, None)
+    return _restore_response(found, None)
 
 
-def _result_json(found: RestoreResult, body: RestoreBody | None) -> Response:
+def _restore_response(found: RestoreResult, body: RestoreBody | None) -> Response:
     positions = sorted(found.positions.values())
     said_history = body is not None and body.include_history is not None
     answer = {
@@ -130,7 +132,7 @@ def _result_json(found: RestoreResult, body: RestoreBody | None) -> Response:
     return json_response(answer, headers={POSITION_HEADER: positions[-1]} if positions else None)
 
 
-def _takes_gzip(request: Request) -> bool:
+def _accepts_gzip(request: Request) -> bool:
     for part in request.headers.get("accept-encoding", "").lower().split(","):
         name, _, quality = part.partition(";")
         if name.strip() in (GZIP, "*"):
@@ -138,14 +140,14 @@ def _takes_gzip(request: Request) -> bool:
     return False
 
 
-async def _pieces(
+async def _stream_file(
     file: IO[bytes], content: IO[bytes], *, before: bytes = b"", after: bytes = b""
 ) -> AsyncGenerator[bytes, None]:
     """The content in pieces; `file` is closed then. One that cannot be read on ends early, and its readers see that."""
     try:
         if before:
             yield before
-        while piece := await asyncio.to_thread(content.read, PIECE_BYTES):
+        while piece := await asyncio.to_thread(content.read, CHUNK_BYTES):
             yield piece
         if after:
             yield after

@@ -46,8 +46,8 @@ from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.hooks import HookRegistry
 from loomlog.services.application.admin.pauses import Pauses
-from loomlog.services.application.admin.probes import ModelProbes
-from loomlog.services.application.authentication import Gate
+from loomlog.services.application.admin.probes import ProviderProbes
+from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
@@ -88,7 +88,7 @@ RANDOM_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunTopics:
+class ApplicationTopics:
     """The topics of the run family and of budgets, and of wider pauses, hooks, keys of subjects, providers, clients."""
 
     commands: str
@@ -102,7 +102,7 @@ class RunTopics:
     clients: str
 
     @classmethod
-    def under(cls, prefix: str) -> "RunTopics":
+    def with_prefix(cls, prefix: str) -> "ApplicationTopics":
         return cls(
             commands=f"{prefix}.run.commands",
             events=f"{prefix}.run.events",
@@ -116,7 +116,7 @@ class RunTopics:
         )
 
 
-TOPICS = RunTopics.under(TOPIC_PREFIX)
+TOPICS = ApplicationTopics.with_prefix(TOPIC_PREFIX)
 
 
 def clock_ms() -> int:
@@ -135,7 +135,7 @@ class Application:
     def __init__(
         self,
         *,
-        gate: Gate,
+        authenticator: Authenticator,
         hub: EventHub,
         appender: LogAppender,
         ranges: LogRanges,
@@ -145,7 +145,7 @@ class Application:
         codec: Codec,
         keepalive_s: float,
         state_files: StateFiles | None = None,
-        topics: RunTopics = TOPICS,
+        topics: ApplicationTopics = TOPICS,
         clock_ms: Callable[[], int] = clock_ms,
         new_token: Callable[[], str] = new_token,
         publish_wait_s: float = limits.PUBLISH_WAIT_S,
@@ -155,14 +155,14 @@ class Application:
         compaction_wait_s: float = limits.COMPACTION_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
         keys: SubjectKeys | None = None,
-        secret: SecretKey | None = None,
+        installation_key: SecretKey | None = None,
         credentials: RunCredentials | None = None,
-        client_bounds: ClientLimits | None = None,
+        client_limits: ClientLimits | None = None,
     ) -> None:
         """`keys` None: content is not encrypted. `secret` None: callbacks are not signed. `credentials` None: requests
         that bring some are refused."""
         self.keys = keys
-        self.gate = gate
+        self.authenticator = authenticator
         self.hub = hub
         self.projection = projection
         self.publisher = CommandPublisher(
@@ -178,79 +178,93 @@ class Application:
             keepalive_s=keepalive_s,
             content=ContentAccess(keys),
         )
-        self.reads = RunQueries(sources)
-        self.pauses = PauseGlobalTable(codec, topics.control)
-        self.pausing = Pauses(sources, self.pauses, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
-        self.hook_board = HookGlobalTable(codec, topics.hooks)
+        self.queries = RunQueries(sources)
+        self.pause_table = PauseGlobalTable(codec, topics.control)
+        self.wide_pauses = Pauses(sources, self.pause_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
+        self.hook_table = HookGlobalTable(codec, topics.hooks)
         self.hooks = HookRegistry(
-            self.hook_board, appender, codec, clock_ms=clock_ms, fresh_token=new_token, secret=secret
+            self.hook_table,
+            appender,
+            codec,
+            clock_ms=clock_ms,
+            fresh_token=new_token,
+            installation_key=installation_key,
         )
-        self.providers = ProviderGlobalTable(codec, topics.providers)
-        self.probing = ModelProbes(self.providers, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
+        self.provider_table = ProviderGlobalTable(codec, topics.providers)
+        self.probes = ProviderProbes(self.provider_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.clients = ClientConnections(
             appender,
             codec,
             topic=topics.clients,
             clock_ms=clock_ms,
             fresh_token=new_token,
-            bounds=client_bounds or ClientLimits(),
+            client_limits=client_limits or ClientLimits(),
         )
         self.runs = RunStarts(
             sources,
-            self.reads,
+            self.queries,
             self.publisher,
             clock_ms=clock_ms,
             fresh_token=new_token,
             decision_wait_s=decision_wait_s,
-            admit=self.pausing.admit,
+            check_admission=self.wide_pauses.check_admission,
             credentials=credentials,
-            books_offset=lambda: self.books.limits_offset,
+            books_offset=lambda: self.budget_replica.limits_offset,
         )
-        self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
+        self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = RunImports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
         family = BudgetFamily()
         saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
-        self.books = BudgetReplica(codec, topics.budgets, saved, ranges)
-        self.clerk = BudgetClient(
-            self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
+        self.budget_replica = BudgetReplica(codec, topics.budgets, saved, ranges)
+        self.budget_client = BudgetClient(
+            self.budget_replica, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
         )
         self.budgets = BudgetLimits(
             sources,
-            self.clerk,
-            ends=partial(ranges.end_offset, topics.events),
+            self.budget_client,
+            end_offset=partial(ranges.end_offset, topics.events),
             clock_ms=clock_ms,
             wait_s=control_wait_s,
             spent_wait_s=spent_wait_s,
         )
-        self.snapshots = Backups(
-            sources, ranges, codec, self.pauses, state_files, self.books, events_topic=topics.events, clock_ms=clock_ms
+        self.backups = Backups(
+            sources,
+            ranges,
+            codec,
+            self.pause_table,
+            state_files,
+            self.budget_replica,
+            events_topic=topics.events,
+            clock_ms=clock_ms,
         )
-        self.restoring = StateRestore(
-            sources, self.publisher, self.pausing, self.budgets, clock_ms=clock_ms, wait_s=decision_wait_s
+        self.state_restore = StateRestore(
+            sources, self.publisher, self.wide_pauses, self.budgets, clock_ms=clock_ms, wait_s=decision_wait_s
         )
         self.control = RunControl(
-            sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
+            sources, self.queries, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
         self.run_states = RunStates(sources)
-        self.interrupts = InterruptActions(sources, self.reads, self.control)
+        self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
-            self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
+            self.runs, self.control, self.queries, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
-        self.erasing = SubjectErasure(sources, self.reads, self.control, fresh_token=new_token)
+        self.erasure = SubjectErasure(sources, self.queries, self.control, fresh_token=new_token)
         self.batches = Batches(sources, self.runs, self.control)
-        self.bulk = BulkActions(self.reads, self.control, clock_ms=clock_ms)
-        self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
-        self.histories = RunHistories(sources, self.reads, ranges, codec, events_topic=topics.events, clock_ms=clock_ms)
+        self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
+        self.audit_log = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
+        self.histories = RunHistories(
+            sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
+        )
 
-    async def run(self, events: LogTail, previews: LogTail, *beside: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publishes and reads until cancelled; `beside` are tasks that belong to the same life."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.publisher.run(), name="publisher")
             group.create_task(self.hub.run(events, previews), name="hub")
-            group.create_task(self.clerk.run(), name="commands for the books")
-            for task in beside:
-                group.create_task(_awaited(task))
+            group.create_task(self.budget_client.run(), name="commands for the books")
+            for task in background_tasks:
+                group.create_task(_run_task(task))
 
 
-async def _awaited(task: Callable[[], Awaitable[None]]) -> None:
+async def _run_task(task: Callable[[], Awaitable[None]]) -> None:
     await task()

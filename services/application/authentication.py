@@ -14,7 +14,7 @@ from loomlog.services.core.access.decide import Caller, has_scope
 from loomlog.services.core.access.scopes import OPERATOR_KEY
 
 
-class Gate:
+class Authenticator:
     """Knows the callers of one configuration. `restricts_operator_key`: only who has the scope for it may spend the
     operator's provider keys."""
 

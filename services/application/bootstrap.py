@@ -29,8 +29,8 @@ from loomlog.projections.engine.positions import PositionWatch
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
-from loomlog.services.application.application import TOPICS, Application, RunTopics, clock_ms
-from loomlog.services.application.authentication import Gate
+from loomlog.services.application.application import TOPICS, Application, ApplicationTopics, clock_ms
+from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
@@ -42,7 +42,7 @@ from loomlog.services.stream.global_tables.global_table import PARTITION, Global
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-SAY_EVERY = 10
+LOG_EVERY_TRIES = 10
 """Tries between two lines that say what is waited for."""
 LIVE_RUNS_MAX = 20_000
 """Live runs counted at the start; more are counted as their events come by."""
@@ -61,13 +61,13 @@ class Endpoints:
     state_files: StateFiles | None = None
     postgres_connections: int = 10
     postgres_min_connections: int = 1
-    prefix: str = PREFIX
+    read_model_prefix: str = PREFIX
     """Of the schemas of the read models."""
-    topics: RunTopics = TOPICS
-    wrapping: KeyEncryptionKeys | None = None
+    topics: ApplicationTopics = TOPICS
+    key_encryption_keys: KeyEncryptionKeys | None = None
     """None = content is not encrypted."""
-    client_bounds: ClientLimits = field(default_factory=ClientLimits)
-    secret: SecretKey | None = field(default=None, repr=False)
+    client_limits: ClientLimits = field(default_factory=ClientLimits)
+    installation_key: SecretKey | None = field(default=None, repr=False)
     """None = callbacks are not signed, and runs take no credentials."""
 
 
@@ -80,8 +80,8 @@ class Readiness:
 
 @contextlib.asynccontextmanager
 async def open_application(
-    places: Endpoints,
-    gate: Gate,
+    endpoints: Endpoints,
+    authenticator: Authenticator,
     codec: Codec,
     *,
     keepalive_s: float,
@@ -91,57 +91,61 @@ async def open_application(
     """The layer, and what must be kept running beside the transport until this is left."""
     readiness.missing |= {"broker": "not asked yet", "postgres": "not asked yet"}
     async with contextlib.AsyncExitStack() as stack:
-        appender = KafkaAppender(places.kafka)
+        appender = KafkaAppender(endpoints.kafka)
         await wait_for("broker", readiness, appender.start)
         stack.push_async_callback(appender.close)
-        ranges = KafkaRanges(places.kafka)
+        ranges = KafkaRanges(endpoints.kafka)
         await wait_for("broker", readiness, ranges.start)
         stack.push_async_callback(ranges.close)
-        partitions = await wait_for("broker", readiness, lambda: _partitions(appender, places.topics))
+        partitions = await wait_for("broker", readiness, lambda: _partition_count(appender, endpoints.topics))
         reader = await open_reader(
-            places.postgres,
-            schema=places.prefix,
-            max_connections=places.postgres_connections,
-            min_connections=places.postgres_min_connections,
+            endpoints.postgres,
+            schema=endpoints.read_model_prefix,
+            max_connections=endpoints.postgres_connections,
+            min_connections=endpoints.postgres_min_connections,
         )
         stack.push_async_callback(reader.close)
         projection = SqlReadModels(reader)
-        starts = await wait_for("postgres", readiness, lambda: _starts(projection, places.topics.events, partitions))
-        hub = EventHub(codec, starts, live_runs=await wait_for("postgres", readiness, lambda: _live_runs(projection)))
+        starts = await wait_for(
+            "postgres", readiness, lambda: _hub_starts(projection, endpoints.topics.events, partitions)
+        )
+        hub = EventHub(
+            codec, starts, live_runs=await wait_for("postgres", readiness, lambda: _list_live_runs(projection))
+        )
 
         async def tail(topic: str, offsets: Mapping[int, int]) -> KafkaTail:
             """Of that topic from there on, until everything is closed."""
-            kafka_tail = await wait_for("broker", readiness, partial(open_tail, places.kafka, topic, offsets))
+            kafka_tail = await wait_for("broker", readiness, partial(open_tail, endpoints.kafka, topic, offsets))
             stack.push_async_callback(kafka_tail.close)
             return kafka_tail
 
-        events = await tail(places.topics.events, {p: start.next_offset for p, start in starts.items()})
-        ends = await wait_for("broker", readiness, lambda: _ends(ranges, places.topics.previews, partitions))
-        previews = await tail(places.topics.previews, ends)
-        keys = await wait_for("broker", readiness, lambda: _open_subject_keys(places, codec, appender, ranges))
+        events = await tail(endpoints.topics.events, {p: start.next_offset for p, start in starts.items()})
+        ends = await wait_for("broker", readiness, lambda: _end_offsets(ranges, endpoints.topics.previews, partitions))
+        previews = await tail(endpoints.topics.previews, ends)
+        keys = await wait_for("broker", readiness, lambda: _open_subject_keys(endpoints, codec, appender, ranges))
         credentials: RunCredentials | None = None
-        if places.secret is not None:
-            rows = PostgresCredentialRows(places.postgres)
+        if endpoints.installation_key is not None:
+            rows = PostgresCredentialRows(endpoints.postgres)
             stack.push_async_callback(rows.close)
-            credentials = RunCredentials(rows, places.secret)
-        watch = PositionWatch(lambda: connect(places.postgres), places.prefix)
+            credentials = RunCredentials(rows, endpoints.installation_key)
+        watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix)
         layer = Application(
-            gate=gate,
+            authenticator=authenticator,
             hub=hub,
             appender=appender,
             ranges=ranges,
             projection=projection,
             positions=watch,
-            blobs=places.blobs,
-            state_files=places.state_files,
+            blobs=endpoints.blobs,
+            state_files=endpoints.state_files,
             codec=codec,
             keepalive_s=keepalive_s,
-            topics=places.topics,
+            topics=endpoints.topics,
             on_batch=on_batch,
             keys=keys,
-            secret=places.secret,
+            installation_key=endpoints.installation_key,
             credentials=credentials,
-            client_bounds=places.client_bounds,
+            client_limits=endpoints.client_limits,
         )
         await layer.publisher.open()
 
@@ -150,43 +154,43 @@ async def open_application(
             await wait_for("broker", readiness, partial(board.catch_up, ranges))
             return partial(board.follow, await tail(board.topic, {PARTITION: board.next_offset}))
 
-        await wait_for("broker", readiness, layer.books.open)
-        spent = await tail(places.topics.budgets.events, {BUDGETS: layer.books.next_offset})
+        await wait_for("broker", readiness, layer.budget_replica.open)
+        spent = await tail(endpoints.topics.budgets.events, {BUDGETS: layer.budget_replica.next_offset})
         boards: list[Callable[[], Awaitable[None]]] = [
-            partial(layer.books.follow, spent),
-            await following(layer.pauses),
-            await following(layer.hook_board),
-            await following(layer.providers),
-            partial(layer.clients.run, partial(_requests, places.kafka, ranges, appender)),
+            partial(layer.budget_replica.follow, spent),
+            await following(layer.pause_table),
+            await following(layer.hook_table),
+            await following(layer.provider_table),
+            partial(layer.clients.run, partial(_open_client_requests, endpoints.kafka, ranges, appender)),
         ]
         if keys is not None:
-            erasures = await tail(places.topics.subjects, {PARTITION: keys.next_offset})
+            erasures = await tail(endpoints.topics.subjects, {PARTITION: keys.next_offset})
             boards.append(partial(keys.follow, erasures))
         log.info("the log has %d partitions; reading from %s", partitions, _describe_starts(starts))
 
         async def work() -> None:
-            await layer.run(events, previews, lambda: _watch(watch), *boards)
+            await layer.run(events, previews, lambda: _watch_positions(watch), *boards)
 
         yield layer, work
 
 
 async def _open_subject_keys(
-    places: Endpoints, codec: Codec, appender: KafkaAppender, ranges: KafkaRanges
+    endpoints: Endpoints, codec: Codec, appender: KafkaAppender, ranges: KafkaRanges
 ) -> SubjectKeys | None:
     return await open_subject_keys(
-        places.wrapping, codec, appender, ranges, topic=places.topics.subjects, clock_ms=clock_ms
+        endpoints.key_encryption_keys, codec, appender, ranges, topic=endpoints.topics.subjects, clock_ms=clock_ms
     )
 
 
-async def wait_for(name: str, readiness: Readiness, open_it: Callable[[], Awaitable[Resource]]) -> Resource:
+async def wait_for(name: str, readiness: Readiness, open_resource: Callable[[], Awaitable[Resource]]) -> Resource:
     """What it gives once it works; until then `readiness` tells under that name what is wrong."""
     tries = 0
     while True:
         try:
-            found = await open_it()
+            found = await open_resource()
         except (ConnectorError, RequestRefused) as error:
             readiness.missing[name] = str(error)
-            if tries % SAY_EVERY == 0:
+            if tries % LOG_EVERY_TRIES == 0:
                 log.warning("waiting for the %s: %s", name, error)
             tries += 1
             await asyncio.sleep(RETRY_S)
@@ -197,7 +201,7 @@ async def wait_for(name: str, readiness: Readiness, open_it: Callable[[], Awaita
         return found
 
 
-async def _partitions(appender: KafkaAppender, topics: RunTopics) -> int:
+async def _partition_count(appender: KafkaAppender, topics: ApplicationTopics) -> int:
     names = (topics.commands, topics.events, topics.previews)
     counts = {topic: await appender.partitions(topic) for topic in names}
     if not all(counts.values()) or len(set(counts.values())) > 1:
@@ -208,7 +212,7 @@ async def _partitions(appender: KafkaAppender, topics: RunTopics) -> int:
     return counts[topics.events]
 
 
-async def _starts(projection: SqlReadModels, topic: str, partitions: int) -> dict[int, HubStart]:
+async def _hub_starts(projection: SqlReadModels, topic: str, partitions: int) -> dict[int, HubStart]:
     """Where the read models stand; a partition they have not begun with is read from its beginning."""
     try:
         cursors = await projection.cursors()
@@ -224,7 +228,7 @@ async def _starts(projection: SqlReadModels, topic: str, partitions: int) -> dic
     return {partition: starts.get(partition, HubStart()) for partition in range(partitions)}
 
 
-async def _live_runs(projection: SqlReadModels) -> list[str]:
+async def _list_live_runs(projection: SqlReadModels) -> list[str]:
     found: list[str] = []
     after = ""
     run_filter = RunFilter(statuses=frozenset({"running"}))
@@ -241,20 +245,20 @@ async def _live_runs(projection: SqlReadModels) -> list[str]:
     return found
 
 
-async def _requests(options: KafkaOptions, ranges: KafkaRanges, appender: KafkaAppender) -> KafkaTail:
+async def _open_client_requests(options: KafkaOptions, ranges: KafkaRanges, appender: KafkaAppender) -> KafkaTail:
     """Requests for clients, from now on. Raises Transient."""
     partitions = await appender.partitions(REQUESTS_TOPIC)
     if not partitions:
         raise Transient(f"there is no topic {REQUESTS_TOPIC}; run python -m loomlog.redpanda.apply", kind="unavailable")
-    return await open_tail(options, REQUESTS_TOPIC, await _ends(ranges, REQUESTS_TOPIC, partitions))
+    return await open_tail(options, REQUESTS_TOPIC, await _end_offsets(ranges, REQUESTS_TOPIC, partitions))
 
 
-async def _ends(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
+async def _end_offsets(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
     """Where what comes from now on begins."""
     return {partition: await ranges.end_offset(topic, partition) for partition in range(partitions)}
 
 
-async def _watch(watch: PositionWatch) -> None:
+async def _watch_positions(watch: PositionWatch) -> None:
     """Follows the positions of the read models, also while the tables do not exist yet."""
     said = False
     while True:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 RECORD_OVERHEAD_BYTES = 260
 """What key, headers and framing of a record take at most besides its value."""
-SOURCE = b"/loomlog/commands"
+CLOUDEVENTS_SOURCE = b"/loomlog/commands"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ class _WaitingCommand:
 class _PartitionQueue:
     """One partition."""
 
-    __slots__ = ("flying", "number", "queue")
+    __slots__ = ("in_flight", "number", "queue")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.queue: deque[_WaitingCommand] = deque()
-        self.flying = False
+        self.in_flight = False
 
 
 class CommandPublisher:
@@ -90,35 +90,35 @@ class CommandPublisher:
         self._wait_s = wait_s
         self._retry_s = retry_s
         self._on_batch = on_batch
-        self._lanes: list[_PartitionQueue] = []
-        self._placer: StickyPartitioner | None = None
+        self._queues: list[_PartitionQueue] = []
+        self._partitioner: StickyPartitioner | None = None
         self._ready = asyncio.Event()
         self._waiting = 0
         self._waiting_bytes = 0
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """Commands that are not in the log yet."""
         return self._waiting
 
     @property
     def partitions(self) -> int:
-        return len(self._lanes)
+        return len(self._queues)
 
     async def open(self) -> None:
         """Learns how many partitions there are. Raises Transient when the broker does not answer."""
-        self._lanes = [_PartitionQueue(number) for number in range(await self._appender.partitions(self.topic))]
-        self._placer = StickyPartitioner(len(self._lanes))
+        self._queues = [_PartitionQueue(number) for number in range(await self._appender.partitions(self.topic))]
+        self._partitioner = StickyPartitioner(len(self._queues))
 
     def choose_partition(self, fresh: str, at_ms: int) -> str:
         """The fresh token of a run that begins now, in the partition of those that begin with it."""
-        assert self._placer is not None, f"{self.topic} is not open"
-        return self._placer.assign_partition(fresh, at_ms)
+        assert self._partitioner is not None, f"{self.topic} is not open"
+        return self._partitioner.assign_partition(fresh, at_ms)
 
     def partition_of(self, key: str) -> int:
         """The partition of a key, the same in the commands and the events topic."""
-        assert self._lanes, f"{self.topic} is not open or has no partitions"
-        return partition_of(key.encode(), len(self._lanes))
+        assert self._queues, f"{self.topic} is not open or has no partitions"
+        return partition_of(key.encode(), len(self._queues))
 
     async def publish(self, key: str, command_id: str, command: Record, *, traceparent: str = "") -> LogPosition:
         """Where the command lies once every replica has it. Raises Declined(log_unavailable) within `wait_s`."""
@@ -127,10 +127,10 @@ class CommandPublisher:
             raise RequestRefused(
                 "payload_too_large", f"the request has {len(value)} bytes, at most {limits.COMMAND_BYTES_MAX} fit"
             )
-        lane = self._lanes[self.partition_of(key)]
+        lane = self._queues[self.partition_of(key)]
         size = len(value) + RECORD_OVERHEAD_BYTES
         if self._waiting >= limits.PUBLISH_WAITING_MAX or self._waiting_bytes + size > limits.PUBLISH_WAITING_BYTES:
-            raise self._given_up(f"{self._waiting} commands wait already", sent=False)
+            raise self._unavailable_error(f"{self._waiting} commands wait already", sent=False)
         loop = asyncio.get_running_loop()
         outgoing = ProducerRecord(
             key=key.encode(), value=value, headers=_headers(command_id, command.SCHEMA, traceparent.encode())
@@ -154,21 +154,23 @@ class CommandPublisher:
             while True:
                 await self._ready.wait()
                 self._ready.clear()
-                for lane in self._lanes:
-                    if lane.queue and not lane.flying and (batch := _take(lane)):
-                        lane.flying = True
+                for lane in self._queues:
+                    if lane.queue and not lane.in_flight and (batch := _take_batch(lane)):
+                        lane.in_flight = True
                         group.create_task(self._send_batch(lane, batch))
 
-    async def _send_batch(self, lane: _PartitionQueue, batch: Sequence[_WaitingCommand]) -> None:
+    async def _send_batch(self, partition_queue: _PartitionQueue, batch: Sequence[_WaitingCommand]) -> None:
         for waiting in batch:
             waiting.sent = True
         try:
-            base = await self._appender.append(self.topic, lane.number, [waiting.outgoing for waiting in batch])
+            base = await self._appender.append(
+                self.topic, partition_queue.number, [waiting.outgoing for waiting in batch]
+            )
         except UnknownOutcome as error:
             self.unknown_outcomes += 1
-            log.warning("%d commands for partition %d go again: %s", len(batch), lane.number, error)
+            log.warning("%d commands for partition %d go again: %s", len(batch), partition_queue.number, error)
             # Those whose sender was told already are left out by _take.
-            lane.queue.extendleft(reversed(batch))
+            partition_queue.queue.extendleft(reversed(batch))
             await asyncio.sleep(self._retry_s)
         else:
             self.batches += 1
@@ -176,19 +178,21 @@ class CommandPublisher:
             self._on_batch(len(batch))
             for index, waiting in enumerate(batch):
                 if not waiting.done.done():
-                    waiting.done.set_result(LogPosition(lane.number, base + index))
-        lane.flying = False
-        if lane.queue:
+                    waiting.done.set_result(LogPosition(partition_queue.number, base + index))
+        partition_queue.in_flight = False
+        if partition_queue.queue:
             self._ready.set()
 
-    def _expire(self, lane: _PartitionQueue, waiting: _WaitingCommand) -> None:
+    def _expire(self, partition_queue: _PartitionQueue, waiting: _WaitingCommand) -> None:
         if not waiting.done.done():
-            waiting.done.set_exception(self._given_up(f"no acknowledgement in {self._wait_s:g} s", sent=waiting.sent))
+            waiting.done.set_exception(
+                self._unavailable_error(f"no acknowledgement in {self._wait_s:g} s", sent=waiting.sent)
+            )
         # While the wire is stuck nobody takes from the lane; it must not grow for as long as the broker is away.
-        while lane.queue and lane.queue[0].done.done():
-            lane.queue.popleft()
+        while partition_queue.queue and partition_queue.queue[0].done.done():
+            partition_queue.queue.popleft()
 
-    def _given_up(self, why: str, *, sent: bool) -> RequestRefused:
+    def _unavailable_error(self, reason: str, *, sent: bool) -> RequestRefused:
         what = (
             "the outcome is unknown: the command may still reach the log. Repeat the request with the same "
             "Idempotency-Key, then it is carried out once"
@@ -197,24 +201,24 @@ class CommandPublisher:
         )
         return RequestRefused(
             "log_unavailable",
-            f"the log cannot be written ({why}); {what}",
+            f"the log cannot be written ({reason}); {what}",
             retry_after_s=RETRY_SOON_S,
             details={"outcome": "unknown" if sent else "not_sent"},
         )
 
 
-def _take(lane: _PartitionQueue) -> list[_WaitingCommand]:
+def _take_batch(partition_queue: _PartitionQueue) -> list[_WaitingCommand]:
     """The next batch of a lane, without those whose sender has gone."""
     batch: list[_WaitingCommand] = []
     size = 0
-    while lane.queue:
-        waiting = lane.queue[0]
+    while partition_queue.queue:
+        waiting = partition_queue.queue[0]
         if waiting.done.done():
-            lane.queue.popleft()
+            partition_queue.queue.popleft()
             continue
         if batch and size + waiting.size > MAX_BATCH_BYTES:
             break
-        batch.append(lane.queue.popleft())
+        batch.append(partition_queue.queue.popleft())
         size += waiting.size
     return batch
 
@@ -225,6 +229,6 @@ def _headers(command_id: str, schema: str, traceparent: bytes) -> tuple[tuple[st
         ("ce_specversion", b"1.0"),
         ("ce_id", command_id.encode()),
         ("ce_type", schema.encode()),
-        ("ce_source", SOURCE),
+        ("ce_source", CLOUDEVENTS_SOURCE),
     )
     return (*headers, ("traceparent", traceparent)) if traceparent else headers

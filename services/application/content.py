@@ -26,7 +26,7 @@ from loomlog.projections.transcript import TranscriptRow
 from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, unavailable
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, NewerInstallationKey, SubjectKeys
 
-Shown = TypeVar("Shown")
+ValueT = TypeVar("ValueT")
 
 
 def keys_unavailable(error: ConnectorError) -> RequestRefused:
@@ -42,7 +42,7 @@ class ContentAccess:
     def __init__(self, keys: SubjectKeys | None = None) -> None:
         self.keys = keys
 
-    async def cipher_for(self, tenant: str, subject: str) -> ContentEncryptor | None:
+    async def encryptor_for(self, tenant: str, subject: str) -> ContentEncryptor | None:
         """Seals for that user of the tenant; None when content is not encrypted. Raises Declined."""
         if self.keys is None:
             return None
@@ -52,7 +52,7 @@ class ContentAccess:
             raise keys_unavailable(error) from error
         return lambda text, untrusted: sealer.untrusted_text(text) if untrusted else sealer.text(text)
 
-    async def digest(self, tenant: str, subject: str, digest: str) -> str:
+    async def keyed_digest(self, tenant: str, subject: str, digest: str) -> str:
         """A digest of content that nobody can compare with a guess. Raises Declined."""
         if self.keys is None or not digest:
             return digest
@@ -70,85 +70,88 @@ class ContentAccess:
         except ConnectorError as error:
             raise keys_unavailable(error) from error
 
-    async def shown(self, value: Shown, tenant: str) -> Shown:
+    async def decrypt(self, value: ValueT, tenant: str) -> ValueT:
         """The value with every text in it in clear; hashes in it are those of what is stored. Raises Declined."""
         if self.keys is None:
             return value
         await self.wait_for_keys(value)
-        opened: Shown = self._opened(value, tenant)
+        opened: ValueT = self._decrypt_value(value, tenant)
         return opened
 
-    async def rows(self, rows: Sequence[RunRow]) -> tuple[RunRow, ...]:
+    async def decrypt_rows(self, rows: Sequence[RunRow]) -> tuple[RunRow, ...]:
         """Runs as they are shown. Raises Declined."""
         if self.keys is None:
             return tuple(rows)
         await self.wait_for_keys([text for row in rows for text in (row.error, row.metadata, row.parent_context)])
-        return tuple([self._row(row) for row in rows])
+        return tuple([self._decrypt_run_row(row) for row in rows])
 
-    async def row(self, row: RunRow) -> RunRow:
+    async def decrypt_row(self, row: RunRow) -> RunRow:
         """As `rows`, for one."""
-        return row if self.keys is None else (await self.rows([row]))[0]
+        return row if self.keys is None else (await self.decrypt_rows([row]))[0]
 
-    async def transcript(self, rows: Sequence[TranscriptRow]) -> tuple[TranscriptRow, ...]:
+    async def decrypt_transcript(self, rows: Sequence[TranscriptRow]) -> tuple[TranscriptRow, ...]:
         """Stored frames as they are shown. Raises Declined."""
         if self.keys is None:
             return tuple(rows)
         await self.wait_for_keys([text for row in rows for text in (row.event, row.payload or "")])
         return tuple(
             [
-                row._replace(event=self._stored(row.event, row.tenant), payload=self._json(row.payload, row.tenant))
+                row._replace(
+                    event=self._decrypt_stored_frame(row.event, row.tenant),
+                    payload=self._decrypt_json(row.payload, row.tenant),
+                )
                 for row in rows
             ]
         )
 
-    async def interrupts(self, rows: Sequence[InterruptRow]) -> tuple[InterruptRow, ...]:
+    async def decrypt_interrupts(self, rows: Sequence[InterruptRow]) -> tuple[InterruptRow, ...]:
         """Interrupts as they are shown. Raises Declined."""
         if self.keys is None:
             return tuple(rows)
         await self.wait_for_keys(
             [text for row in rows for text in (row.question, row.options, row.context, row.answer)]
         )
-        return tuple([self._interrupt(row) for row in rows])
+        return tuple([self._decrypt_interrupt_row(row) for row in rows])
 
-    def text(self, text: str, tenant: str) -> str:
+    def decrypt_text(self, text: str, tenant: str) -> str:
         """A text in clear; `know` first."""
         return text if self.keys is None else self.keys.decrypt(text, tenant)
 
-    def frame(self, frame: Frame, tenant: str) -> Frame:
+    def decrypt_frame(self, frame: Frame, tenant: str) -> Frame:
         """A live frame in clear; `know` first."""
-        return replace(frame, event=self._event(frame.event, tenant))
+        return replace(frame, event=self._decrypt_event(frame.event, tenant))
 
-    def _row(self, row: RunRow) -> RunRow:
+    def _decrypt_run_row(self, row: RunRow) -> RunRow:
         return row._replace(
-            error=self.text(row.error, row.tenant),
-            metadata=self._json(row.metadata, row.tenant),
-            parent_context=self._json(row.parent_context, row.tenant),
+            error=self.decrypt_text(row.error, row.tenant),
+            metadata=self._decrypt_json(row.metadata, row.tenant),
+            parent_context=self._decrypt_json(row.parent_context, row.tenant),
         )
 
-    def _interrupt(self, row: InterruptRow) -> InterruptRow:
+    def _decrypt_interrupt_row(self, row: InterruptRow) -> InterruptRow:
         return row._replace(
-            question=self._opened(row.question, row.tenant),
-            options=self._json(row.options, row.tenant),
-            context=self._opened(row.context, row.tenant),
-            answer=self._opened(row.answer, row.tenant),
+            question=self._decrypt_value(row.question, row.tenant),
+            options=self._decrypt_json(row.options, row.tenant),
+            context=self._decrypt_value(row.context, row.tenant),
+            answer=self._decrypt_value(row.answer, row.tenant),
         )
 
-    def _stored(self, event: str, tenant: str) -> str:
+    def _decrypt_stored_frame(self, event: str, tenant: str) -> str:
         """A stored frame in clear, with masked what could not be masked while it was a token."""
         if TOKEN_PREFIX not in event:
             return event
-        return orjson.dumps(mask_frame(self._event(orjson.loads(event), tenant))).decode()
+        return orjson.dumps(mask_frame(self._decrypt_event(orjson.loads(event), tenant))).decode()
 
-    def _json(self, text: Any, tenant: str) -> Any:
+    def _decrypt_json(self, text: Any, tenant: str) -> Any:
         if not isinstance(text, str) or TOKEN_PREFIX not in text:
             return text
         value = orjson.loads(text)
         return orjson.dumps(
-            self._event(value, tenant) if isinstance(value, dict) else self._opened(value, tenant)
+            self._decrypt_event(value, tenant) if isinstance(value, dict) else self._decrypt_value(value, tenant)
         ).decode()
 
-    def _event(self, event: Mapping[str, Any], tenant: str) -> dict[str, Any]:
-        opened: dict[str, Any] = self._opened(dict(event), tenant)
+    def _decrypt_event(self, event: Mapping[str, Any], tenant: str) -> dict[str, Any]:
+        opened: dict[str, Any] = self._decrypt_value(dict(event), tenant)
         use = event.get("tool_use")
         if isinstance(use, dict) and isinstance(sealed := use.get("input"), str) and is_token(sealed, untrusted=False):
             # The frame was made from the token; in clear it would have shown the arguments as JSON.
@@ -162,20 +165,20 @@ class ContentAccess:
             opened["hook_acted"]["input"] = parse_input(opened["hook_acted"]["input"])
         return opened
 
-    def _opened(self, value: Any, tenant: str) -> Any:
+    def _decrypt_value(self, value: Any, tenant: str) -> Any:
         """The same shape with the texts opened; what holds no token is the same object."""
         if isinstance(value, str):
-            return self.text(value, tenant) if has_tokens(value) else value
+            return self.decrypt_text(value, tenant) if has_tokens(value) else value
         if isinstance(value, list):
-            return [self._opened(item, tenant) for item in value]
+            return [self._decrypt_value(item, tenant) for item in value]
         if isinstance(value, tuple):
-            items = [self._opened(item, tenant) for item in value]
+            items = [self._decrypt_value(item, tenant) for item in value]
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         if isinstance(value, Mapping):
-            return {name: self._opened(item, tenant) for name, item in value.items()}
+            return {name: self._decrypt_value(item, tenant) for name, item in value.items()}
         if isinstance(value, Struct):
             found = asdict(value)
-            changes = {name: now for name, was in found.items() if (now := self._opened(was, tenant)) != was}
+            changes = {name: now for name, was in found.items() if (now := self._decrypt_value(was, tenant)) != was}
             return replace(value, **changes) if changes else value
         return value
 

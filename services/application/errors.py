@@ -107,11 +107,11 @@ CODES = frozenset(
     }
 )
 
-REFUSALS: Mapping[str, str] = {"invalid_argument": "bad_request", "invalid_request": "bad_request"}
+CODE_ALIASES: Mapping[str, str] = {"invalid_argument": "bad_request", "invalid_request": "bad_request"}
 """Codes of a run's owner that callers know by another name."""
 
 
-FULL: Mapping[str, str] = {"per_user_quota_exhausted": "user_id", "provider_concurrency_exhausted": "provider"}
+QUOTA_FIELDS: Mapping[str, str] = {"per_user_quota_exhausted": "user_id", "provider_concurrency_exhausted": "provider"}
 """Under which name an answer tells who has all that he may have (parity: reference surfaces 0.5)."""
 
 
@@ -139,14 +139,14 @@ def bad_request(message: str) -> RequestRefused:
     return RequestRefused("bad_request", message)
 
 
-def refused(
-    code: str, message: str, limit: LimitNotice | None = None, *, about: str = "", cap: int = 0
+def owner_refusal(
+    code: str, message: str, limit: LimitNotice | None = None, *, subject: str = "", cap: int = 0
 ) -> RequestRefused:
     """What the owner of a run decided. A code of a newer owner that this process does not know is shown as it is.
 
     `limit`: the one on spending that was reached; `about`, `cap`: the user or provider that is full, and the bound.
     """
-    known = REFUSALS.get(code, code)
+    known = CODE_ALIASES.get(code, code)
     if known not in CODES:
         return RequestRefused("bad_request", f"{code}: {message}")
     waits = known in (
@@ -155,12 +155,12 @@ def refused(
         "provider_concurrency_exhausted",
     )
     details = None if limit is None else {k: v for k, v in limit.to_avro().items() if k != "severity"}
-    if known in FULL:
-        details = {FULL[known]: about, "cap": cap}
+    if known in QUOTA_FIELDS:
+        details = {QUOTA_FIELDS[known]: subject, "cap": cap}
     return RequestRefused(known, message, retry_after_s=RETRY_LATER_S if waits else None, details=details)
 
 
-def stopping() -> RequestRefused:
+def stopping_error() -> RequestRefused:
     """The process ends before it knows an answer."""
     return RequestRefused(
         "stopping",
@@ -170,7 +170,7 @@ def stopping() -> RequestRefused:
     )
 
 
-def unavailable(what: str, error: ConnectorError) -> RequestRefused:
+def unavailable(dependency: str, error: ConnectorError) -> RequestRefused:
     """Something outside does not answer: log, projection, blobs or credentials. Its details are not for callers."""
     hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
     names = {
@@ -181,5 +181,7 @@ def unavailable(what: str, error: ConnectorError) -> RequestRefused:
         "outside": "something that is needed for this",
     }
     return RequestRefused(
-        f"{what}_unavailable", f"{names[what]} cannot be reached ({error.kind}); {hint}", retry_after_s=RETRY_SOON_S
+        f"{dependency}_unavailable",
+        f"{names[dependency]} cannot be reached ({error.kind}); {hint}",
+        retry_after_s=RETRY_SOON_S,
     )

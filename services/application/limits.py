@@ -19,7 +19,7 @@ NAMES_MAX = 512
 """Tools or hosts of one narrowing list."""
 NAME_BYTES_MAX = 256
 """One tool name, host or tier."""
-STOPS_MAX = 8
+STOP_STRINGS_MAX = 8
 """Stop strings; providers take at most this many."""
 INPUT_BYTES_MAX = 1024 * 1024
 """One user text for a run under way (parity: reference runtime 1.12). Over INLINE_BYTES it lies in the blob store."""
@@ -29,7 +29,7 @@ ANSWER_BYTES_MAX = 256 * 1024
 """An answer to a question; the core bounds its characters."""
 REASON_CHARACTERS_MAX = 4_000
 """Of a cancel; what the core keeps."""
-WHERE_CHARACTERS_MAX = 1_024
+FILTER_CHARACTERS_MAX = 1_024
 """Of the filter of an order in bulk: eight short keys with their values."""
 IDEMPOTENCY_KEY_MAX = 255
 """Characters of an Idempotency-Key; more than a UUID or two."""
@@ -56,7 +56,7 @@ PUBLISH_WAITING_MAX = 20_000
 PUBLISH_WAITING_BYTES = 64 * 1024 * 1024
 DECISION_WAIT_S = 10.0
 """How long a start waits for its owner: long enough for another process to take a dead owner's partition over."""
-DECISION_LOOK_S = 0.25
+DECISION_POLL_S = 0.25
 """How often a start that may be a repetition looks whether the run exists; a repetition causes no event."""
 CONTROL_WAIT_S = 5.0
 """How long an input or a cancel waits for its effect (parity: the cancel acknowledgement of the reference)."""
@@ -79,14 +79,14 @@ POLL_S = 1.0
 """Longest wait of a poll without records."""
 POLL_RECORDS_MAX = 2_000
 """Records handled in one go: a few milliseconds of the event loop."""
-UNHEARD_REST_S = 0.1
+IDLE_POLL_PAUSE_S = 0.1
 """Rest between two polls while nobody subscribes; whoever subscribes ends it. A poll for each flush of a busy log costs
 this process twice as much (0.36 against 0.16 ms a run of A3x2)."""
-TAIL_PAUSE_S = 1.0
+TAIL_RETRY_S = 1.0
 """Pause after a poll that the broker refused."""
-RING_BYTES_MAX = 64 * 1024 * 1024
+RECENT_BYTES_MAX = 64 * 1024 * 1024
 """Recent records kept for those who subscribe late, their bookkeeping included."""
-RING_AGE_MAX_S = 30.0
+RECENT_AGE_MAX_S = 30.0
 """How long they are kept: a projection further behind than this is an incident of its own."""
 ITEM_OVERHEAD_BYTES = 410
 """What a kept record costs besides its bytes (tracemalloc: tuple, numbers, list and queue entries)."""
@@ -96,7 +96,7 @@ QUEUE_BYTES_MAX = 8 * 1024 * 1024
 GATHER_S = 0.02
 """After a write a stream gathers this long before its next, about one picture of a screen; an end waits for nothing.
 Each write is a system call, together the largest part of what a stream costs (30 % of the process before this)."""
-HELD_PREVIEWS_MAX = 256
+BUFFERED_PREVIEWS_MAX = 256
 """Previews that wait for the event which opens their turn; it is behind them by milliseconds, so more are a fault."""
 STREAMS_MAX = 10_000
 """Open event streams of one process; about 10 KiB each."""
@@ -133,7 +133,7 @@ IMPORT_FILE_BYTES_MAX = 256 * 1024 * 1024
 """A bundle as it is sent."""
 IMPORT_BYTES_MAX = 2 * 1024 * 1024 * 1024
 """Its lines together: what a small file of a stranger may unfold to."""
-IMPORT_PART_BYTES = 400_000
+IMPORT_BATCH_BYTES = 400_000
 """Events of one ImportRun; with their envelopes written anew they must still fit one append."""
 IMPORT_EVENT_BYTES_MAX = COMMAND_BYTES_MAX - 10_000
 """A single event, which must fit a command: known of all of them before the first part is sent."""
@@ -146,7 +146,7 @@ STATE_FILE_BYTES_MAX = 16 * 1024 * 1024 * 1024
 """A state file on disk, when nothing smaller is asked for; also of one that is sent."""
 STATE_BYTES_MAX = 256 * 1024 * 1024 * 1024
 """Its lines together: what a small file may unfold to."""
-RESTORES_AT_ONCE = 32
+CONCURRENT_RESTORES = 32
 """Runs of a state file that are told beside each other; each holds at most one part (IMPORT_PART_BYTES) in memory."""
 WARNINGS_MAX = 20
 """Sentences about single runs in one answer."""

@@ -19,29 +19,29 @@ from loomlog.schemas.generated.values import BlobRef, ContentBlock, Segment
 from loomlog.services.application.errors import RequestRefused, unavailable
 from loomlog.services.application.limits import COMMAND_BYTES_MAX, INLINE_BYTES
 
-COMMAND_ROOM_BYTES = 150_000
+COMMAND_OVERHEAD_BYTES = 150_000
 """What a command may hold besides its blocks: metadata, narrowing lists, ids."""
 REF_BYTES = 150
 """A block whose payload is in the blob store, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _BlockLocation:
     segment: int
     block: int
     size: int
 
 
-async def offloaded(segments: tuple[Segment, ...], blobs: Blobs) -> tuple[Segment, ...]:
+async def offload_payloads(segments: tuple[Segment, ...], blobs: Blobs) -> tuple[Segment, ...]:
     """The segments with large payloads replaced by references. Raises Declined."""
-    sizes = [[_size(block) for block in segment.content] for segment in segments]
-    room = COMMAND_BYTES_MAX - COMMAND_ROOM_BYTES
+    sizes = [[_block_size(block) for block in segment.content] for segment in segments]
+    room = COMMAND_BYTES_MAX - COMMAND_OVERHEAD_BYTES
     total = sum(map(sum, sizes))
     if total <= INLINE_BYTES:
         return segments  # the usual case: nothing can be over the bound
     movable = sorted(
         (
-            _Place(number, place, size)
+            _BlockLocation(number, place, size)
             for number, (segment, found) in enumerate(zip(segments, sizes, strict=True))
             if segment.role == "user"
             for place, size in enumerate(found)
@@ -63,28 +63,28 @@ async def offloaded(segments: tuple[Segment, ...], blobs: Blobs) -> tuple[Segmen
         )
     contents = [list(segment.content) for segment in segments]
     for place in moved:
-        contents[place.segment][place.block] = await _moved(contents[place.segment][place.block], blobs)
+        contents[place.segment][place.block] = await _offload_block(contents[place.segment][place.block], blobs)
     return tuple(
         Segment(role=segment.role, content=tuple(content)) for segment, content in zip(segments, contents, strict=True)
     )
 
 
-async def text_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
+async def store_text(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
     """One text for a command: itself when it is short, else where it lies. Raises Declined."""
     data = text.encode()
-    return (text, None) if len(data) <= INLINE_BYTES else ("", await _put(data, blobs))
+    return (text, None) if len(data) <= INLINE_BYTES else ("", await _store_blob(data, blobs))
 
 
-def _size(block: ContentBlock) -> int:
+def _block_size(block: ContentBlock) -> int:
     return len(block.data) if block.type == "image" else len(block.text.encode())
 
 
-async def _moved(block: ContentBlock, blobs: Blobs) -> ContentBlock:
+async def _offload_block(block: ContentBlock, blobs: Blobs) -> ContentBlock:
     # Of an image it is the base64 text that is stored: what a provider is sent.
-    return replace(block, text="", data="", blob=await _put((block.data or block.text).encode(), blobs))
+    return replace(block, text="", data="", blob=await _store_blob((block.data or block.text).encode(), blobs))
 
 
-async def _put(data: bytes, blobs: Blobs) -> BlobRef:
+async def _store_blob(data: bytes, blobs: Blobs) -> BlobRef:
     try:
         return await blobs.put(data)
     except ConnectorError as error:

@@ -22,12 +22,12 @@ from loomlog.services.stream.global_tables.global_table import PARTITION, Global
 class TablePublisher:
     """Posts to the topic of one board."""
 
-    def __init__(self, board: GlobalTable, appender: LogAppender, codec: Codec) -> None:
-        self._board = board
+    def __init__(self, table: GlobalTable, appender: LogAppender, codec: Codec) -> None:
+        self._table = table
         self._appender = appender
         self._codec = codec
 
-    async def publish(self, record: Record, *, unknown: str) -> int:
+    async def publish(self, record: Record, *, unknown_message: str) -> int:
         """The offset of the record, once it is in the log.
 
         Raises Declined(log_unavailable); `unknown` is what it says of the outcome, and what to do.
@@ -35,15 +35,15 @@ class TablePublisher:
         outgoing = ProducerRecord(key=None, value=self._codec.encode(record))
         try:
             async with asyncio.timeout(limits.PUBLISH_WAIT_S):
-                return await self._appender.append(self._board.topic, PARTITION, [outgoing])
+                return await self._appender.append(self._table.topic, PARTITION, [outgoing])
         except (UnknownOutcome, TimeoutError) as error:
             raise RequestRefused(
-                "log_unavailable", unknown, retry_after_s=RETRY_SOON_S, details={"outcome": "unknown"}
+                "log_unavailable", unknown_message, retry_after_s=RETRY_SOON_S, details={"outcome": "unknown"}
             ) from error
 
-    async def publish_and_wait(self, record: Record, *, shown_at: str) -> str:
+    async def publish_and_wait(self, record: Record, *, status_route: str) -> str:
         """The place of the record, once it is in the log and on our own board, which the route `shown_at` tells."""
-        unknown = f"the log did not acknowledge; {shown_at} tells what is so, and asking again does no harm"
-        offset = await self.publish(record, unknown=unknown)
-        await self._board.has_read(offset, timeout_s=limits.CONTROL_WAIT_S)
-        return f"{self._board.topic.partition('.')[2]}/{PARTITION}:{offset}"
+        unknown = f"the log did not acknowledge; {status_route} tells what is so, and asking again does no harm"
+        offset = await self.publish(record, unknown_message=unknown)
+        await self._table.has_read(offset, timeout_s=limits.CONTROL_WAIT_S)
+        return f"{self._table.topic.partition('.')[2]}/{PARTITION}:{offset}"

@@ -40,14 +40,16 @@ def test_runs_of_one_placer_lie_side_by_side_and_sessions_where_they_are() -> No
 
 def test_an_idempotency_key_gives_the_run_the_api_would_give_it() -> None:
     record = start_run_record(agent="a", prompt="p", tenant="t", subject="s", idempotency_key="k")
-    names = new_run_names(fresh="x", tenant="t", subject="s", agent_id="", idempotency_key="k")
+    names = new_run_names(fresh_token="x", tenant="t", subject="s", agent_id="", idempotency_key="k")
     assert (record.run_id, record.key.decode()) == (names.run_id, names.key)
     assert command(record).idempotency_key == "k"
 
 
 def test_a_run_of_a_session_lies_in_the_sessions_partition() -> None:
     record = start_run_record(agent="a", prompt="p", session_id="s_abc", tenant="t", subject="s", idempotency_key="k")
-    names = continuation_names(fresh="x", session_id="s_abc", tenant="t", subject="s", agent_id="", idempotency_key="k")
+    names = continuation_names(
+        fresh_token="x", session_id="s_abc", tenant="t", subject="s", agent_id="", idempotency_key="k"
+    )
     assert (record.run_id, record.key) == (names.run_id, b"abc")
     fresh = start_run_record(agent="a", prompt="p", session_id="s_abc")
     assert fresh.run_id.startswith("r_abc-")

@@ -70,7 +70,7 @@ async def waiting_tree(on: Stage) -> tuple[str, str]:
         return any(accepted.run_id in repr(row) for row in on.world.twin.tables["interrupts"].values())
 
     await until(is_asked)
-    rows = await on.layer.reads.runs(ADMIN_CALLER, RunFilter(), tenant="acme")
+    rows = await on.layer.queries.runs(ADMIN_CALLER, RunFilter(), tenant="acme")
     (child,) = [row.run_id for row in rows.rows if row.parent_run_id == accepted.run_id]
     return accepted.run_id, child
 
@@ -80,9 +80,9 @@ async def test_a_tree_is_cancelled_from_its_root_so_no_parent_goes_on_with_what_
     async with stage(model, agent=TREE, tools=TOOLS) as on:
         root, child = await waiting_tree(on)
         asked = len(model.requests)
-        erased = await on.layer.erasing.erase(ADMIN_CALLER, "acme", "ivy")
+        erased = await on.layer.erasure.erase(ADMIN_CALLER, "acme", "ivy")
         assert set(erased.cancelled) == {root, child}
-        rows = [await on.layer.reads.run(IVY, run_id) for run_id in (root, child)]
+        rows = [await on.layer.queries.run(IVY, run_id) for run_id in (root, child)]
         assert [row.status for row in rows] == ["cancelled", "cancelled"]
         assert len(model.requests) == asked
 
@@ -92,9 +92,9 @@ async def test_a_subject_whose_sub_agent_was_cancelled_can_be_erased_whole() -> 
         _, child = await waiting_tree(on)
         await on.layer.control.cancel_run(ADMIN_CALLER, child, "not needed")
         await until(lambda: any(isinstance(event, RunCompleted) for event in on.events()))
-        await on.layer.erasing.erase(ADMIN_CALLER, "acme", "ivy")
-        report = await on.layer.erasing.report(ADMIN_CALLER, "acme", "ivy")
-        assert (report.found.frames_in_clear, report.found.live_runs) == (0, 0)
+        await on.layer.erasure.erase(ADMIN_CALLER, "acme", "ivy")
+        report = await on.layer.erasure.report(ADMIN_CALLER, "acme", "ivy")
+        assert (report.findings.frames_in_clear, report.findings.live_runs) == (0, 0)
 
 
 async def test_nothing_is_erased_while_runs_of_the_subject_go_on_beginning() -> None:
@@ -108,10 +108,10 @@ async def test_nothing_is_erased_while_runs_of_the_subject_go_on_beginning() -> 
 
         await waiting_tree(on)
         on.layer.control.cancel_run = another_begins  # type: ignore[method-assign]
-        refused = await declined(on.layer.erasing.erase(ADMIN_CALLER, "acme", "ivy"))
+        refused = await declined(on.layer.erasure.erase(ADMIN_CALLER, "acme", "ivy"))
         assert refused.code == "cancel_pending"
         assert "nothing was erased: " in refused.message
-        report = await on.layer.erasing.report(ADMIN_CALLER, "acme", "ivy")
+        report = await on.layer.erasure.report(ADMIN_CALLER, "acme", "ivy")
         assert [key.erasure for key in report.keys] == [None]
         assert report.erasures == ()
 
@@ -120,10 +120,10 @@ async def test_nothing_is_erased_while_the_read_models_do_not_know_which_runs_ar
     async with stage() as on:
         accepted = await on.layer.runs.start(IVY, RunRequest(agent="helper", prompt="go"))
         await pieces_of(accepted.stream)
-        await on.layer.erasing.report(ADMIN_CALLER, "acme", "ivy")
+        await on.layer.erasure.report(ADMIN_CALLER, "acme", "ivy")
         on.world.projecting = False
         on.model.go_on.clear()
         more = await on.layer.runs.start(IVY, RunRequest(agent="helper", prompt="more"))
         more.stream.close()
-        refused = await declined(on.layer.erasing.erase(ADMIN_CALLER, "acme", "ivy"))
+        refused = await declined(on.layer.erasure.erase(ADMIN_CALLER, "acme", "ivy"))
         assert (refused.code, "nothing was erased" in refused.message) == ("not_yet", True)

@@ -41,10 +41,10 @@ from loomlog.schemas.generated.values import (
 )
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
-from loomlog.services.application.admin.erasure import TENANT_ITSELF
+from loomlog.services.application.admin.erasure import TENANT_SUBJECT
 from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries.audit_log import EventQuery
-from loomlog.services.application.queries.history_json import comparison_json, moment_json
+from loomlog.services.application.queries.history_json import comparison_json, run_at_json
 from loomlog.services.application.queries.run_json import event_json, run_json
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest, check_request, request_digest
@@ -273,14 +273,14 @@ async def test_a_model_and_a_tool_are_given_what_was_said() -> None:
 async def test_every_read_shows_it_in_clear() -> None:
     async with stage() as on:
         run_id, _ = await ran(on)
-        row = run_json(await on.layer.reads.run(IVY, run_id))
+        row = run_json(await on.layer.queries.run(IVY, run_id))
         assert row["metadata"] == {"note": META, "number": 7}
         assert orjson.loads(orjson.dumps(row))["parent_context"] == {"root_agent_run_id": CONTEXT}
-        transcript = repr((await on.layer.reads.transcript(IVY, row["session_id"])).rows)
-        moment = orjson.dumps(moment_json(await on.layer.histories.at(IVY, run_id, 0))).decode()
-        events = await on.layer.audit.events(ACME, EventQuery(run_id=run_id))
+        transcript = repr((await on.layer.queries.transcript(IVY, row["session_id"])).rows)
+        moment = orjson.dumps(run_at_json(await on.layer.histories.state_at(IVY, run_id, 0))).decode()
+        events = await on.layer.audit_log.events(ACME, EventQuery(run_id=run_id))
         views = orjson.dumps([event_json(view) for view in events.events]).decode()
-        replayed = told(await pieces_of(await on.layer.reads.stream(IVY, run_id)))
+        replayed = told(await pieces_of(await on.layer.queries.stream(IVY, run_id)))
         for shown in (transcript, moment, views):
             assert not [word for word in (PROMPT, PAGE, THOUGHT, SAID, ARGUMENT, RESULT) if word not in shown]
             assert "lenc1" not in shown
@@ -401,14 +401,14 @@ async def test_what_a_person_says_to_a_run_under_way_is_encrypted_before_it_is_s
 
 async def follow(on: Stage, run_id: str) -> Any:
     await until(lambda: on.layer.hub.recent(run_id))
-    return await on.layer.reads.stream(IVY, run_id)
+    return await on.layer.queries.stream(IVY, run_id)
 
 
 async def test_an_error_that_repeats_what_was_said_is_encrypted_and_shown() -> None:
     async with stage() as on:
         run_id, pieces = await ran(on, replace(REQUEST, prompt="fail"))
         assert ERROR in told(pieces)
-        assert ERROR in (await on.layer.reads.run(IVY, run_id)).error
+        assert ERROR in (await on.layer.queries.run(IVY, run_id)).error
         assert ERROR.encode() not in on.stored()
 
 
@@ -425,9 +425,9 @@ async def test_a_token_of_somebody_else_is_opened_nowhere_by_handing_it_in() -> 
         await on.layer.control.pause(IVY, accepted.run_id, f"because {token}")
         await on.layer.control.cancel(IVY, accepted.agent_id, token)
         pieces += await pieces_of(accepted.stream)
-        row = orjson.dumps(run_json(await on.layer.reads.run(IVY, accepted.run_id))).decode()
-        moment = orjson.dumps(moment_json(await on.layer.histories.at(IVY, accepted.run_id, 0))).decode()
-        events = await on.layer.audit.events(ACME, EventQuery(run_id=accepted.run_id))
+        row = orjson.dumps(run_json(await on.layer.queries.run(IVY, accepted.run_id))).decode()
+        moment = orjson.dumps(run_at_json(await on.layer.histories.state_at(IVY, accepted.run_id, 0))).decode()
+        events = await on.layer.audit_log.events(ACME, EventQuery(run_id=accepted.run_id))
         views = orjson.dumps([event_json(view) for view in events.events]).decode()
         words = [PROMPT, PAGE]
         for shown in (told(pieces), row, moment, views, repr(on.model.requests[-1])):
@@ -454,13 +454,13 @@ async def test_runs_that_name_no_user_are_erased_as_the_tenant_itself() -> None:
         envelope = CommandEnvelope(command_id="c_1", tenant="acme", subject="shop", issued_at_ms=1)
         on.put(StartRun(envelope=envelope, agent="helper", prompt=PROMPT, run_id="r_shop1"))
         await until(lambda: on.layer.hub.recent("r_shop1"))
-        assert PROMPT in told(await pieces_of(await on.layer.reads.stream(ACME, "r_shop1")))
+        assert PROMPT in told(await pieces_of(await on.layer.queries.stream(ACME, "r_shop1")))
         await ran(on)
-        report = await on.layer.erasing.report(ADMIN_CALLER, "acme", TENANT_ITSELF)
-        assert (report.found.runs, len(report.keys), report.found.frames_in_clear) == (1, 1, 0)
-        await on.layer.erasing.erase(ADMIN_CALLER, "acme", TENANT_ITSELF)
-        assert PROMPT not in told(await pieces_of(await on.layer.reads.stream(ACME, "r_shop1")))
-        hers = await on.layer.erasing.report(ADMIN_CALLER, "acme", USER)
+        report = await on.layer.erasure.report(ADMIN_CALLER, "acme", TENANT_SUBJECT)
+        assert (report.findings.runs, len(report.keys), report.findings.frames_in_clear) == (1, 1, 0)
+        await on.layer.erasure.erase(ADMIN_CALLER, "acme", TENANT_SUBJECT)
+        assert PROMPT not in told(await pieces_of(await on.layer.queries.stream(ACME, "r_shop1")))
+        hers = await on.layer.erasure.report(ADMIN_CALLER, "acme", USER)
         assert [key.erasure for key in hers.keys] == [None]
 
 
@@ -470,7 +470,7 @@ async def test_an_idempotent_request_is_recognised_although_its_digest_tells_not
         run_id, _ = await ran(on, request)
         again = await on.layer.runs.start(IVY, request)
         again.stream.close()
-        assert (again.run_id, again.repeated) == (run_id, True)
+        assert (again.run_id, again.is_repeated) == (run_id, True)
         plain = request_digest(check_request(request))
         assert plain.encode() not in on.stored()
         other = await declined(on.layer.runs.start(IVY, replace(request, prompt="else")))
@@ -481,16 +481,16 @@ async def test_an_idempotent_request_of_before_an_erasure_is_said_to_be_erased()
     async with stage() as on:
         request = replace(REQUEST, idempotency_key="k1")
         run_id, _ = await ran(on, request)
-        last = (await on.layer.reads.run(IVY, run_id)).last_seq
+        last = (await on.layer.queries.run(IVY, run_id)).last_seq
         fork = ForkRequest(at_seq=last, prompt="and now?", idempotency_key="k2")
         forked = await on.layer.forks.fork(IVY, run_id, fork)
         await pieces_of(forked.stream)
-        await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
+        await on.layer.erasure.erase(ADMIN_CALLER, "acme", USER)
         for repeated in (on.layer.runs.start(IVY, request), on.layer.forks.fork(IVY, run_id, fork)):
             found = await declined(repeated)
             assert (found.code, run_id in found.message) == ("content_erased", True)
         assert "use a new key" in (await declined(on.layer.runs.start(IVY, replace(request, prompt="else")))).message
-        report = await on.layer.erasing.report(ADMIN_CALLER, "acme", USER)
+        report = await on.layer.erasure.report(ADMIN_CALLER, "acme", USER)
         assert all(key.erasure for key in report.keys), "nobody gave her a fresh key"
         again = await on.layer.runs.start(IVY, replace(request, idempotency_key="k3"))
         await pieces_of(again.stream)
@@ -500,7 +500,7 @@ async def test_forks_and_further_runs_of_a_session_go_on_with_what_was_said() ->
     async with stage() as on:
         accepted = await on.layer.runs.start(IVY, REQUEST)
         await pieces_of(accepted.stream)
-        last = (await on.layer.reads.run(IVY, accepted.run_id)).last_seq
+        last = (await on.layer.queries.run(IVY, accepted.run_id)).last_seq
         fork = await on.layer.forks.fork(IVY, accepted.run_id, ForkRequest(at_seq=last, prompt=f"fork {INPUT}"))
         await pieces_of(fork.stream)
         forked = repr(on.model.requests[-1].messages)
@@ -510,7 +510,7 @@ async def test_forks_and_further_runs_of_a_session_go_on_with_what_was_said() ->
         assert ANSWER in repr(on.model.requests[-1].messages)
         assert not [word for word in WORDS if word.encode() in on.stored()]
 
-        await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
+        await on.layer.erasure.erase(ADMIN_CALLER, "acme", USER)
         asked = len(on.model.requests)
         for refused in (
             on.layer.forks.fork(IVY, more.run_id, ForkRequest(at_seq=1)),
@@ -525,14 +525,14 @@ async def test_forks_and_further_runs_of_a_session_go_on_with_what_was_said() ->
                 True,
             )
         assert len(on.model.requests) == asked
-        report = await on.layer.erasing.report(ADMIN_CALLER, "acme", USER)
+        report = await on.layer.erasure.report(ADMIN_CALLER, "acme", USER)
         assert all(key.erasure for key in report.keys), "nobody gave her a fresh key"
 
 
 async def test_who_comes_back_after_an_erasure_goes_on_with_what_is_said_from_then_on() -> None:
     async with stage() as on:
         await ran(on)
-        await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
+        await on.layer.erasure.erase(ADMIN_CALLER, "acme", USER)
         back = await on.layer.runs.start(IVY, REQUEST)
         await pieces_of(back.stream)
         more = await on.layer.runs.continue_session(IVY, back.session_id, RunRequest(prompt="more"))
@@ -543,7 +543,7 @@ async def test_who_comes_back_after_an_erasure_goes_on_with_what_is_said_from_th
 async def test_a_state_that_goes_into_a_snapshot_holds_tokens_only() -> None:
     async with stage() as on:
         run_id, _ = await ran(on)
-        row = await on.layer.reads.run(IVY, run_id)
+        row = await on.layer.queries.run(IVY, run_id)
         past = EndedAggregates(RunFamily(), on.world.codec, on.world.log, TOPICS.events)
         place = RunPosition(run_id=run_id, first_offset=row.first_offset, last_offset=row.last_offset)
         state = RunFamily.states.encode((await past.load(row.partition, place)).state)
@@ -560,18 +560,18 @@ async def test_after_an_erasure_it_is_unreadable_everywhere_and_the_history_is_w
         backup = list(on.world.log.records[TOPICS.subjects, 0])
         log_before = on.stored()
 
-        erased = await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER, reason="asked by letter")
-        assert erased.before.found.frames_encrypted > 4
-        assert (erased.before.found.frames_in_clear, erased.before.found.blobs_in_clear) == (0, 0)
+        erased = await on.layer.erasure.erase(ADMIN_CALLER, "acme", USER, reason="asked by letter")
+        assert erased.report_before.findings.frames_encrypted > 4
+        assert (erased.report_before.findings.frames_in_clear, erased.report_before.findings.blobs_in_clear) == (0, 0)
         on.world.log.put(TOPICS.subjects, 0, [ProducerRecord(key=old.key, value=old.value) for old in backup])
         await until(lambda: on.runtime_keys.next_offset == len(on.world.log.records[TOPICS.subjects, 0]))
 
-        row = run_json(await on.layer.reads.run(IVY, run_id))
+        row = run_json(await on.layer.queries.run(IVY, run_id))
         assert row["metadata"] == {"note": ERASED, "number": ERASED}
         shown = [
-            told(await pieces_of(await on.layer.reads.stream(IVY, run_id))),
-            repr((await on.layer.reads.transcript(IVY, row["session_id"])).rows),
-            orjson.dumps(moment_json(await on.layer.histories.at(IVY, run_id, 0))).decode(),
+            told(await pieces_of(await on.layer.queries.stream(IVY, run_id))),
+            repr((await on.layer.queries.transcript(IVY, row["session_id"])).rows),
+            orjson.dumps(run_at_json(await on.layer.histories.state_at(IVY, run_id, 0))).decode(),
         ]
         for text in shown:
             assert ERASED in text
@@ -593,9 +593,9 @@ async def test_a_run_under_way_is_cancelled_before_its_key_goes() -> None:
         on.model.go_on.clear()
         accepted = await on.layer.runs.start(IVY, REQUEST)
         await until_type(accepted.stream, "text")
-        erased = await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
+        erased = await on.layer.erasure.erase(ADMIN_CALLER, "acme", USER)
         assert erased.cancelled == (accepted.run_id,)
-        row = await on.layer.reads.run(IVY, accepted.run_id)
+        row = await on.layer.queries.run(IVY, accepted.run_id)
         assert (row.status, row.stop_reason) == ("cancelled", "subject erased")
         on.model.go_on.set()
         back, pieces = await ran(on)
@@ -607,7 +607,7 @@ async def test_a_start_that_waited_while_its_subject_was_erased_does_not_begin()
     async with stage() as on:
         await ran(on)
         started = on.world.commands()[0]
-        await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
+        await on.layer.erasure.erase(ADMIN_CALLER, "acme", USER)
         asked = len(on.model.requests)
         late = replace(
             started,
@@ -621,7 +621,7 @@ async def test_a_start_that_waited_while_its_subject_was_erased_does_not_begin()
         (refused,) = [event for event in on.events() if isinstance(event, RunRefused)]
         assert (refused.code, len(on.model.requests)) == ("content_erased", asked)
         on.world.project()
-        report = await on.layer.erasing.report(ADMIN_CALLER, "acme", USER)
+        report = await on.layer.erasure.report(ADMIN_CALLER, "acme", USER)
         assert all(key.erasure for key in report.keys), "nobody gave her a fresh key"
 
 
@@ -630,23 +630,23 @@ async def test_only_the_subject_is_erased() -> None:
         theirs = await on.layer.runs.start(ACME, REQUEST)
         await pieces_of(theirs.stream)
         await ran(on)
-        await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
-        assert await on.layer.erasing.subjects(ADMIN_CALLER, "acme") == [ACME.subject, USER]
-        assert RESULT in told(await pieces_of(await on.layer.reads.stream(ACME, theirs.run_id)))
+        await on.layer.erasure.erase(ADMIN_CALLER, "acme", USER)
+        assert await on.layer.erasure.subjects(ADMIN_CALLER, "acme") == [ACME.subject, USER]
+        assert RESULT in told(await pieces_of(await on.layer.queries.stream(ACME, theirs.run_id)))
 
 
 @pytest.mark.parametrize("caller", [ACME, IVY])
 async def test_only_an_administrator_erases(caller: Any) -> None:
     async with stage() as on:
-        assert (await declined(on.layer.erasing.erase(caller, "acme", USER))).code == "insufficient_scope"
-        assert (await declined(on.layer.erasing.report(caller, "acme", USER))).code == "insufficient_scope"
+        assert (await declined(on.layer.erasure.erase(caller, "acme", USER))).code == "insufficient_scope"
+        assert (await declined(on.layer.erasure.report(caller, "acme", USER))).code == "insufficient_scope"
 
 
 async def test_what_was_said_before_encryption_is_counted_as_not_erasable() -> None:
     async with world() as made:
         accepted = await made.layer.runs.start(IVY, RunRequest(agent="soaker", prompt="in clear"))
         await pieces_of(accepted.stream)
-        report = await made.layer.erasing.report(ADMIN_CALLER, "acme", USER)
-        assert (report.found.runs, report.found.frames_in_clear, report.found.frames_encrypted) == (1, 2, 0)
+        report = await made.layer.erasure.report(ADMIN_CALLER, "acme", USER)
+        assert (report.findings.runs, report.findings.frames_in_clear, report.findings.frames_encrypted) == (1, 2, 0)
         assert not report.is_encrypted
-        assert (await declined(made.layer.erasing.erase(ADMIN_CALLER, "acme", USER))).code == "encryption_off"
+        assert (await declined(made.layer.erasure.erase(ADMIN_CALLER, "acme", USER))).code == "encryption_off"

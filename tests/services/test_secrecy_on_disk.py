@@ -88,7 +88,7 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
         "LOOMLOG_RUNTIME_METRICS_PORT": "0",
     }
     given = load_key_encryption_keys(text=KEY, file=None, previous="")
-    places = replace(places, blobs=FileBlobs(tmp_path / "blobs"), wrapping=given)
+    places = replace(places, blobs=FileBlobs(tmp_path / "blobs"), key_encryption_keys=given)
     process = asyncio.create_task(main.run(load(environ, working_directory=tmp_path)))
     try:
         async with asyncio.timeout(WAIT_S), projecting(places), layer_of(places) as layer:
@@ -102,10 +102,10 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
             frames = [orjson.loads(piece.data) for piece in pieces if piece.type in ("text", "tool_result")]
             said = [frame["text"][:60] for frame in frames]
             assert len(said) == 5, "three turns and two results"
-            row = await layer.reads.run(IVY, accepted.run_id, position=accepted.position)
+            row = await layer.queries.run(IVY, accepted.run_id, position=accepted.position)
             assert NOTE in row.metadata
 
-            rows = await rows_of(postgres, places.prefix)
+            rows = await rows_of(postgres, places.read_model_prefix)
             words = [PROMPT, NOTE, *said]
             assert not [word for word in words if word in rows]
             assert "visible-agent" in rows
@@ -118,13 +118,13 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
             if home.postgres_data.exists():
                 assert found_in(home.postgres_data, ["visible-agent", *words]) == {"visible-agent"}
 
-            await layer.erasing.erase(ADMIN_CALLER, "acme", IVY.subject)
-            shown = b"".join(piece.data for piece in await pieces_of(await layer.reads.stream(IVY, accepted.run_id)))
+            await layer.erasure.erase(ADMIN_CALLER, "acme", IVY.subject)
+            shown = b"".join(piece.data for piece in await pieces_of(await layer.queries.stream(IVY, accepted.run_id)))
             assert b"[erased]" in shown
             assert not [word for word in words if word.encode() in shown]
             assert not (await layer.histories.replay(IVY, accepted.run_id)).drift
-            report = await layer.erasing.report(ADMIN_CALLER, "acme", IVY.subject)
-            assert (report.found.frames_in_clear, [key.erasure is None for key in report.keys]) == (0, [False])
+            report = await layer.erasure.report(ADMIN_CALLER, "acme", IVY.subject)
+            assert (report.findings.frames_in_clear, [key.erasure is None for key in report.keys]) == (0, [False])
     finally:
         await stopped(process, is_up="is up" in caplog.text)
     assert not [word for word in words if word in caplog.text]
@@ -134,7 +134,7 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
 async def test_an_encrypted_log_is_not_opened_without_its_key(places: Endpoints) -> None:
     given = load_key_encryption_keys(text=KEY, file=None, previous="")
     async with asyncio.timeout(WAIT_S):
-        async with layer_of(replace(places, wrapping=given)) as layer:
+        async with layer_of(replace(places, key_encryption_keys=given)) as layer:
             assert layer.keys is not None
             await layer.keys.cipher_for("acme", "ivy")
         with pytest.raises(WrongInstallationKey, match="LOOMLOG_ENCRYPTION_KEY is not set"):
@@ -142,5 +142,5 @@ async def test_an_encrypted_log_is_not_opened_without_its_key(places: Endpoints)
                 pass
         other = load_key_encryption_keys(text=base64.b64encode(b"o" * 32).decode(), file=None, previous="")
         with pytest.raises(WrongInstallationKey, match="set the right one"):
-            async with layer_of(replace(places, wrapping=other)):
+            async with layer_of(replace(places, key_encryption_keys=other)):
                 pass

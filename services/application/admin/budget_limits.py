@@ -48,8 +48,8 @@ DIMENSIONS = {
     "user": "user_id",
 }
 """What a report may be grouped by, and the column it is. `source` says whose key paid."""
-SHOWN_AS = {"tenant": "tenant_id"}
-TOKEN = re.compile(r"budget\.events/0:(\d{1,18})\Z")
+OUTPUT_NAMES = {"tenant": "tenant_id"}
+POSITION_PATTERN = re.compile(r"budget\.events/0:(\d{1,18})\Z")
 """The position of a limit, as its answer says it."""
 
 
@@ -81,19 +81,19 @@ class BudgetLimits:
     def __init__(
         self,
         sources: StreamSources,
-        clerk: BudgetClient,
+        client: BudgetClient,
         *,
-        ends: Callable[[int], Awaitable[int]],
+        end_offset: Callable[[int], Awaitable[int]],
         clock_ms: Callable[[], int],
         wait_s: float,
         spent_wait_s: float = limits.SPENT_WAIT_S,
     ) -> None:
         """`ends` gives the end of a partition of the runs' events. Raises Transient."""
-        self._ends = ends
+        self._end_offset = end_offset
         self._spent_wait_s = spent_wait_s
         self._sources = sources
-        self._clerk = clerk
-        self._board = clerk.board
+        self._client = client
+        self._replica = client.board
         self._clock_ms = clock_ms
         self._wait_s = wait_s
 
@@ -103,7 +103,7 @@ class BudgetLimits:
         """Those the caller may see, the widest first. An administrator may ask for one tenant's."""
         require_scope(caller, RUNS_READ)
         within = access_filter(caller)
-        books, now = self._board.books, self._clock_ms()
+        books, now = self._replica.books, self._clock_ms()
         views = [
             LimitView(limit=limit, account=account_at(books, key, now))
             for key, limit in books.limits.items()
@@ -114,53 +114,53 @@ class BudgetLimits:
         order = state.SCOPES.index
         return sorted(views, key=lambda view: (view.limit.tenant, order(view.limit.scope), view.limit.scope_id))
 
-    async def set(self, caller: Caller, wanted: LimitRequest, *, currency: str) -> tuple[LimitView, str]:
+    async def set(self, caller: Caller, request: LimitRequest, *, currency: str) -> tuple[LimitView, str]:
         """The limit as it stands now, and the place of its event."""
-        tenant, scope_id = self._account(caller, wanted.scope, wanted.tenant, wanted.scope_id)
-        key = account_key(wanted.scope, tenant, scope_id)
-        is_new = key not in self._board.books.limits
-        tokens, micros = await self._wait_for_spent(wanted.scope, tenant, scope_id, currency) if is_new else (0, 0)
+        tenant, scope_id = self._resolve_account(caller, request.scope, request.tenant, request.scope_id)
+        key = account_key(request.scope, tenant, scope_id)
+        is_new = key not in self._replica.books.limits
+        tokens, micros = await self._spent_this_month(request.scope, tenant, scope_id, currency) if is_new else (0, 0)
         command = SetLimit(
-            envelope=self._clerk.envelope(tenant, caller.subject),
+            envelope=self._client.envelope(tenant, caller.subject),
             tenant=tenant,
-            scope=wanted.scope,
+            scope=request.scope,
             scope_id=scope_id,
-            soft_tokens=wanted.soft_tokens,
-            hard_tokens=wanted.hard_tokens,
-            soft_micros=wanted.soft_micros,
-            hard_micros=wanted.hard_micros,
-            strict=wanted.strict,
+            soft_tokens=request.soft_tokens,
+            hard_tokens=request.hard_tokens,
+            soft_micros=request.soft_micros,
+            hard_micros=request.hard_micros,
+            strict=request.strict,
             currency=currency,
             used_tokens=tokens,
             used_micros=micros,
         )
         position = await self._request(command)
-        books = self._board.books
+        books = self._replica.books
         limit = books.limits.get(key)
         if limit is None:
             raise RequestRefused(
-                "not_found", f"the limit of {wanted.scope} {scope_id} was set, and has been removed since"
+                "not_found", f"the limit of {request.scope} {scope_id} was set, and has been removed since"
             )
         return LimitView(limit=limit, account=account_at(books, key, self._clock_ms())), position
 
     async def restore(self, caller: Caller, limit: StatedLimit, *, dry_run: bool) -> str | None:
         """A limit of another installation is one here too; the place of its event, or None when its account has one."""
         require_scope(caller, ADMIN)
-        if account_key(limit.scope, limit.tenant, limit.scope_id) in self._board.books.limits:
+        if account_key(limit.scope, limit.tenant, limit.scope_id) in self._replica.books.limits:
             return None
-        envelope = self._clerk.envelope(limit.tenant, caller.subject)
+        envelope = self._client.envelope(limit.tenant, caller.subject)
         return "" if dry_run else await self._request(to_command(limit, envelope, self._clock_ms()))
 
     async def remove(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> str:
         """The place of the event; empty when there was no such limit."""
-        of, scope_id = self._account(caller, scope, tenant, scope_id)
-        if account_key(scope, of, scope_id) not in self._board.books.limits:
+        of, scope_id = self._resolve_account(caller, scope, tenant, scope_id)
+        if account_key(scope, of, scope_id) not in self._replica.books.limits:
             return ""
         return await self._request(
-            RemoveLimit(envelope=self._clerk.envelope(of, caller.subject), tenant=of, scope=scope, scope_id=scope_id)
+            RemoveLimit(envelope=self._client.envelope(of, caller.subject), tenant=of, scope=scope, scope_id=scope_id)
         )
 
-    def _account(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> tuple[str, str]:
+    def _resolve_account(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> tuple[str, str]:
         """Tenant and scope_id of an account the caller may limit."""
         require_scope(caller, TENANT)
         if scope == state.OPERATOR:
@@ -178,12 +178,12 @@ class BudgetLimits:
             raise bad_request(wrong)
         return of, scope_id
 
-    async def _wait_for_spent(self, scope: str, tenant: str, scope_id: str, currency: str) -> tuple[int, int]:
+    async def _spent_this_month(self, scope: str, tenant: str, scope_id: str, currency: str) -> tuple[int, int]:
         """What the account has used this month. Raises Declined(not_yet) when the read models are behind: with a sum
         that is too small the limit would let runs in that it has to refuse."""
         partitions = self._sources.hub.partitions
         try:
-            ends = dict(zip(partitions, await asyncio.gather(*map(self._ends, partitions)), strict=True))
+            ends = dict(zip(partitions, await asyncio.gather(*map(self._end_offset, partitions)), strict=True))
         except Transient as error:
             raise unavailable("log", error) from error
         await self._sources.barrier.wait_for_all(ends, timeout_s=self._spent_wait_s)
@@ -200,16 +200,16 @@ class BudgetLimits:
     async def wait_for(self, token: str) -> None:
         """Wait for the limit whose position it is, as another of our processes answered with it; what is started here
         then is under it. A position of something else asks nothing. Raises Declined: not_yet with the lag."""
-        match = TOKEN.match(token)
+        match = POSITION_PATTERN.match(token)
         if match is None:
             return
         offset = int(match[1])
-        if not await self._board.read_to(offset + 1, timeout_s=self._wait_s):
-            raise not_yet_error(f"the books are not read to {token}", offset + 1 - self._board.next_offset)
+        if not await self._replica.read_to(offset + 1, timeout_s=self._wait_s):
+            raise not_yet_error(f"the books are not read to {token}", offset + 1 - self._replica.next_offset)
 
     async def _request(self, command: SetLimit | RemoveLimit) -> str:
         try:
-            answer = await self._clerk.request(command, wait_s=self._wait_s)
+            answer = await self._client.request(command, wait_s=self._wait_s)
         except BudgetClientBusy as error:
             raise RequestRefused("log_unavailable", str(error), retry_after_s=RETRY_LATER_S) from error
         if answer is None:
@@ -265,7 +265,7 @@ def _usage_row(row: dict[str, Any], group_by: Sequence[str]) -> dict[str, Any]:
     for name in dict.fromkeys(group_by):
         column = DIMENSIONS[name]
         if row[column]:
-            found[SHOWN_AS.get(name, column)] = row[column]
+            found[OUTPUT_NAMES.get(name, column)] = row[column]
     for name in ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"):
         found[name] = row[name]
     found |= {"cost": row["cost_micros"] / 1_000_000, "cost_micros": row["cost_micros"]}

@@ -32,23 +32,23 @@ from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, ba
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.control import RunControl
-from loomlog.services.application.runs.requests import check_reason
+from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.subjects import Erasure
 from loomlog.services.stream.encryption.subject_keys import PARTITION, SubjectKeys
 
-TENANT_ITSELF = "(tenant)"
+TENANT_SUBJECT = "(tenant)"
 """Names the runs of a tenant without a user_id; no user_id can be written so."""
-REASON = "subject erased"
+CANCEL_REASON = "subject erased"
 RUNS_EXAMINED_MAX = 10_000
 FRAMES_EXAMINED_MAX = 100_000
 """Of all runs of a subject: some hundred megabytes of text at most, read in pages."""
 BLOBS_EXAMINED_MAX = 1_000
 CANCEL_ROUNDS_MAX = 3
 """Looks for runs that began while others were cancelled."""
-CONTENT = frozenset({"user_input", "text", "thinking", "tool_call", "tool_result"})
+CONTENT_FRAMES = frozenset({"user_input", "text", "thinking", "tool_call", "tool_result"})
 """Frames that hold what was said."""
 NOT_EXAMINED = (
     "orders that microservices sent in clear stay in the commands topic for 14 days, and dead letters from before "
@@ -102,21 +102,21 @@ class ErasureReport:
     keys: tuple[KeyView, ...]
     erasures: tuple[Erasure, ...]
     """Oldest first, also those that met no key."""
-    found: ErasureFindings
+    findings: ErasureFindings
     is_encrypted: bool
     """New content of this installation is encrypted."""
 
     @property
     def is_known(self) -> bool:
         """Whether anything of the subject was ever here."""
-        return bool(self.keys or self.erasures or self.found.runs)
+        return bool(self.keys or self.erasures or self.findings.runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureResult:
     """An erasure that is in the log. `before` is the report it began with."""
 
-    before: ErasureReport
+    report_before: ErasureReport
     erasure: Erasure
     cancelled: tuple[str, ...]
     position: str
@@ -142,15 +142,15 @@ class SubjectErasure:
         """Everybody in a tenant who has or had a key."""
         require_scope(caller, ADMIN)
         _check_tenant(tenant)
-        keys = await self._wait_for_read_models()
-        return [] if keys is None else [subject or TENANT_ITSELF for subject in keys.table.subjects(tenant)]
+        keys = await self._current_keys()
+        return [] if keys is None else [subject or TENANT_SUBJECT for subject in keys.table.subjects(tenant)]
 
     async def report(self, caller: Caller, tenant: str, subject: str) -> ErasureReport:
         """What there is. Changes nothing."""
         require_scope(caller, ADMIN)
         _check_tenant(tenant)
         _check_subject(subject)
-        keys = await self._wait_for_read_models()
+        keys = await self._current_keys()
         found = ErasureFindings()
         left = FRAMES_EXAMINED_MAX
         for row in await self._runs_of(caller, tenant, subject, found):
@@ -168,7 +168,7 @@ class SubjectErasure:
             subject=subject,
             keys=() if keys is None else _keys_of(keys, tenant, _user_of(subject)),
             erasures=() if keys is None else keys.table.erasures_of(tenant, _user_of(subject)),
-            found=found,
+            findings=found,
             is_encrypted=keys is not None,
         )
 
@@ -194,10 +194,10 @@ class SubjectErasure:
                 "content is not encrypted here, so it cannot be erased: set LOOMLOG_ENCRYPTION_KEY; what was written "
                 "before stays as it is",
             )
-        reason = check_reason(reason)
+        reason = sanitize_reason(reason)
         before = await self.report(caller, tenant, subject)
         _require_known(before)
-        cancelled = await self._cancel_all(caller, tenant, subject, before.found)
+        cancelled = await self._cancel_all(caller, tenant, subject, before.findings)
         try:
             erasure = await keys.erase(
                 tenant, _user_of(subject), erasure_id=f"e_{self._fresh_token()}", reason=reason, by=caller.subject
@@ -212,7 +212,10 @@ class SubjectErasure:
         except ConnectorError as error:
             raise unavailable("log", error) from error
         return ErasureResult(
-            before=before, erasure=erasure, cancelled=cancelled, position=f"subject.keys/{PARTITION}:{erasure.offset}"
+            report_before=before,
+            erasure=erasure,
+            cancelled=cancelled,
+            position=f"subject.keys/{PARTITION}:{erasure.offset}",
         )
 
     async def rewrap_keys(self, caller: Caller) -> int:
@@ -228,7 +231,7 @@ class SubjectErasure:
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    async def _wait_for_read_models(self) -> SubjectKeys | None:
+    async def _current_keys(self) -> SubjectKeys | None:
         keys = self._sources.content.keys
         if keys is not None:
             try:
@@ -237,7 +240,9 @@ class SubjectErasure:
                 raise unavailable("log", error) from error
         return keys
 
-    async def _cancel_all(self, caller: Caller, tenant: str, subject: str, found: ErasureFindings) -> tuple[str, ...]:
+    async def _cancel_all(
+        self, caller: Caller, tenant: str, subject: str, findings: ErasureFindings
+    ) -> tuple[str, ...]:
         """Every live run of the subject, so that nothing more is said under a key that is about to go.
 
         Roots first: a cancel goes down a tree, whereas a parent whose child is cancelled before it goes on with that
@@ -246,12 +251,12 @@ class SubjectErasure:
         cancelled: list[str] = []
         halted: set[str] = set()
         for _ in range(CANCEL_ROUNDS_MAX):
-            rows = await self._live(caller, tenant, subject, halted)
+            rows = await self._live_runs(caller, tenant, subject, halted)
             if not rows:
                 return tuple(cancelled)
             for row in sorted(rows, key=lambda row: row.depth):
                 try:
-                    stopped = await self._control.cancel_run(caller, row.run_id, REASON)
+                    stopped = await self._control.cancel_run(caller, row.run_id, CANCEL_REASON)
                 except RequestRefused as declined:
                     if declined.code == "not_found":
                         continue  # it ended meanwhile; the next look shows it
@@ -259,11 +264,11 @@ class SubjectErasure:
                         raise
                     # It stands still and stays so; what it has said is erased like the rest.
                     halted.add(row.run_id)
-                    found.errors.append(f"{row.run_id} is quarantined and could not be cancelled")
+                    findings.errors.append(f"{row.run_id} is quarantined and could not be cancelled")
                 else:
                     if stopped.cancelled:
                         cancelled.append(row.run_id)
-        rows = await self._live(caller, tenant, subject, halted)
+        rows = await self._live_runs(caller, tenant, subject, halted)
         if rows:
             raise RequestRefused(
                 "cancel_pending",
@@ -273,7 +278,7 @@ class SubjectErasure:
             )
         return tuple(cancelled)
 
-    async def _live(self, caller: Caller, tenant: str, subject: str, halted: set[str]) -> list[RunRow]:
+    async def _live_runs(self, caller: Caller, tenant: str, subject: str, halted: set[str]) -> list[RunRow]:
         """The runs under way, also those that began a moment ago. Raises Declined: not_yet."""
         lag = await self._sources.barrier.wait_for_own_writes(None, timeout_s=limits.POSITION_WAIT_S)
         if lag:
@@ -288,7 +293,7 @@ class SubjectErasure:
         caller: Caller,
         tenant: str,
         subject: str,
-        found: ErasureFindings,
+        findings: ErasureFindings,
         *,
         statuses: frozenset[str] = frozenset(),
     ) -> list[RunRow]:
@@ -304,45 +309,45 @@ class SubjectErasure:
             if not after:
                 return rows
             if len(rows) >= RUNS_EXAMINED_MAX:
-                found.truncated = True
+                findings.truncated = True
                 return rows
 
-    async def _examine(self, row: RunRow, found: ErasureFindings, left: int) -> int:
+    async def _examine(self, row: RunRow, findings: ErasureFindings, frames_left: int) -> int:
         """Counts what a run has said; how many more frames may be looked at."""
         after = -1
-        while left > 0:
-            limit = min(left, limits.REPLAY_PAGE)
+        while frames_left > 0:
+            limit = min(frames_left, limits.REPLAY_PAGE)
             rows = await self._sources.projection.frames(row.tenant, row.run_id, from_seq=after, limit=limit)
             for frame in rows:
-                await self._count(frame, found)
-            left -= len(rows)
+                await self._count_frame(frame, findings)
+            frames_left -= len(rows)
             if len(rows) < limit:
-                return left
+                return frames_left
             after = rows[-1].seq
-        found.truncated = True
-        return left
+        findings.truncated = True
+        return frames_left
 
-    async def _count(self, frame: TranscriptRow, found: ErasureFindings) -> None:
-        if frame.type not in CONTENT:
+    async def _count_frame(self, frame: TranscriptRow, findings: ErasureFindings) -> None:
+        if frame.type not in CONTENT_FRAMES:
             return
         event = orjson.loads(frame.event)
         payload = [] if frame.payload is None else orjson.loads(frame.payload)
-        said = [text for text in _texts(event, payload) if text]
+        said = [text for text in _frame_texts(event, payload) if text]
         if said:
             is_encrypted = all(map(has_tokens, said))
-            found.frames_encrypted += is_encrypted
-            found.frames_in_clear += not is_encrypted
-        for ref in _refs([event, payload]):
-            if found.blobs_encrypted + found.blobs_in_clear >= BLOBS_EXAMINED_MAX:
-                found.truncated = True
+            findings.frames_encrypted += is_encrypted
+            findings.frames_in_clear += not is_encrypted
+        for ref in _blob_refs([event, payload]):
+            if findings.blobs_encrypted + findings.blobs_in_clear >= BLOBS_EXAMINED_MAX:
+                findings.truncated = True
                 return
             try:
                 is_encrypted = has_tokens((await self._sources.blobs.get(ref)).decode())
             except ConnectorError as error:
-                found.errors.append(f"blob {ref.sha256} could not be looked at: {error.kind}")
+                findings.errors.append(f"blob {ref.sha256} could not be looked at: {error.kind}")
                 continue
-            found.blobs_encrypted += is_encrypted
-            found.blobs_in_clear += not is_encrypted
+            findings.blobs_encrypted += is_encrypted
+            findings.blobs_in_clear += not is_encrypted
 
 
 def _check_tenant(tenant: str) -> None:
@@ -352,17 +357,17 @@ def _check_tenant(tenant: str) -> None:
 
 def _check_subject(subject: str) -> None:
     if not subject or len(subject) > limits.NAME_BYTES_MAX or not subject.isprintable():
-        raise bad_request(f"subject is required: a user_id, or {TENANT_ITSELF} for runs that name no user")
+        raise bad_request(f"subject is required: a user_id, or {TENANT_SUBJECT} for runs that name no user")
 
 
 def _user_of(subject: str) -> str:
-    return "" if subject == TENANT_ITSELF else subject
+    return "" if subject == TENANT_SUBJECT else subject
 
 
-def _require_known(found: ErasureReport) -> None:
-    if not found.is_known:
+def _require_known(report: ErasureReport) -> None:
+    if not report.is_known:
         raise RequestRefused(
-            "not_found", f"there is nothing of {found.subject} in {found.tenant}; `loomlog subjects ls` lists them"
+            "not_found", f"there is nothing of {report.subject} in {report.tenant}; `loomlog subjects ls` lists them"
         )
 
 
@@ -376,7 +381,7 @@ def _keys_of(keys: SubjectKeys, tenant: str, user: str) -> tuple[KeyView, ...]:
     return (*erased, *present)
 
 
-def _texts(event: Mapping[str, Any], payload: list[Mapping[str, Any]]) -> Iterator[str]:
+def _frame_texts(event: Mapping[str, Any], payload: list[Mapping[str, Any]]) -> Iterator[str]:
     """The texts of a frame that somebody said."""
     yield event.get("text", "")
     use = event.get("tool_use")
@@ -388,13 +393,13 @@ def _texts(event: Mapping[str, Any], payload: list[Mapping[str, Any]]) -> Iterat
             yield block.get("text", "") or block.get("data", "")
 
 
-def _refs(value: Any) -> Iterator[BlobRef]:
+def _blob_refs(value: Any) -> Iterator[BlobRef]:
     """The payloads a frame has in the blob store."""
     if isinstance(value, dict):
         if "sha256" in value and "size_bytes" in value:
             yield BlobRef(sha256=value["sha256"], size_bytes=value["size_bytes"])
         for item in value.values():
-            yield from _refs(item)
+            yield from _blob_refs(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _refs(item)
+            yield from _blob_refs(item)

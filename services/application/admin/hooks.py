@@ -37,7 +37,7 @@ from loomlog.services.core.hooks import (
 )
 from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 
-ROUTE = "GET /v1/hooks"
+LIST_ROUTE = "GET /v1/hooks"
 URL_CHARACTERS_MAX = 2_000
 
 
@@ -69,26 +69,26 @@ class HookRegistry:
 
     def __init__(
         self,
-        board: HookGlobalTable,
+        global_table: HookGlobalTable,
         appender: LogAppender,
         codec: Codec,
         *,
         clock_ms: Callable[[], int],
         fresh_token: Callable[[], str],
-        secret: SecretKey | None = None,
+        installation_key: SecretKey | None = None,
     ) -> None:
-        self._board = board
-        self._posting = TablePublisher(board, appender, codec)
+        self._global_table = global_table
+        self._publisher = TablePublisher(global_table, appender, codec)
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
-        self._secret = secret
+        self._installation_key = installation_key
 
     async def register(self, caller: Caller, request: HookRequest) -> RegisteredHook:
         """A hook of the caller's tenant, from the next tool call on. Raises invalid_registration."""
         require_scope(caller, TENANT)
-        _check(request)
+        _check_request(request)
         tenant = _tenant_of(caller)
-        table = self._board.table
+        table = self._global_table.table
         is_new = (tenant, request.owner, request.name) not in table.entries
         if is_new and len(table.hooks_for_tenant(tenant)) >= HOOKS_PER_TENANT_MAX:
             raise _invalid(f"there are {HOOKS_PER_TENANT_MAX} hooks already; remove one first")
@@ -107,25 +107,25 @@ class HookRegistry:
             at_ms=self._clock_ms(),
             command_id=f"c_{self._fresh_token()}",
         )
-        position = await self._posting.publish_and_wait(hook, shown_at=ROUTE)
-        secrets = callback_secrets(self._secret, tenant, request.owner, request.name)
+        position = await self._publisher.publish_and_wait(hook, status_route=LIST_ROUTE)
+        secrets = callback_secrets(self._installation_key, tenant, request.owner, request.name)
         return RegisteredHook(hook=hook, position=position, signing_secret=secrets[0] if secrets else "")
 
-    def listed(self, caller: Caller) -> tuple[HookRegistered, ...]:
+    def list_hooks(self, caller: Caller) -> tuple[HookRegistered, ...]:
         """In the order in which they are asked: the caller's own, for an administrator all."""
         require_scope(caller, TENANT)
-        return tuple(hook for hook in self._board.table.entries.values() if _may_see(caller, hook))
+        return tuple(hook for hook in self._global_table.table.entries.values() if _may_see(caller, hook))
 
     async def remove(self, caller: Caller, hook_id: str) -> str:
         """The position of the removal. Raises not_found, also for what belongs to others."""
         require_scope(caller, TENANT)
-        hook = self._board.table.find(hook_id)
+        hook = self._global_table.table.find(hook_id)
         if hook is None or not _may_see(caller, hook):
             raise RequestRefused("not_found", f"there is no hook {hook_id[:80]}")
         removed = HookRemoved(
             hook_id=hook_id, by=caller.subject, at_ms=self._clock_ms(), command_id=f"c_{self._fresh_token()}"
         )
-        return await self._posting.publish_and_wait(removed, shown_at=ROUTE)
+        return await self._publisher.publish_and_wait(removed, status_route=LIST_ROUTE)
 
 
 def _tenant_of(caller: Caller) -> str:
@@ -136,7 +136,7 @@ def _may_see(caller: Caller, hook: HookRegistered) -> bool:
     return caller.is_admin or hook.tenant == caller.tenant
 
 
-def _check(request: HookRequest) -> None:
+def _check_request(request: HookRequest) -> None:
     for field, name in (("owner", request.owner), ("name", request.name)):
         if not name or len(name.encode()) > limits.NAME_BYTES_MAX or not name.isprintable():
             raise _invalid(f"{field}: expected 1 to {limits.NAME_BYTES_MAX} bytes of printable characters")

@@ -21,7 +21,7 @@ from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RequestRefused, bad_request
-from loomlog.services.application.runs.requests import check_reason
+from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.table_publisher import TablePublisher
 from loomlog.services.core.access.decide import Caller
@@ -30,7 +30,7 @@ from loomlog.services.core.pauses import ALL, InvalidPause, validate_scope
 from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
 from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
-LOOK_S = 0.1
+STATUS_POLL_S = 0.1
 """How often the read models are asked how far a pause has come."""
 COUNTED_PAGES_MAX = 40
 """Pages of live runs that are looked at: 20,000 runs, as many as a process counts anywhere."""
@@ -53,7 +53,7 @@ class PauseStatus:
 
     state: str
     paused: int
-    moving: tuple[str, ...] = ()
+    pending_runs: tuple[str, ...] = ()
     resumed: int = 0
     """Runs that go on."""
     position: str = ""
@@ -66,7 +66,7 @@ class Pauses:
     def __init__(
         self,
         sources: StreamSources,
-        board: PauseGlobalTable,
+        global_table: PauseGlobalTable,
         appender: LogAppender,
         codec: Codec,
         *,
@@ -74,14 +74,14 @@ class Pauses:
         fresh_token: Callable[[], str],
     ) -> None:
         self._projection = sources.projection
-        self._board = board
-        self._posting = TablePublisher(board, appender, codec)
+        self._global_table = global_table
+        self._publisher = TablePublisher(global_table, appender, codec)
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
 
-    def admit(self, tenant: str, agent: str) -> None:
+    def check_admission(self, tenant: str, agent: str) -> None:
         """Raises Declined(runtime_paused) while a new run of that agent would not begin."""
-        held = self._board.table.pauses_for(tenant, agent)
+        held = self._global_table.table.pauses_for(tenant, agent)
         if held:
             why = f": {held[0].reason}" if held[0].reason else ""
             raise RequestRefused(
@@ -93,19 +93,19 @@ class Pauses:
         require_scope(caller, ADMIN)
         clock = asyncio.get_running_loop().time
         began = clock()
-        if self._has(target):
+        if self._is_set(target):
             raise RequestRefused("already_pausing", f"{_describe_target(target)} is paused already")
-        position = await self._append(caller, target, paused=True, reason=check_reason(reason))
+        position = await self._publish(caller, target, paused=True, reason=sanitize_reason(reason))
         while True:
-            rows = await self._live(target)
+            rows = await self._live_runs(target)
             moving = tuple(row.run_id for row in rows if not is_idle(row))
             if not moving or clock() - began >= timeout_s:
                 break
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(STATUS_POLL_S)
         return PauseStatus(
             state="pausing" if moving else "paused",
-            paused=_count(rows),
-            moving=moving[:WARNINGS_MAX],
+            paused=_count_paused(rows),
+            pending_runs=moving[:WARNINGS_MAX],
             position=position,
             duration_ms=round((clock() - began) * 1000),
         )
@@ -113,46 +113,48 @@ class Pauses:
     async def resume(self, caller: Caller, target: PauseTarget) -> PauseStatus:
         """Lift a pause; other ones still hold, and what they hold is neither running nor resumed. Raises not_paused."""
         require_scope(caller, ADMIN)
-        if not self._has(target):
+        if not self._is_set(target):
             raise RequestRefused("not_paused", f"{_describe_target(target)} is not paused")
-        rows = await self._live(target)
-        position = await self._append(caller, target, paused=False, reason="")
-        state = "paused" if self._board.table.pauses_for(target.tenant, target.agent) else "running"
-        return PauseStatus(state=state, paused=_count(rows), resumed=sum(map(self._is_moving, rows)), position=position)
+        rows = await self._live_runs(target)
+        position = await self._publish(caller, target, paused=False, reason="")
+        state = "paused" if self._global_table.table.pauses_for(target.tenant, target.agent) else "running"
+        return PauseStatus(
+            state=state, paused=_count_paused(rows), resumed=sum(map(self._is_released, rows)), position=position
+        )
 
     async def state(self, caller: Caller) -> tuple[PauseStatus, tuple[PauseSet, ...]]:
         """Of the whole installation, and everything that is paused."""
         require_scope(caller, ADMIN)
-        rows = await self._live(PauseTarget())
+        rows = await self._live_runs(PauseTarget())
         state = "running"
-        if self._has(PauseTarget()):
+        if self._is_set(PauseTarget()):
             state = "paused" if all(map(is_idle, rows)) else "pausing"
-        return PauseStatus(state=state, paused=_count(rows)), tuple(self._board.table.entries.values())
+        return PauseStatus(state=state, paused=_count_paused(rows)), tuple(self._global_table.table.entries.values())
 
     async def restore(self, caller: Caller, pause: PauseSet, *, dry_run: bool) -> str | None:
         """A pause of another installation stands here too; the place of its record, or None when it did already."""
         require_scope(caller, ADMIN)
         target = PauseTarget(scope=pause.scope, tenant=pause.tenant, agent=pause.agent)
-        if self._has(target):
+        if self._is_set(target):
             return None
-        return "" if dry_run else await self._append(caller, target, paused=True, reason=pause.reason)
+        return "" if dry_run else await self._publish(caller, target, paused=True, reason=pause.reason)
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    def _has(self, target: PauseTarget) -> bool:
+    def _is_set(self, target: PauseTarget) -> bool:
         try:
             validate_scope(target.scope, target.tenant, target.agent)
         except InvalidPause as error:
             raise bad_request(str(error)) from error
-        return self._board.table.has_entry(target.scope, target.tenant, target.agent)
+        return self._global_table.table.has_entry(target.scope, target.tenant, target.agent)
 
-    def _is_moving(self, row: RunRow) -> bool:
+    def _is_released(self, row: RunRow) -> bool:
         """Whether nothing holds a paused run any more that the lifted pause held."""
         if not is_paused(row) or row.quarantined or RUN_SCOPE in pause_scopes(row):
             return False
-        return not self._board.table.pauses_for(row.tenant, row.agent)
+        return not self._global_table.table.pauses_for(row.tenant, row.agent)
 
-    async def _append(self, caller: Caller, target: PauseTarget, *, paused: bool, reason: str) -> str:
+    async def _publish(self, caller: Caller, target: PauseTarget, *, paused: bool, reason: str) -> str:
         """The place of the record, once it is in the log and in our own table."""
         record = PauseSet(
             scope=target.scope,
@@ -164,9 +166,9 @@ class Pauses:
             at_ms=self._clock_ms(),
             command_id=f"c_{self._fresh_token()}",
         )
-        return await self._posting.publish_and_wait(record, shown_at="GET /v1/_state")
+        return await self._publisher.publish_and_wait(record, status_route="GET /v1/_state")
 
-    async def _live(self, target: PauseTarget) -> list[RunRow]:
+    async def _live_runs(self, target: PauseTarget) -> list[RunRow]:
         """The live runs that the target means."""
         rows: list[RunRow] = []
         after = ""
@@ -181,7 +183,7 @@ class Pauses:
         return rows
 
 
-def _count(rows: Iterable[RunRow]) -> int:
+def _count_paused(rows: Iterable[RunRow]) -> int:
     return sum(map(is_paused, rows))
 
 

@@ -21,20 +21,20 @@ from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
 
 
-class ModelProbes:
+class ProviderProbes:
     """The use case. Raises Declined."""
 
     def __init__(
         self,
-        board: ProviderGlobalTable,
+        global_table: ProviderGlobalTable,
         appender: LogAppender,
         codec: Codec,
         *,
         clock_ms: Callable[[], int],
         fresh_token: Callable[[], str],
     ) -> None:
-        self._board = board
-        self._posting = TablePublisher(board, appender, codec)
+        self._global_table = global_table
+        self._publisher = TablePublisher(global_table, appender, codec)
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
 
@@ -45,21 +45,21 @@ class ModelProbes:
         """
         require_scope(caller, ADMIN)
         if not providers:
-            return self._board.matrix
+            return self._global_table.matrix
         request = f"p_{self._fresh_token()}"
-        await self._posting.publish(
+        await self._publisher.publish(
             ProbeRequested(request_id=request, by=caller.subject, at_ms=self._clock_ms()),
-            unknown="the log did not acknowledge the request for a probe; asking again does no harm",
+            unknown_message="the log did not acknowledge the request for a probe; asking again does no harm",
         )
 
         def answered() -> list[str]:
-            return [name for name in providers if self._board.matrix.has_answered(request, name)]
+            return [name for name in providers if self._global_table.matrix.has_answered(request, name)]
 
-        await self._board.wait_for(lambda: len(answered()) == len(providers), timeout_s=limits.PROBE_WAIT_S)
+        await self._global_table.wait_for(lambda: len(answered()) == len(providers), timeout_s=limits.PROBE_WAIT_S)
         if not answered():
             raise RequestRefused(
                 "probe_unavailable",
                 f"no provider was probed within {limits.PROBE_WAIT_S:g} s: see that a runtime is up, and ask again",
                 retry_after_s=RETRY_LATER_S,
             )
-        return self._board.matrix
+        return self._global_table.matrix

@@ -45,23 +45,23 @@ class SocketClosed:
     """The wire has ended."""
 
 
-Item = FrameReceived | SocketClosed | RemoteToolRequest
+ConnectionEvent = FrameReceived | SocketClosed | RemoteToolRequest
 
 
 class ClientConnection:
     """A client that is connected. `state` is what was said so far; `offer` as it was last told to the runtimes."""
 
-    def __init__(self, caller: Caller, state: ClientSession, wire: ClientSocket) -> None:
+    def __init__(self, caller: Caller, session: ClientSession, socket: ClientSocket) -> None:
         self.caller = caller
-        self.state = state
-        self.offer: ClientRegistered | None = None
-        self.wire = wire
-        self._items: asyncio.Queue[Item] = asyncio.Queue(maxsize=2 * limits.CALLS_MAX)
-        self._is_read = asyncio.Event()
+        self.session = session
+        self.registration: ClientRegistered | None = None
+        self.socket = socket
+        self._items: asyncio.Queue[ConnectionEvent] = asyncio.Queue(maxsize=2 * limits.CALLS_MAX)
+        self._frame_handled = asyncio.Event()
 
     @property
     def connection_id(self) -> str:
-        return self.state.connection_id
+        return self.session.connection_id
 
     @property
     def principal(self) -> tuple[str, str]:
@@ -72,15 +72,15 @@ class ClientConnection:
         """Takes frames of the client, each after the one before it was dealt with, until it is gone."""
         try:
             while True:
-                self._is_read.clear()
-                await self._items.put(FrameReceived(await self.wire.receive()))
-                await self._is_read.wait()
+                self._frame_handled.clear()
+                await self._items.put(FrameReceived(await self.socket.receive()))
+                await self._frame_handled.wait()
         except ClientDisconnected:
             await self._items.put(SocketClosed())
 
-    def read_on(self) -> None:
+    def resume_reading(self) -> None:
         """The last frame was dealt with."""
-        self._is_read.set()
+        self._frame_handled.set()
 
     def deliver(self, request: RemoteToolRequest) -> bool:
         """Whether there is room for the call."""
@@ -90,9 +90,9 @@ class ClientConnection:
             return False
         return True
 
-    async def next(self, now_ms: int) -> Item | None:
+    async def next(self, now_ms: int) -> ConnectionEvent | None:
         """What comes first; None when it is time for something."""
-        at_ms = next_timeout_ms(self.state)
+        at_ms = next_timeout_ms(self.session)
         try:
             async with asyncio.timeout(None if at_ms is None else max(0, at_ms - now_ms) / 1000):
                 return await self._items.get()
@@ -108,17 +108,17 @@ class ClientConnection:
         return requests
 
 
-async def sent(wire: ClientSocket, text: str) -> None:
+async def send_frame(socket: ClientSocket, text: str) -> None:
     """Sends a frame. Raises Gone, also when the client does not take it in time."""
-    await _taken(wire.send(text))
+    await _send_with_timeout(socket.send(text))
 
 
-async def closed(wire: ClientSocket, code: int, reason: str) -> None:
-    """Ends the connection. Raises as `sent`."""
-    await _taken(wire.close(code, reason))
+async def close_socket(socket: ClientSocket, code: int, reason: str) -> None:
+    """Ends the connection. Raises as `send_frame`."""
+    await _send_with_timeout(socket.close(code, reason))
 
 
-async def _taken(sending: Awaitable[None]) -> None:
+async def _send_with_timeout(sending: Awaitable[None]) -> None:
     try:
         async with asyncio.timeout(limits.SEND_TIMEOUT_S):
             await sending

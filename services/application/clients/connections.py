@@ -40,8 +40,8 @@ from loomlog.services.application.clients.connection import (
     ClientSocket,
     FrameReceived,
     SocketClosed,
-    closed,
-    sent,
+    close_socket,
+    send_frame,
 )
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE
@@ -83,22 +83,22 @@ class ClientConnections:
         topic: str,
         clock_ms: Callable[[], int],
         fresh_token: Callable[[], str],
-        bounds: ClientLimits,
+        client_limits: ClientLimits,
         results_topic: str = RESULTS_TOPIC,
-        beat_s: float = limits.HEARTBEAT_S,
+        heartbeat_s: float = limits.HEARTBEAT_S,
     ) -> None:
         """`topic` is that of registrations."""
-        self.bounds = bounds
+        self.client_limits = client_limits
         self.host = fresh_token()
         self._appender = appender
         self._codec = codec
         self._topic = topic
         self._results_topic = results_topic
         self._clock_ms = clock_ms
-        self._beat_s = beat_s
+        self._heartbeat_s = heartbeat_s
         self._connections: dict[str, ClientConnection] = {}
         self._count = 0
-        self._wanted = asyncio.Event()
+        self._first_connection = asyncio.Event()
         self._listening = asyncio.Event()
 
     @property
@@ -107,36 +107,36 @@ class ClientConnections:
 
     # --- one connection ----------------------------------------------------------------------------------------------
 
-    async def serve(self, caller: Caller, wire: ClientSocket) -> None:
+    async def serve(self, caller: Caller, socket: ClientSocket) -> None:
         """Serves a connection until it ends. Raises Declined for a caller without the right, before anything else."""
         require_scope(caller, RUNS_CREATE)
-        if refusal := self._refuse_full(caller):
-            await self._refuse(wire, refusal)
+        if refusal := self._capacity_error(caller):
+            await self._refuse(socket, refusal)
             return
         self._count += 1
         connection_id = f"{self.host}.{self._count}"
         state = ClientSession(
             connection_id=connection_id,
-            frame_bytes_max=self.bounds.frame_bytes,
+            frame_bytes_max=self.client_limits.frame_bytes,
             hello_by_ms=self._clock_ms() + int(limits.HELLO_TIMEOUT_S * 1000),
         )
-        connection = self._connections[connection_id] = ClientConnection(caller, state, wire)
-        self._wanted.set()
+        connection = self._connections[connection_id] = ClientConnection(caller, state, socket)
+        self._first_connection.set()
         try:
-            if not await self._is_listening():
-                await self._refuse(wire, "the log cannot be read now; try again in a moment")
+            if not await self._wait_until_listening():
+                await self._refuse(socket, "the log cannot be read now; try again in a moment")
                 return
             async with asyncio.TaskGroup() as group:
                 reading = group.create_task(connection.read())
-                await self._converse(connection)
+                await self._run_session(connection)
                 reading.cancel()
         except* ClientDisconnected:
             pass
         finally:
             del self._connections[connection_id]
-            await asyncio.shield(self._end(connection))
+            await asyncio.shield(self._finish(connection))
 
-    async def _is_listening(self) -> bool:
+    async def _wait_until_listening(self) -> bool:
         """Requests are read: what is offered before could be asked for in vain."""
         try:
             async with asyncio.timeout(APPEND_WAIT_S):
@@ -145,7 +145,7 @@ class ClientConnections:
             return False
         return True
 
-    async def _converse(self, connection: ClientConnection) -> None:
+    async def _run_session(self, connection: ClientConnection) -> None:
         """Until either side ends it."""
         while True:
             item = await connection.next(self._clock_ms())
@@ -154,61 +154,63 @@ class ClientConnections:
                 case SocketClosed():
                     return
                 case FrameReceived(text=None):
-                    after, acts = session.receive_bytes(connection.state)
+                    after, acts = session.receive_bytes(connection.session)
                 case FrameReceived(text=str(text)):
-                    after, acts = session.receive(connection.state, text, now_ms)
+                    after, acts = session.receive(connection.session, text, now_ms)
                 case RemoteToolRequest():
-                    after, acts = session.send_request(connection.state, item, now_ms)
+                    after, acts = session.send_request(connection.session, item, now_ms)
                 case None:
-                    after, acts = session.on_timeout(connection.state, now_ms)
-            connection.state = after
+                    after, acts = session.on_timeout(connection.session, now_ms)
+            connection.session = after
             if isinstance(item, FrameReceived):
-                connection.read_on()
-            if await self._carry_out(connection, acts):
+                connection.resume_reading()
+            if await self._execute(connection, acts):
                 return
 
-    async def _carry_out(self, connection: ClientConnection, acts: tuple[SessionAction, ...]) -> bool:
+    async def _execute(self, connection: ClientConnection, acts: tuple[SessionAction, ...]) -> bool:
         """Whether the connection is to end now. Raises Gone, also for a client that takes nothing any more."""
         for act in acts:
             match act:
                 case SendFrame(frame=frame):
-                    await sent(connection.wire, session.encode_frame(frame))
+                    await send_frame(connection.socket, session.encode_frame(frame))
                 case CompleteCall():
-                    await self._answer(act)
+                    await self._publish_result(act)
                 case RegisterTools():
                     await self._register(connection, act)
                 case CloseConnection(code=code, reason=reason):
-                    await closed(connection.wire, code, reason)
+                    await close_socket(connection.socket, code, reason)
                     return True
         return False
 
-    async def _end(self, connection: ClientConnection) -> None:
+    async def _finish(self, connection: ClientConnection) -> None:
         """Tells what became of the calls, and then that nobody is there."""
-        _, acts = session.disconnect(connection.state)
+        _, acts = session.disconnect(connection.session)
         for act in acts:
             if isinstance(act, CompleteCall):
-                await self._answer(act)
+                await self._publish_result(act)
         for request in connection.undelivered():
-            await self._answer(session.unstarted_call(request, "the client went away before it was handed the call"))
-        if connection.offer is not None:
+            await self._publish_result(
+                session.unstarted_call(request, "the client went away before it was handed the call")
+            )
+        if connection.registration is not None:
             over = ClientLeft(connection_id=connection.connection_id, host=self.host, at_ms=self._clock_ms())
-            await self._publish_offer(over)
+            await self._publish(over)
 
-    def _refuse_full(self, caller: Caller) -> str:
+    def _capacity_error(self, caller: Caller) -> str:
         """Why a connection more is too many; empty when it is not."""
         if len(self._connections) >= limits.CONNECTIONS_MAX:
             return f"this process holds {limits.CONNECTIONS_MAX} connections; try another replica, or later"
         own = (caller.tenant, caller.subject)
         held = sum(one.principal == own for one in self._connections.values())
-        return "" if held < self.bounds.connections else f"this principal has {held} connections already"
+        return "" if held < self.client_limits.connections else f"this principal has {held} connections already"
 
-    async def _refuse(self, wire: ClientSocket, message: str) -> None:
+    async def _refuse(self, socket: ClientSocket, message: str) -> None:
         try:
             for act in session.reject_connection(message):
                 if isinstance(act, SendFrame):
-                    await sent(wire, session.encode_frame(act.frame))
+                    await send_frame(socket, session.encode_frame(act.frame))
                 elif isinstance(act, CloseConnection):
-                    await closed(wire, act.code, act.reason)
+                    await close_socket(socket, act.code, act.reason)
         except ClientDisconnected:
             return
 
@@ -219,17 +221,17 @@ class ClientConnections:
 
         `open_requests` gives a tail that stands at the end. Raises Transient when it cannot.
         """
-        await self._wanted.wait()
-        requests = await self._opened(open_requests)
+        await self._first_connection.wait()
+        requests = await self._open_requests(open_requests)
         try:
             self._listening.set()
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._follow(requests), name="requests for clients")
-                group.create_task(self._live(), name="clients of this process")
+                group.create_task(self._read_requests(requests), name="requests for clients")
+                group.create_task(self._send_heartbeats(), name="clients of this process")
         finally:
             await requests.close()
 
-    async def _opened(self, open_requests: Callable[[], Awaitable[LogTail]]) -> LogTail:
+    async def _open_requests(self, open_requests: Callable[[], Awaitable[LogTail]]) -> LogTail:
         while True:
             try:
                 return await open_requests()
@@ -237,7 +239,7 @@ class ClientConnections:
                 log.warning("requests for clients cannot be read yet: %s", error)
                 await asyncio.sleep(POLL_S)
 
-    async def _follow(self, requests: LogTail) -> None:
+    async def _read_requests(self, requests: LogTail) -> None:
         while True:
             try:
                 batches = await requests.poll(timeout_s=POLL_S)
@@ -247,9 +249,9 @@ class ClientConnections:
                 continue
             for records in batches.values():
                 for record in records:
-                    await self._on_requests(record)
+                    await self._on_request(record)
 
-    async def _on_requests(self, record: LogRecord) -> None:
+    async def _on_request(self, record: LogRecord) -> None:
         connection_id = dict(record.headers).get(CONNECTION_HEADER, b"").decode(errors="replace")
         if connection_id.partition(".")[0] != self.host:
             return
@@ -266,27 +268,27 @@ class ClientConnections:
     async def _deliver(self, request: RemoteToolRequest) -> None:
         connection = self._connections.get(request.connection_id)
         if connection is None or connection.principal != (request.tenant, request.subject):
-            await self._answer(session.unstarted_call(request, "the client is not connected any more"))
+            await self._publish_result(session.unstarted_call(request, "the client is not connected any more"))
         elif not connection.deliver(request):
-            await self._answer(session.unstarted_call(request, "the client has too much to do already"))
+            await self._publish_result(session.unstarted_call(request, "the client has too much to do already"))
 
-    async def _live(self) -> None:
-        beats = max(1, int(limits.RENEWAL_INTERVAL_S / self._beat_s))
+    async def _send_heartbeats(self) -> None:
+        beats = max(1, int(limits.RENEWAL_INTERVAL_S / self._heartbeat_s))
         count = 0
         while True:
-            await asyncio.sleep(self._beat_s)
+            await asyncio.sleep(self._heartbeat_s)
             if not self._connections:
                 continue
             count += 1
-            await self._publish_offer(ClientHostAlive(host=self.host, at_ms=self._clock_ms()))
+            await self._publish(ClientHostAlive(host=self.host, at_ms=self._clock_ms()))
             if count % beats == 0:
                 for connection in list(self._connections.values()):
-                    if connection.offer is not None and connection.connection_id in self._connections:
-                        await self._publish_offer(_renewed(connection.offer, self._clock_ms()))
+                    if connection.registration is not None and connection.connection_id in self._connections:
+                        await self._publish(_renew(connection.registration, self._clock_ms()))
 
     async def _register(self, connection: ClientConnection, offer: RegisterTools) -> None:
         now_ms = self._clock_ms()
-        connection.offer = ClientRegistered(
+        connection.registration = ClientRegistered(
             connection_id=connection.connection_id,
             host=self.host,
             tenant=connection.caller.tenant,
@@ -296,13 +298,13 @@ class ClientConnections:
             registered_at_ms=now_ms,
             at_ms=now_ms,
         )
-        if not await self._publish_offer(connection.offer):
+        if not await self._publish(connection.registration):
             raise ClientDisconnected("the log did not take the registration")
 
-    async def _publish_offer(self, record: ClientRegistered | ClientLeft | ClientHostAlive) -> bool:
+    async def _publish(self, record: ClientRegistered | ClientLeft | ClientHostAlive) -> bool:
         return await self._append(self._topic, None, record)
 
-    async def _answer(self, answer: CompleteCall) -> None:
+    async def _publish_result(self, answer: CompleteCall) -> None:
         """The result of a call, in the log; in the partition of its key, as every result."""
         request = answer.request
         key = request.idempotency_key.encode()
@@ -336,5 +338,5 @@ class ClientConnections:
             return False
 
 
-def _renewed(offer: ClientRegistered, at_ms: int) -> ClientRegistered:
-    return replace(offer, at_ms=at_ms)
+def _renew(registration: ClientRegistered, at_ms: int) -> ClientRegistered:
+    return replace(registration, at_ms=at_ms)

@@ -39,7 +39,7 @@ READ_WAIT_S = 10.0
 """How long one page may take."""
 CLOCK_SLACK_MS = 60_000
 """How far the times of neighbouring records may be out of order: writers have clocks of their own."""
-PLACE = re.compile(r"(\d{1,9}):(\d{1,18}):(-?\d{1,18})\Z")
+CURSOR_PATTERN = re.compile(r"(\d{1,9}):(\d{1,18}):(-?\d{1,18})\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,25 +102,25 @@ class AuditLog:
     ) -> None:
         self._sources = sources
         self._codec = codec
-        self._events = LogWindow(ranges, codec, events_topic)
-        self._commands = LogWindow(ranges, codec, commands_topic)
-        self._waiting = 0
-        self._turn = asyncio.Lock()
+        self._events_window = LogWindow(ranges, codec, events_topic)
+        self._commands_window = LogWindow(ranges, codec, commands_topic)
+        self._waiting_reads = 0
+        self._read_lock = asyncio.Lock()
 
     async def events(self, caller: Caller, query: EventQuery) -> EventPage:
         """A page of events the caller may see. Raises Declined."""
         require_scope(caller, RUNS_READ)
-        types = self._ids_of_type(query.type) if query.type else None
+        types = self._schema_ids(query.type) if query.type else None
         if query.run_id:
-            ranges = [await self._range_of_run(caller, query)]
+            ranges = [await self._run_range(caller, query)]
         else:
             if caller.is_isolated:
                 raise bad_request("run_id is required: the events of one of your runs")
             ranges = []
-        async with self._translate_errors():
+        async with self._read_slot():
             if not ranges:
-                ranges = await self._ranges_of(query)
-            return await self._page(caller, query, types, ranges)
+                ranges = await self._partition_ranges(query)
+            return await self._read_page(caller, query, types, ranges)
 
     async def record(self, caller: Caller, topic: str, partition: int, offset: int) -> EventView:
         """One record, stale or not. Commands are for administrators. Raises Declined(not_found)."""
@@ -129,81 +129,81 @@ class AuditLog:
         window = self._window(topic)
         if window is None or partition not in self._sources.hub.partitions:
             raise missing
-        is_command = window is self._commands
+        is_command = window is self._commands_window
         if is_command and not caller.is_admin:
             raise missing
-        async with self._translate_errors():
-            record = await window.one(partition, offset)
+        async with self._read_slot():
+            record = await window.record_at(partition, offset)
             term = -1 if is_command or record is None else await window.term_before(partition, offset)
-        view = None if record is None else self._view(record, window.topic)
+        view = None if record is None else self._to_view(record, window.topic)
         if view is None or not (caller.is_admin or await self._may_see(caller, view)):
             raise missing
         is_stale = not is_command and view.type != Claim.__name__ and view.term != term
-        view = replace(view, payload=await self._sources.content.shown(view.payload, view.tenant))
+        view = replace(view, payload=await self._sources.content.decrypt(view.payload, view.tenant))
         return replace(view, stale=True) if is_stale else view
 
     def _window(self, topic: str) -> LogWindow | None:
         """The topic by its name, with or without the prefix."""
-        for window in (self._events, self._commands):
+        for window in (self._events_window, self._commands_window):
             if topic in (window.topic, window.topic.removeprefix("loom.")):
                 return window
         return None
 
     async def ping(self) -> None:
         """Whether the broker answers. Raises Transient."""
-        await self._events.end(0)
+        await self._events_window.end_offset(0)
 
     # --- where to look -----------------------------------------------------------------------------------------------
 
-    async def _range_of_run(self, caller: Caller, query: EventQuery) -> _Range:
+    async def _run_range(self, caller: Caller, query: EventQuery) -> _Range:
         missing = RequestRefused("not_found", f"there is no run {query.run_id[:140]}")
         if not ID_PATTERN.match(query.run_id):
             raise missing
         await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(query.run_id))
-        place = await self._sources.projection.place(scope_of(access_filter(caller)), query.run_id)
+        place = await self._sources.projection.audit_row(scope_of(access_filter(caller)), query.run_id)
         if place is None:
             raise missing
         if caller.is_isolated:
             row = await self._sources.projection.run(place.tenant, query.run_id)
             if row is None or not can_see(caller, ResourceOwner(tenant=row.tenant, user_id=row.user_id)):
                 raise missing
-        at = self._locate(query.cursor)
+        at = self._decode_cursor(query.cursor)
         if at is not None:
             return _Range(place.partition, max(at.start, place.first_offset), place.last_offset + 1, at.term)
         # The first event of a run is in the index because it was legal, so its own term is the one in force.
         return _Range(place.partition, place.first_offset, place.last_offset + 1, None)
 
-    async def _ranges_of(self, query: EventQuery) -> list[_Range]:
+    async def _partition_ranges(self, query: EventQuery) -> list[_Range]:
         """The ranges of all partitions asked for, those before the cursor left out."""
         if (query.from_offset is not None or query.to_offset is not None) and query.partition is None:
             raise bad_request("from and to are offsets: name the partition, or give times (RFC 3339)")
         known = self._sources.hub.partitions
         if query.partition is not None and query.partition not in known:
             raise bad_request(f"partition is {query.partition}: expected {known[0]} to {known[-1]}")
-        at = self._locate(query.cursor)
+        at = self._decode_cursor(query.cursor)
         ranges: list[_Range] = []
         for number in known if query.partition is None else [query.partition]:
             if at is not None and number < at.partition:
                 continue
-            end = await self._events.end(number)
+            end = await self._events_window.end_offset(number)
             if query.to_offset is not None:
                 end = min(end, query.to_offset)
             if at is not None and number == at.partition:
                 ranges.append(_Range(number, at.start, end, at.term))
                 continue
-            start = await self._events.beginning(number)
+            start = await self._events_window.beginning_offset(number)
             if query.from_offset is not None:
                 start = max(start, query.from_offset)
             if query.from_ms is not None:
-                start = await self._events.offset_before(number, start, end, query.from_ms - CLOCK_SLACK_MS)
+                start = await self._events_window.offset_before(number, start, end, query.from_ms - CLOCK_SLACK_MS)
             ranges.append(_Range(number, start, end, None))
         return ranges
 
-    def _locate(self, cursor: str) -> _Range | None:
+    def _decode_cursor(self, cursor: str) -> _Range | None:
         if not cursor:
             return None
         try:
-            found = PLACE.match(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode())
+            found = CURSOR_PATTERN.match(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode())
         except (binascii.Error, UnicodeDecodeError, ValueError):
             found = None
         if found is None or int(found[1]) not in self._sources.hub.partitions:
@@ -212,18 +212,18 @@ class AuditLog:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def _page(
+    async def _read_page(
         self, caller: Caller, query: EventQuery, types: frozenset[int] | None, ranges: Sequence[_Range]
     ) -> EventPage:
         limit = max(1, min(query.limit, limits.EVENTS_MAX))
         views: list[EventView] = []
         scanned = 0
         for number, one in enumerate(ranges):
-            reader = TermReader(codec=self._codec, term=await self._term_of(query, one), next_offset=one.start)
-            async with aclosing(self._events.records(one.partition, one.start, one.end)) as records:
+            reader = TermReader(codec=self._codec, term=await self._start_term(query, one), next_offset=one.start)
+            async with aclosing(self._events_window.records(one.partition, one.start, one.end)) as records:
                 async for record in records:
                     scanned += 1
-                    view = self._matches(caller, query, types, reader, record)
+                    view = self._matching_view(caller, query, types, reader, record)
                     if view is not None:
                         views.append(view)
                     if query.to_ms is not None and record.timestamp >= query.to_ms + CLOCK_SLACK_MS:
@@ -231,22 +231,24 @@ class AuditLog:
                     if len(views) >= limit or scanned >= limits.EVENTS_SCANNED_MAX:
                         is_end = record.offset + 1 >= one.end and number == len(ranges) - 1
                         token = f"{one.partition}:{record.offset + 1}:{reader.term}"
-                        return EventPage(events=await self._decrypt_events(views), next="" if is_end else _token(token))
+                        return EventPage(
+                            events=await self._decrypt_events(views), next="" if is_end else _encode_cursor(token)
+                        )
         return EventPage(events=await self._decrypt_events(views), next="")
 
     async def _decrypt_events(self, views: Sequence[EventView]) -> tuple[EventView, ...]:
         content = self._sources.content
-        return tuple([replace(view, payload=await content.shown(view.payload, view.tenant)) for view in views])
+        return tuple([replace(view, payload=await content.decrypt(view.payload, view.tenant)) for view in views])
 
-    async def _term_of(self, query: EventQuery, one: _Range) -> int:
-        if one.term is not None:
-            return one.term
+    async def _start_term(self, query: EventQuery, read_range: _Range) -> int:
+        if read_range.term is not None:
+            return read_range.term
         if query.run_id:
-            first = await self._events.one(one.partition, one.start)
+            first = await self._events_window.record_at(read_range.partition, read_range.start)
             return -1 if first is None else peek(first.value or b"").term
-        return await self._events.term_before(one.partition, one.start)
+        return await self._events_window.term_before(read_range.partition, read_range.start)
 
-    def _matches(
+    def _matching_view(
         self, caller: Caller, query: EventQuery, types: frozenset[int] | None, reader: TermReader, record: LogRecord
     ) -> EventView | None:
         claims = reader.claims
@@ -257,7 +259,7 @@ class AuditLog:
             return None
         if raw is None:
             is_claim = reader.claims > claims and caller.is_admin and not query.run_id
-            if not is_claim or (types is not None and not types & self._events.claim_ids):
+            if not is_claim or (types is not None and not types & self._events_window.claim_ids):
                 return None
         elif (types is not None and raw.schema_id not in types) or (query.run_id and raw.aggregate != query.run_id):
             return None
@@ -268,9 +270,9 @@ class AuditLog:
             return None
         if query.to_ms is not None and envelope.at_ms >= query.to_ms:
             return None
-        return self._view(record, self._events.topic)
+        return self._to_view(record, self._events_window.topic)
 
-    def _view(self, record: LogRecord, topic: str) -> EventView | None:
+    def _to_view(self, record: LogRecord, topic: str) -> EventView | None:
         """A record in words; None for one that nobody can read."""
         try:
             decoded = self._codec.decode(record.value or b"")
@@ -303,17 +305,17 @@ class AuditLog:
         return row is not None and can_see(caller, ResourceOwner(tenant=row.tenant, user_id=row.user_id))
 
     @asynccontextmanager
-    async def _translate_errors(self) -> AsyncIterator[None]:
+    async def _read_slot(self) -> AsyncIterator[None]:
         """One look at the log at a time, bounded; the broker being away is an answer."""
-        if self._waiting >= limits.EVENTS_WAITING_MAX:
+        if self._waiting_reads >= limits.EVENTS_WAITING_MAX:
             raise RequestRefused(
                 "backpressure",
-                f"{self._waiting} others are reading the log here; try again",
+                f"{self._waiting_reads} others are reading the log here; try again",
                 retry_after_s=RETRY_LATER_S,
             )
-        self._waiting += 1
+        self._waiting_reads += 1
         try:
-            async with asyncio.timeout(READ_WAIT_S), self._turn:
+            async with asyncio.timeout(READ_WAIT_S), self._read_lock:
                 yield
         except TimeoutError as error:
             late = Transient(f"no answer in {READ_WAIT_S:g} s", kind="timeout")
@@ -321,9 +323,9 @@ class AuditLog:
         except Transient as error:
             raise unavailable("log", error) from error
         finally:
-            self._waiting -= 1
+            self._waiting_reads -= 1
 
-    def _ids_of_type(self, name: str) -> frozenset[int]:
+    def _schema_ids(self, name: str) -> frozenset[int]:
         full = name if "." in name else f"loom.run.events.{name}"
         found = self._codec.schema_ids_of(frozenset({full, Claim.SCHEMA} if name == Claim.__name__ else {full}))
         if not found:
@@ -331,5 +333,5 @@ class AuditLog:
         return found
 
 
-def _token(text: str) -> str:
+def _encode_cursor(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")

@@ -9,21 +9,23 @@ from loomlog.services.core.run.history.replay import ReplayResult
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused
 
 
-def find_differences(replayed: ReplayResult, place: AuditRow | None, row: RunRow | None) -> list[str]:
+def find_differences(replayed: ReplayResult, audit_row: AuditRow | None, row: RunRow | None) -> list[str]:
     """What the read models say otherwise than the fold, a sentence each."""
-    if place is None:
+    if audit_row is None:
         return ["the read models do not know the run"]
     found = [
         f"the read models say {name} {theirs}, the log says {ours}"
         for name, ours, theirs in (
-            ("last seq", replayed.seq, place.last_seq),
-            ("last offset", replayed.last_offset, place.last_offset),
-            ("tail digest", replayed.tail_digest.hex(), place.tail_digest.hex()),
+            ("last seq", replayed.seq, audit_row.last_seq),
+            ("last offset", replayed.last_offset, audit_row.last_offset),
+            ("tail digest", replayed.tail_digest.hex(), audit_row.tail_digest.hex()),
         )
         if ours != theirs
     ]
-    if place.halted_offset is not None:
-        found.append(f"the read models halted the run at offset {place.halted_offset}: {place.withheld} records wait")
+    if audit_row.halted_offset is not None:
+        found.append(
+            f"the read models halted the run at offset {audit_row.halted_offset}: {audit_row.withheld} records wait"
+        )
     state = replayed.state
     if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended):
         return found

@@ -27,9 +27,9 @@ from loomlog.services.core.run.state import (
 )
 
 
-def moment_json(moment: RunAt) -> dict[str, Any]:
+def run_at_json(run_at: RunAt) -> dict[str, Any]:
     """The run as it was."""
-    replayed, row = moment.replayed, moment.row
+    replayed, row = run_at.replayed, run_at.row
     state = replayed.state
     last = replayed.entries[-1] if replayed.entries else None
     shared = build_conversation(state)
@@ -67,7 +67,7 @@ def proof_json(proof: ReplayProof) -> dict[str, Any]:
         "state_sha256": replayed.state_sha256,
         "tail_digest": replayed.tail_digest.hex(),
         "stale": proof.stale,
-        "continues": proof.chain,
+        "continues": proof.ancestor_count,
         "compared": not proof.not_compared,
         "not_compared": proof.not_compared or None,
         "drift": list(proof.drift),
@@ -76,20 +76,20 @@ def proof_json(proof: ReplayProof) -> dict[str, Any]:
     }
 
 
-def comparison_json(two: RunPair) -> dict[str, Any]:
+def comparison_json(run_pair: RunPair) -> dict[str, Any]:
     """Two runs side by side; `first` is the first step that differs."""
-    comparison = two.comparison
+    comparison = run_pair.comparison
     first = None if comparison.first_difference is None else comparison.steps[comparison.first_difference]
     return {
-        "a": _side(two.a),
-        "b": _side(two.b),
+        "a": _side_json(run_pair.a),
+        "b": _side_json(run_pair.b),
         "same": comparison.is_same,
         "shared_steps": len(comparison.steps) if comparison.first_difference is None else comparison.first_difference,
-        "first": None if first is None else _pair(first.place, first.a, first.b, first.differing_fields),
-        "definition": [_difference(one) for one in comparison.definition],
-        "system": [_difference(one) for one in comparison.system],
-        "outcome": [_difference(one) for one in comparison.outcome],
-        "steps": [_pair(pair.place, pair.a, pair.b, pair.differing_fields) for pair in comparison.steps],
+        "first": None if first is None else _step_pair_json(first.place, first.a, first.b, first.differing_fields),
+        "definition": [_difference_json(one) for one in comparison.definition],
+        "system": [_difference_json(one) for one in comparison.system],
+        "outcome": [_difference_json(one) for one in comparison.outcome],
+        "steps": [_step_pair_json(pair.place, pair.a, pair.b, pair.differing_fields) for pair in comparison.steps],
     }
 
 
@@ -117,9 +117,9 @@ def message_json(message: Message) -> dict[str, Any]:
 def _block_json(block: Block) -> dict[str, Any]:
     match block:
         case TextBlock():
-            return {"type": "text", "text": block.text, **_blob(block.blob)}
+            return {"type": "text", "text": block.text, **_blob_json(block.blob)}
         case ImageBlock():
-            return {"type": "image", "media_type": block.media_type, **_blob(block.blob)}
+            return {"type": "image", "media_type": block.media_type, **_blob_json(block.blob)}
         case ToolUseBlock():
             return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
         case ToolResultBlock():
@@ -129,13 +129,13 @@ def _block_json(block: Block) -> dict[str, Any]:
                 "name": block.name,
                 "text": block.text,
                 "is_error": block.is_error,
-                **_blob(block.blob),
+                **_blob_json(block.blob),
             }
         case _:
             assert_never(block)
 
 
-def _blob(ref: Any) -> dict[str, Any]:
+def _blob_json(ref: Any) -> dict[str, Any]:
     return {} if ref is None else {"blob": ref.to_avro()}
 
 
@@ -180,7 +180,7 @@ def _counters(state: State) -> dict[str, Any]:
         "definition": facts.definition.to_avro(),
         "system": list(facts.system),
         "inherited_messages": facts.inherited_messages,
-        "waiting_inputs": [said if isinstance(said, str) else _blob(said) for said in facts.waiting_inputs],
+        "waiting_inputs": [said if isinstance(said, str) else _blob_json(said) for said in facts.waiting_inputs],
         "interactive": facts.interactive,
         "quarantined": facts.quarantine_error or None,
     }
@@ -193,13 +193,13 @@ def _forked_from(replayed: ReplayResult) -> dict[str, Any] | None:
     return first.forked_from.to_avro()
 
 
-def _side(moment: RunAt) -> dict[str, Any]:
-    facts = accepted_facts(moment.replayed.state)
+def _side_json(run_at: RunAt) -> dict[str, Any]:
+    facts = accepted_facts(run_at.replayed.state)
     definition: AgentDefinition | None = None if facts is None else facts.definition
     return {
-        "run_id": moment.replayed.run_id,
-        "at": moment.replayed.seq,
-        "status": moment.replayed.status,
+        "run_id": run_at.replayed.run_id,
+        "at": run_at.replayed.seq,
+        "status": run_at.replayed.status,
         "agent": None if definition is None else definition.name,
         "definition_sha256": None if definition is None else definition.sha256,
         "turns": 0 if facts is None else facts.turns,
@@ -207,15 +207,15 @@ def _side(moment: RunAt) -> dict[str, Any]:
         "output_tokens": 0 if facts is None else facts.usage.output_tokens,
         "cost_micros": 0 if facts is None else facts.cost_micros,
         "currency": None if facts is None else facts.currency or None,
-        "forked_from": _forked_from(moment.replayed),
-        "state_sha256": moment.replayed.state_sha256,
+        "forked_from": _forked_from(run_at.replayed),
+        "state_sha256": run_at.replayed.state_sha256,
     }
 
 
-def _pair(
-    place: int, a: ConversationStep | None, b: ConversationStep | None, differs: tuple[str, ...]
+def _step_pair_json(
+    index: int, a: ConversationStep | None, b: ConversationStep | None, differs: tuple[str, ...]
 ) -> dict[str, Any]:
-    return {"place": place, "differs": list(differs), "a": _step_json(a), "b": _step_json(b)}
+    return {"place": index, "differs": list(differs), "a": _step_json(a), "b": _step_json(b)}
 
 
 def _step_json(step: ConversationStep | None) -> dict[str, Any] | None:
@@ -239,11 +239,11 @@ def _call_json(call: CallStep) -> dict[str, Any]:
     return {"name": call.name, "text": call.text, "is_error": call.is_error}
 
 
-def _difference(one: Difference) -> dict[str, Any]:
-    return {"name": one.name, "a": _plain(one.a), "b": _plain(one.b)}
+def _difference_json(difference: Difference) -> dict[str, Any]:
+    return {"name": difference.name, "a": _to_json(difference.a), "b": _to_json(difference.b)}
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if hasattr(value, "to_avro"):
         return value.to_avro()
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    return [_to_json(item) for item in value] if isinstance(value, tuple) else value

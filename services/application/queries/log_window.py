@@ -15,7 +15,7 @@ from loomlog.schemas.codec import Codec, Undecodable, peek
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.services.application.limits import TERM_SEARCH_MAX
 
-CHUNK = 1_000
+CHUNK_RECORDS = 1_000
 """Records read at a time when looking backwards, and the range in which a time is not searched any closer."""
 YIELD_EVERY = 500
 """Records handled before others get the event loop."""
@@ -30,17 +30,17 @@ class LogWindow:
         """Schema ids of Claims."""
         self._ranges = ranges
 
-    async def end(self, partition: int) -> int:
+    async def end_offset(self, partition: int) -> int:
         """Offset after the last record."""
         return await self._ranges.end_offset(self.topic, partition)
 
-    async def beginning(self, partition: int) -> int:
+    async def beginning_offset(self, partition: int) -> int:
         """Offset of the first record there still is."""
         return await self._ranges.beginning_offset(self.topic, partition)
 
-    async def one(self, partition: int, offset: int) -> LogRecord | None:
+    async def record_at(self, partition: int, offset: int) -> LogRecord | None:
         """The record at that offset; None when there is none."""
-        records = await self._read(partition, offset, min(offset + 1, await self.end(partition)))
+        records = await self._read(partition, offset, min(offset + 1, await self.end_offset(partition)))
         return records[0] if records else None
 
     async def records(self, partition: int, start: int, end: int) -> AsyncGenerator[LogRecord, None]:
@@ -56,7 +56,7 @@ class LogWindow:
 
     async def offset_before(self, partition: int, start: int, end: int, at_ms: int) -> int:
         """An offset in [start, end] before which every record is older than `at_ms`, as far as clocks agree."""
-        while end - start > CHUNK:
+        while end - start > CHUNK_RECORDS:
             middle = (start + end) // 2
             records = await self._read(partition, middle, middle + 1)
             if not records or records[0].timestamp >= at_ms:
@@ -67,10 +67,10 @@ class LogWindow:
 
     async def term_before(self, partition: int, offset: int) -> int:
         """The term in force for the record at that offset of an events topic; -1 when there is none."""
-        beginning = await self.beginning(partition)
+        beginning = await self.beginning_offset(partition)
         end, newest = offset, -1
         while end > beginning and offset - end < TERM_SEARCH_MAX:
-            start = max(beginning, end - CHUNK)
+            start = max(beginning, end - CHUNK_RECORDS)
             for record in reversed(await self._read(partition, start, end)):
                 try:
                     header = peek(record.value or b"")

@@ -38,16 +38,16 @@ class ReadModels(Protocol):
     async def run_of_handle(
         self, scope: Scope, agent_id: str, *, user_id: str = "", home: str = ""
     ) -> RunRow | None: ...
-    async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage: ...
+    async def runs(self, scope: Scope, criteria: RunFilter, *, limit: int, after: str = "") -> RunPage: ...
     async def count_active(self, scope: Scope) -> list[ActiveRuns]: ...
-    async def place(self, scope: Scope, run_id: str) -> AuditRow | None: ...
+    async def audit_row(self, scope: Scope, run_id: str) -> AuditRow | None: ...
     async def last_of_session(self, scope: Scope, session_id: str) -> AuditRow | None: ...
     async def transcript(self, scope: Scope, session_id: str, *, limit: int, after: str = "") -> TranscriptPage: ...
     async def frames(self, scope: Scope, run_id: str, *, from_seq: int, limit: int) -> list[TranscriptRow]: ...
     async def follow_from(self, scope: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None: ...
     async def interrupt(self, scope: Scope, run_id: str, interrupt_id: str) -> InterruptRow | None: ...
     async def interrupts(
-        self, scope: Scope, wanted: InterruptFilter, *, limit: int, after: str = ""
+        self, scope: Scope, criteria: InterruptFilter, *, limit: int, after: str = ""
     ) -> InterruptPage: ...
     async def cursors(self) -> list[CursorRow]: ...
     async def usage(
@@ -69,9 +69,9 @@ def scope_of(reach: AccessFilter) -> Scope:
     return EVERY_TENANT if reach.tenant is None else reach.tenant
 
 
-def has_no_tables(declined: RequestRefused) -> bool:
+def has_no_tables(refusal: RequestRefused) -> bool:
     """Whether the read models were asked before any projector has made them."""
-    cause = declined.__cause__
+    cause = refusal.__cause__
     return isinstance(cause, Permanent) and cause.kind == "not_found"
 
 
@@ -81,7 +81,7 @@ class SqlReadModels:
     def __init__(self, reader: PostgresReader, *, wait_s: float = limits.PROJECTION_WAIT_S) -> None:
         self._reader = reader
         self._wait_s = wait_s
-        self._open: set[asyncio.Future[Any]] = set()
+        self._open_queries: set[asyncio.Future[Any]] = set()
         """Queries under way, so that one that was given up is not collected before it has ended."""
 
     async def run(self, scope: Scope, run_id: str) -> RunRow | None:
@@ -91,13 +91,13 @@ class SqlReadModels:
         asked = run_queries.run_by_handle(self._reader, scope, agent_id, user_id=user_id, preferred_tenant=home)
         return await self._query("a run by its handle", asked)
 
-    async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage:
-        return await self._query("runs", run_queries.list_runs(self._reader, scope, wanted, limit=limit, after=after))
+    async def runs(self, scope: Scope, criteria: RunFilter, *, limit: int, after: str = "") -> RunPage:
+        return await self._query("runs", run_queries.list_runs(self._reader, scope, criteria, limit=limit, after=after))
 
     async def count_active(self, scope: Scope) -> list[ActiveRuns]:
         return await self._query("the runs at work", run_queries.count_active_runs(self._reader, scope))
 
-    async def place(self, scope: Scope, run_id: str) -> AuditRow | None:
+    async def audit_row(self, scope: Scope, run_id: str) -> AuditRow | None:
         return await self._query("the place of a run", audit.find_run(self._reader, scope, run_id))
 
     async def last_of_session(self, scope: Scope, session_id: str) -> AuditRow | None:
@@ -118,8 +118,10 @@ class SqlReadModels:
         asked = interrupts.interrupt_by_id(self._reader, scope, run_id, interrupt_id)
         return await self._query("an interrupt", asked)
 
-    async def interrupts(self, scope: Scope, wanted: InterruptFilter, *, limit: int, after: str = "") -> InterruptPage:
-        asked = interrupts.list_interrupts(self._reader, scope, wanted, limit=limit, after=after)
+    async def interrupts(
+        self, scope: Scope, criteria: InterruptFilter, *, limit: int, after: str = ""
+    ) -> InterruptPage:
+        asked = interrupts.list_interrupts(self._reader, scope, criteria, limit=limit, after=after)
         return await self._query("interrupts", asked)
 
     async def cursors(self) -> list[CursorRow]:
@@ -137,13 +139,13 @@ class SqlReadModels:
         asked = usage.spent_since(self._reader, scope, since_day, user_id=user_id, currency=currency)
         return await self._query("what was spent", asked)
 
-    async def _query(self, what: str, asked: Coroutine[Any, Any, QueryResult]) -> QueryResult:
+    async def _query(self, description: str, query: Coroutine[Any, Any, QueryResult]) -> QueryResult:
         """The answer, or Declined within the bound. A query that is given up is left to end by itself: the driver
         would otherwise wait for a server that does not answer to confirm that it was cancelled.
         """
-        task = asyncio.ensure_future(asked)
-        self._open.add(task)
-        task.add_done_callback(self._wait_expired)
+        task = asyncio.ensure_future(query)
+        self._open_queries.add(task)
+        task.add_done_callback(self._query_done)
         try:
             done, _ = await asyncio.wait({task}, timeout=self._wait_s)
         except asyncio.CancelledError:
@@ -151,13 +153,15 @@ class SqlReadModels:
             raise
         if not done:
             task.cancel()
-            raise unavailable("projection", Transient(f"read {what}: no answer in {self._wait_s:g} s", kind="timeout"))
+            raise unavailable(
+                "projection", Transient(f"read {description}: no answer in {self._wait_s:g} s", kind="timeout")
+            )
         try:
             return task.result()
         except ConnectorError as error:
             raise unavailable("projection", error) from error
 
-    def _wait_expired(self, task: "asyncio.Future[Any]") -> None:
-        self._open.discard(task)
+    def _query_done(self, task: "asyncio.Future[Any]") -> None:
+        self._open_queries.discard(task)
         if not task.cancelled():
             task.exception()  # of a query that was given up nobody asks any more

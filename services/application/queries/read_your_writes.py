@@ -21,7 +21,7 @@ from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, ba
 from loomlog.services.application.queries.read_models import Positions
 from loomlog.services.application.streaming.event_hub import EventHub
 
-TOKEN = re.compile(r"(?:loom\.)?run\.events[/:](\d{1,9}):(\d{1,18})\Z")
+POSITION_PATTERN = re.compile(r"(?:loom\.)?run\.events[/:](\d{1,9}):(\d{1,18})\Z")
 
 
 class PositionBarrier:
@@ -61,7 +61,7 @@ class PositionBarrier:
 
     async def wait_for(self, token: str, *, timeout_s: float = limits.POSITION_WAIT_S) -> None:
         """Wait for the position of a token. Raises Declined: bad_request, or not_yet with the lag."""
-        match = TOKEN.match(token)
+        match = POSITION_PATTERN.match(token)
         if match is None or int(match[1]) not in self._hub.partitions:
             raise bad_request(
                 f"the position {token[:80]!r} is not one of ours: expected run.events/<partition>:<offset>"

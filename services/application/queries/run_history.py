@@ -41,7 +41,7 @@ class ReplayProof:
     row: RunRow
     replayed: ReplayResult
     drift: tuple[str, ...]
-    chain: int
+    ancestor_count: int
     """Earlier runs it goes on with."""
     stale: int
     not_compared: str
@@ -70,7 +70,7 @@ class _RunHistory:
 
     row: RunRow
     log: RunLog
-    links: list[LineageSegment]
+    segments: list[LineageSegment]
 
 
 class RunHistories:
@@ -92,19 +92,19 @@ class RunHistories:
         self._codec = codec
         self._topic = events_topic
         self._clock_ms = clock_ms
-        self._busy = 0
+        self._active_reads = 0
 
     async def replay(self, caller: Caller, run_id: str, *, to_seq: int = 0) -> ReplayProof:
         """Fold the run again and compare. Raises Declined."""
         require_scope(caller, RUNS_READ)
-        async with self._translate_errors():
-            history = await self._history(caller, run_id, to_seq)
+        async with self._read_slot():
+            history = await self._load_history(caller, run_id, to_seq)
             tally = ReadStats()
             replayed = await self._fold(history, to_seq, tally)
             drift = list(replayed.drift)
             why_not = f"it ends at seq {to_seq}" if to_seq else ""
             if not why_not:
-                place = await self._sources.projection.place(history.row.tenant, run_id)
+                place = await self._sources.projection.audit_row(history.row.tenant, run_id)
                 row = await self._sources.projection.run(history.row.tenant, run_id)
                 if place is None or place.last_seq != replayed.seq or row is None or row.last_seq != replayed.seq:
                     why_not = "the run has gone on meanwhile"
@@ -112,41 +112,41 @@ class RunHistories:
                     drift += find_differences(replayed, place, row)
         return ReplayProof(
             row=history.row,
-            replayed=await self._sources.content.shown(replayed, history.row.tenant),
+            replayed=await self._sources.content.decrypt(replayed, history.row.tenant),
             drift=tuple(drift),
-            chain=len(history.links) - 1,
+            ancestor_count=len(history.segments) - 1,
             stale=tally.stale,
             not_compared=why_not,
         )
 
-    async def at(self, caller: Caller, run_id: str, seq: int) -> RunAt:
+    async def state_at(self, caller: Caller, run_id: str, seq: int) -> RunAt:
         """The run as it was after its event `seq`; 0 is its newest. Raises Declined(not_found) when there is none."""
         require_scope(caller, RUNS_READ)
-        async with self._translate_errors():
-            return await self._moment(caller, run_id, seq)
+        async with self._read_slot():
+            return await self._run_at(caller, run_id, seq)
 
     async def compare(self, caller: Caller, a: str, b: str, *, a_seq: int = 0, b_seq: int = 0) -> RunPair:
         """Two runs side by side. Raises Declined."""
         require_scope(caller, RUNS_READ)
-        async with self._translate_errors():
-            one = await self._moment(caller, a, a_seq)
-            other = await self._moment(caller, b, b_seq)
+        async with self._read_slot():
+            one = await self._run_at(caller, a, a_seq)
+            other = await self._run_at(caller, b, b_seq)
             return RunPair(a=one, b=other, comparison=compare_runs(one.replayed, other.replayed))
 
     async def export(self, caller: Caller, run_id: str) -> AsyncGenerator[bytes, None]:
         """The run as a bundle, piece by piece. Everything that can be declined is declined before the first piece."""
         require_scope(caller, RUNS_READ)
-        async with self._translate_errors():
-            history = await self._history(caller, run_id, 0, bounded=False)
-        return self._bundle(history)
+        async with self._read_slot():
+            history = await self._load_history(caller, run_id, 0, bounded=False)
+        return self._write_bundle(history)
 
-    async def _bundle(self, history: _RunHistory) -> AsyncGenerator[bytes, None]:
-        async with self._translate_errors():
+    async def _write_bundle(self, history: _RunHistory) -> AsyncGenerator[bytes, None]:
+        async with self._read_slot():
             writer = BundleWriter(self._codec)
-            yield writer.begin(self._header(history))
+            yield writer.begin(self._bundle_header(history))
             refs: dict[str, BlobRef] = {}
             before: ReplayResult | None = None
-            for link in history.links:
+            for link in history.segments:
                 folding = RunFold(
                     link.run_id,
                     history=() if before is None else before.history,
@@ -179,7 +179,7 @@ class RunHistories:
                         yield piece
             yield writer.end()
 
-    def _header(self, history: _RunHistory) -> BundleHeader:
+    def _bundle_header(self, history: _RunHistory) -> BundleHeader:
         row = history.row
         return BundleHeader(
             run_id=row.run_id,
@@ -196,19 +196,19 @@ class RunHistories:
                     first_offset=link.first_offset,
                     end_offset=link.end_offset,
                 )
-                for link in history.links
+                for link in history.segments
             ),
         )
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    async def _moment(self, caller: Caller, run_id: str, seq: int) -> RunAt:
-        history = await self._history(caller, run_id, seq)
+    async def _run_at(self, caller: Caller, run_id: str, seq: int) -> RunAt:
+        history = await self._load_history(caller, run_id, seq)
         replayed = await self._fold(history, seq, None)
         # Opened before it is compared: two tokens of the same text are never the same.
-        return RunAt(row=history.row, replayed=await self._sources.content.shown(replayed, history.row.tenant))
+        return RunAt(row=history.row, replayed=await self._sources.content.decrypt(replayed, history.row.tenant))
 
-    async def _history(self, caller: Caller, run_id: str, seq: int, *, bounded: bool = True) -> _RunHistory:
+    async def _load_history(self, caller: Caller, run_id: str, seq: int, *, bounded: bool = True) -> _RunHistory:
         row = await self._reads.visible_run(caller, run_id)
         if seq < 0 or seq > row.last_seq:
             raise RequestRefused(
@@ -225,26 +225,26 @@ class RunHistories:
         first = await log.first(link)
         if first is None:
             raise BrokenHistory(f"{run_id} is not at offset {row.first_offset} of partition {row.partition}")
-        return _RunHistory(row=row, log=log, links=await log.lineage(link, first))
+        return _RunHistory(row=row, log=log, segments=await log.lineage(link, first))
 
-    async def _fold(self, history: _RunHistory, seq: int, tally: ReadStats | None) -> ReplayResult:
+    async def _fold(self, history: _RunHistory, seq: int, stats: ReadStats | None) -> ReplayResult:
         replayed = await fold_run(
-            history.log, history.links, codec=self._codec, to_seq=seq, through_bytes=False, tally=tally
+            history.log, history.segments, codec=self._codec, to_seq=seq, through_bytes=False, tally=stats
         )
         if seq and replayed.seq != seq and not replayed.drift:
             raise BrokenHistory(f"{history.row.run_id} ends at {replayed.seq} although it should have {seq}")
         return replayed
 
     @asynccontextmanager
-    async def _translate_errors(self) -> AsyncIterator[None]:
+    async def _read_slot(self) -> AsyncIterator[None]:
         """Bounded; what is wrong with the log or a run in it is an answer."""
-        if self._busy >= limits.HISTORIES_MAX:
+        if self._active_reads >= limits.HISTORIES_MAX:
             raise RequestRefused(
                 "backpressure",
-                f"{self._busy} histories are being read here; try again",
+                f"{self._active_reads} histories are being read here; try again",
                 retry_after_s=RETRY_LATER_S,
             )
-        self._busy += 1
+        self._active_reads += 1
         try:
             yield
         except BrokenHistory as error:
@@ -252,4 +252,4 @@ class RunHistories:
         except ConnectorError as error:
             raise unavailable("log", error) from error
         finally:
-            self._busy -= 1
+            self._active_reads -= 1

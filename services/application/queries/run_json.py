@@ -67,7 +67,7 @@ def run_json(row: RunRow) -> dict[str, Any]:
         "depth": row.depth,
         "children": row.children,
         "parent_context": _object_or_none(row.parent_context),
-        "metadata": _metadata(row.metadata),
+        "metadata": _metadata_json(row.metadata),
         "continues_run_id": row.continues_run_id or None,
         "forked_from": (
             {"run_id": row.forked_from_run_id, "seq": row.forked_from_seq} if row.forked_from_run_id else None
@@ -152,15 +152,15 @@ def interrupt_json(row: InterruptRow) -> dict[str, Any]:
         "options": orjson.loads(row.options or "[]"),
         "context": row.context or None,
         "priority": row.priority,
-        "created_at": _time(row.created_at_ms),
-        "expires_at": _time(row.expires_at_ms),
-        "resolved_at": _time(row.ended_at_ms),
+        "created_at": _rfc3339_or_none(row.created_at_ms),
+        "expires_at": _rfc3339_or_none(row.expires_at_ms),
+        "resolved_at": _rfc3339_or_none(row.ended_at_ms),
         "answer": row.answer,
         "resolved_by": row.resolved_by,
     }
 
 
-def _time(at_ms: int | None) -> str | None:
+def _rfc3339_or_none(at_ms: int | None) -> str | None:
     return None if at_ms is None else format_rfc3339(at_ms)
 
 
@@ -204,12 +204,12 @@ def _object_or_none(text: str) -> orjson.Fragment | None:
     return None if text == "{}" else orjson.Fragment(text)
 
 
-def _metadata(text: str) -> dict[str, Any] | None:
+def _metadata_json(text: str) -> dict[str, Any] | None:
     """The caller's object; its values were kept as JSON texts."""
-    return None if text == "{}" else {name: _value(value) for name, value in orjson.loads(text).items()}
+    return None if text == "{}" else {name: _parse_value(value) for name, value in orjson.loads(text).items()}
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """What the caller gave; a text that is no JSON is what is shown of erased content."""
     try:
         return orjson.loads(text)

@@ -27,7 +27,7 @@ from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.application.queries.read_models import ReadModels, scope_of
 from loomlog.services.application.queries.read_your_writes import PositionBarrier, not_yet_error
-from loomlog.services.application.runs.run_target import RunTarget, Target
+from loomlog.services.application.runs.run_target import CommandTarget, RunTarget
 from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import RunStream, StreamSources, resumed_stream
 from loomlog.services.core.access.decide import Caller, ResourceOwner, access_filter, can_see
@@ -35,10 +35,10 @@ from loomlog.services.core.access.scopes import ADMIN, RUNS_READ
 from loomlog.services.core.run.lifecycle.fork import is_foreign_event
 from loomlog.services.core.subjects import Erasure
 
-CURSOR = re.compile(r"[A-Za-z0-9_-]*\Z")
-CURSOR_MAX = 1_024
+CURSOR_PATTERN = re.compile(r"[A-Za-z0-9_-]*\Z")
+CURSOR_CHARACTERS_MAX = 1_024
 """Characters; the longest we give out has two ids and a number."""
-INTERNAL_NAMES = ("s_", "a_")
+GENERATED_ID_PREFIXES = ("s_", "a_")
 """How sessions and handles begin that are named after the run they began with."""
 
 
@@ -82,12 +82,12 @@ class RunQueries:
     async def run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
         """The run of that id. Raises Declined(not_found)."""
         require_scope(caller, RUNS_READ)
-        return await self._sources.content.row(await self.visible_run(caller, run_id, position=position))
+        return await self._sources.content.decrypt_row(await self.visible_run(caller, run_id, position=position))
 
     async def visible_run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
         """As `run`, for use cases that have demanded another right."""
-        _check_known("not_found", "run", run_id)
-        lag = await self._wait(position, self._sources.partition_of(run_id))
+        _check_id("not_found", "run", run_id)
+        lag = await self._wait_for_writes(position, self._sources.partition_of(run_id))
         row = await self._projection.run(scope_of(access_filter(caller)), run_id)
         return _require_visible(caller, row, lag, "not_found", f"there is no run {run_id}")
 
@@ -97,60 +97,62 @@ class RunQueries:
         await self._check_not_erased(row)
         return row
 
-    async def run_target(self, caller: Caller, run_id: str) -> Target:
+    async def run_target(self, caller: Caller, run_id: str) -> CommandTarget:
         """The run that an order is for. Raises Declined(not_found).
 
         A run that is live as far as this process has read needs no row when it knows whose it is
         (services/application/runs/run_target.py), and otherwise any row that says the same, however old. So an order to
         a run under way does not wait for the read models.
         """
-        _check_known("not_found", "run", run_id)
-        known = self._running(caller, run_id)
+        _check_id("not_found", "run", run_id)
+        known = self._known_target(caller, run_id)
         if known is not None:
             return known
         row = await self._projection.run(scope_of(access_filter(caller)), run_id)
         if row is not None and row.status == "running":
-            return self._from_hub(_require_visible(caller, row, 0, "not_found", f"there is no run {run_id}"))
+            return self._remember_row(_require_visible(caller, row, 0, "not_found", f"there is no run {run_id}"))
         return await self.visible_run(caller, run_id)
 
-    async def handle_target(self, caller: Caller, agent_id: str) -> Target:
+    async def handle_target(self, caller: Caller, agent_id: str) -> CommandTarget:
         """As `run_to_order`, by the handle; only one that we gave is a name of one run. Raises unknown_agent_id."""
-        _check_known("unknown_agent_id", "run with the handle", agent_id)
-        known = self._running(caller, f"r_{agent_id.removeprefix('a_')}")
+        _check_id("unknown_agent_id", "run with the handle", agent_id)
+        known = self._known_target(caller, f"r_{agent_id.removeprefix('a_')}")
         if known is not None and known.agent_id == agent_id:
             return known
-        row = await self._of_handle(caller, agent_id)
+        row = await self._find_by_handle(caller, agent_id)
         if row is not None and row.status == "running" and agent_id == f"a_{row.run_id.removeprefix('r_')}":
-            return self._from_hub(
+            return self._remember_row(
                 _require_visible(caller, row, 0, "unknown_agent_id", f"there is no run with the handle {agent_id}")
             )
         return await self.row_of_handle(caller, agent_id)
 
-    def _running(self, caller: Caller, run_id: str) -> RunTarget | None:
+    def _known_target(self, caller: Caller, run_id: str) -> RunTarget | None:
         """A run of which this process knows that it is live, if the caller sees it."""
         known = self._sources.hub.live_runs.get(run_id)
         if known is None or not can_see(caller, ResourceOwner(tenant=known.tenant, user_id=known.user_id)):
             return None
         return known
 
-    def _from_hub(self, row: RunRow) -> RunRow:
-        self._sources.hub.learn_run(RunTarget.of(row))
+    def _remember_row(self, row: RunRow) -> RunRow:
+        self._sources.hub.learn_run(RunTarget.from_row(row))
         return row
 
     async def agent(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
         """The run the caller means by that handle. Raises Declined(unknown_agent_id)."""
         require_scope(caller, RUNS_READ)
-        return await self._sources.content.row(await self.row_of_handle(caller, agent_id, position=position))
+        return await self._sources.content.decrypt_row(await self.row_of_handle(caller, agent_id, position=position))
 
     async def row_of_handle(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
         """As `agent`, for use cases that have demanded another right."""
-        _check_known("unknown_agent_id", "run with the handle", agent_id)
+        _check_id("unknown_agent_id", "run with the handle", agent_id)
         # A handle of ours tells its partition; a chosen one may have been used anywhere.
-        lag = await self._wait(position, self._sources.partition_of(agent_id) if agent_id.startswith("a_") else None)
-        row = await self._of_handle(caller, agent_id)
+        lag = await self._wait_for_writes(
+            position, self._sources.partition_of(agent_id) if agent_id.startswith("a_") else None
+        )
+        row = await self._find_by_handle(caller, agent_id)
         return _require_visible(caller, row, lag, "unknown_agent_id", f"there is no run with the handle {agent_id}")
 
-    async def _of_handle(self, caller: Caller, agent_id: str) -> RunRow | None:
+    async def _find_by_handle(self, caller: Caller, agent_id: str) -> RunRow | None:
         """Of the runs the caller may reach his own tenant's before others', a live one before one that has ended."""
         scope = await self._scope_of_name(caller, agent_id)
         home = caller.tenant if scope is EVERY_TENANT else ""
@@ -159,7 +161,13 @@ class RunQueries:
         )
 
     async def runs(
-        self, caller: Caller, wanted: RunFilter, *, tenant: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
+        self,
+        caller: Caller,
+        criteria: RunFilter,
+        *,
+        tenant: str = "",
+        limit: int = limits.LIST_DEFAULT,
+        after: str = "",
     ) -> RunList:
         """Runs, newest first. `tenant` narrows the list of an administrator. Raises Declined(bad_request)."""
         require_scope(caller, RUNS_READ)
@@ -169,18 +177,18 @@ class RunQueries:
         elif tenant and tenant != allowed.tenant:
             return RunList(rows=(), next="")
         if allowed.user_id is not None:
-            if wanted.user_id not in ("", allowed.user_id):
+            if criteria.user_id not in ("", allowed.user_id):
                 return RunList(rows=(), next="")
-            wanted = replace(wanted, user_id=allowed.user_id)
+            criteria = replace(criteria, user_id=allowed.user_id)
         _check_cursor(after)
         await self._barrier.wait_for_own_writes(None)
         try:
             page = await self._projection.runs(
-                scope_of(allowed), wanted, limit=max(1, min(limit, limits.LIST_MAX)), after=after
+                scope_of(allowed), criteria, limit=max(1, min(limit, limits.LIST_MAX)), after=after
             )
         except InvalidPageToken as error:
             raise bad_request(f"cursor: {error}") from error
-        return RunList(rows=await self._sources.content.rows(page.rows), next=page.next)
+        return RunList(rows=await self._sources.content.decrypt_rows(page.rows), next=page.next)
 
     async def count_active(self, caller: Caller) -> list[ActiveRuns]:
         """How many runs are at work, for an administrator."""
@@ -199,10 +207,10 @@ class RunQueries:
     ) -> Transcript:
         """The stored frames of a session. Raises Declined(not_found)."""
         require_scope(caller, RUNS_READ)
-        _check_known("not_found", "session", session_id)
+        _check_id("not_found", "session", session_id)
         _check_cursor(after)
-        lag = await self._wait(position, self._sources.partition_of(session_id))
-        row = await self._newest_of(caller, session_id)
+        lag = await self._wait_for_writes(position, self._sources.partition_of(session_id))
+        row = await self._newest_run(caller, session_id)
         newest = _require_visible(caller, row, lag, "not_found", f"there is no session {session_id}")
         try:
             page = await self._projection.transcript(
@@ -210,27 +218,27 @@ class RunQueries:
             )
         except InvalidPageToken as error:
             raise bad_request(f"cursor: {error}") from error
-        rows = await self._sources.content.transcript(page.rows)
+        rows = await self._sources.content.decrypt_transcript(page.rows)
         return Transcript(session_id=session_id, newest=newest, rows=rows, next=page.next)
 
     async def stream(self, caller: Caller, run_id: str, *, after: int = -1, position: str = "") -> RunStream:
         """The frames of a run after the place `after`, then what happens; ids first. Raises Declined(not_found)."""
         require_scope(caller, RUNS_READ)
-        _check_known("not_found", "run", run_id)
-        lag = await self._wait(position, self._sources.partition_of(run_id))
+        _check_id("not_found", "run", run_id)
+        lag = await self._wait_for_writes(position, self._sources.partition_of(run_id))
         row = await self._projection.run(scope_of(access_filter(caller)), run_id)
-        if row is None and (started := self._started(caller, run_id)) is not None:
+        if row is None and (started := self._started_event(caller, run_id)) is not None:
             tenant, event = started
-            return self._stream(tenant, run_id, event.session_id, event.agent_id, after)
+            return self._open_stream(tenant, run_id, event.session_id, event.agent_id, after)
         row = _require_visible(caller, row, lag, "not_found", f"there is no run {run_id}")
-        return self._stream(row.tenant, run_id, row.session_id, row.agent_id, after)
+        return self._open_stream(row.tenant, run_id, row.session_id, row.agent_id, after)
 
     async def session(self, caller: Caller, session_id: str) -> SessionHead:
         """What a further run of the session needs. Raises Declined: not_found, content_erased."""
-        _check_known("not_found", "session", session_id)
+        _check_id("not_found", "session", session_id)
         lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(session_id))
-        newest = await self._newest_of(caller, session_id)
-        if newest is None and (started := self._started(caller, f"r_{session_id[2:]}")) is not None:
+        newest = await self._newest_run(caller, session_id)
+        if newest is None and (started := self._started_event(caller, f"r_{session_id[2:]}")) is not None:
             tenant, event = started
             owner = ResourceOwner(tenant=tenant, user_id=event.user_id, is_foreign=is_foreign_event(event))
             return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.user_tier, newest=None)
@@ -238,7 +246,7 @@ class RunQueries:
         await self._check_not_erased(row)
         return SessionHead(owner=owner_of(row), agent=row.agent, user_tier=row.user_tier, newest=row)
 
-    async def events_of_session(self, tenant: str, session_id: str) -> int:
+    async def count_session_events(self, tenant: str, session_id: str) -> int:
         """How many events its latest runs have together."""
         page = await self._projection.runs(tenant, RunFilter(session_id=session_id), limit=limits.LIST_MAX)
         return sum(row.last_seq for row in page.rows)
@@ -268,7 +276,7 @@ class RunQueries:
         found = (keys.table.erasure_of(key_id, row.tenant) for key_id in key_ids)
         return next((erasure for erasure in found if erasure is not None), None)
 
-    async def _newest_of(self, caller: Caller, session_id: str) -> RunRow | None:
+    async def _newest_run(self, caller: Caller, session_id: str) -> RunRow | None:
         scope = await self._scope_of_name(caller, session_id)
         page = await self._projection.runs(scope, RunFilter(session_id=session_id), limit=1)
         return page.rows[0] if page.rows else None
@@ -279,10 +287,14 @@ class RunQueries:
         scope = scope_of(access_filter(caller))
         if scope is not EVERY_TENANT:
             return scope
-        began = await self._projection.place(EVERY_TENANT, f"r_{name[2:]}") if name.startswith(INTERNAL_NAMES) else None
+        began = (
+            await self._projection.audit_row(EVERY_TENANT, f"r_{name[2:]}")
+            if name.startswith(GENERATED_ID_PREFIXES)
+            else None
+        )
         return scope if began is None else began.tenant
 
-    def _started(self, caller: Caller, run_id: str) -> tuple[str, RunStarted] | None:
+    def _started_event(self, caller: Caller, run_id: str) -> tuple[str, RunStarted] | None:
         """Tenant and first event of a run which the hub has from its beginning, if the caller may see it."""
         recent = self._sources.hub.recent(run_id)
         if not recent or recent[0].raw.seq != 1:
@@ -294,12 +306,12 @@ class RunQueries:
             return None
         return tenant, event
 
-    def _stream(self, tenant: str, run_id: str, session_id: str, agent_id: str, after: int) -> RunStream:
+    def _open_stream(self, tenant: str, run_id: str, session_id: str, agent_id: str, after: int) -> RunStream:
         ids = {"agent_id": agent_id, "run_id": run_id, "session_id": session_id}
         head = [StreamChunk(None, "agent", orjson.dumps(ids))]
         return resumed_stream(self._sources, run_id, scope=tenant, head=head, after=after)
 
-    async def _wait(self, position: str, partition: int | None) -> int:
+    async def _wait_for_writes(self, position: str, partition: int | None) -> int:
         if position:
             await self._barrier.wait_for(position)
         return await self._barrier.wait_for_own_writes(partition)
@@ -318,14 +330,14 @@ def _require_visible(caller: Caller, row: RunRow | None, lag: int, code: str, me
     raise RequestRefused(code, message)
 
 
-def _check_known(code: str, what: str, any_id: str) -> None:
+def _check_id(code: str, what: str, any_id: str) -> None:
     """An id that nothing can have is answered like one that nothing has."""
     if not ID_PATTERN.match(any_id):
         raise RequestRefused(code, f"there is no {what} {any_id[:140]}")
 
 
 def _check_cursor(cursor: str) -> None:
-    if len(cursor) > CURSOR_MAX or not CURSOR.match(cursor):
+    if len(cursor) > CURSOR_CHARACTERS_MAX or not CURSOR_PATTERN.match(cursor):
         raise bad_request("cursor is not a place this list gave out: use `next` of an earlier answer")
     try:
         parts = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()

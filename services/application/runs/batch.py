@@ -31,7 +31,7 @@ from loomlog.services.application.streaming.run_stream import RunStream, StreamS
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE
 
-TIMED_OUT = "batch timeout"
+TIMEOUT_REASON = "batch timeout"
 """Why a join cancels what it no longer waits for."""
 
 
@@ -74,7 +74,7 @@ class Batches:
         deadline = clock() + min(timeout_ms or limits.BATCH_WAIT_MS, limits.BATCH_WAIT_MS) / 1000
         begun = await self._start_first(caller, wanted)
         return await asyncio.gather(
-            *(self._joined_outcomes(caller, one, deadline, begun.get(place)) for place, one in enumerate(wanted))
+            *(self._joined_outcome(caller, one, deadline, begun.get(place)) for place, one in enumerate(wanted))
         )
 
     async def detach(self, caller: Caller, requests: Sequence[RunRequest], *, key: str = "") -> list[SpawnOutcome]:
@@ -82,11 +82,11 @@ class Batches:
         wanted = _check_batch(caller, requests, key)
         begun = await self._start_first(caller, wanted)
         return await asyncio.gather(
-            *(self._detached_outcomes(caller, one, begun.get(place)) for place, one in enumerate(wanted))
+            *(self._detached_outcome(caller, one, begun.get(place)) for place, one in enumerate(wanted))
         )
 
     async def _start_first(
-        self, caller: Caller, wanted: Sequence[RunRequest]
+        self, caller: Caller, requests: Sequence[RunRequest]
     ) -> dict[int, StartedRun | RequestRefused]:
         """Starts under the key of the batch, by place, up to the first that is not refused.
 
@@ -94,34 +94,34 @@ class Batches:
         can tell that any more (content_erased).
         """
         begun: dict[int, StartedRun | RequestRefused] = {}
-        for place, request in enumerate(wanted):
+        for place, request in enumerate(requests):
             if request.batch_sha256:
-                begun[place] = found = await self._start_rest(caller, request)
+                begun[place] = found = await self._try_start(caller, request)
                 if isinstance(found, RequestRefused) and found.code in ("idempotency_key_reused", "content_erased"):
                     raise found
                 if isinstance(found, StartedRun) or found.code == "run_pending":
                     break
         return begun
 
-    async def _start_rest(self, caller: Caller, request: RunRequest) -> StartedRun | RequestRefused:
+    async def _try_start(self, caller: Caller, request: RunRequest) -> StartedRun | RequestRefused:
         try:
             return await self._runs.start(caller, request)
         except RequestRefused as declined:
             return declined
 
-    async def _detached_outcomes(
-        self, caller: Caller, request: RunRequest, begun: StartedRun | RequestRefused | None
+    async def _detached_outcome(
+        self, caller: Caller, request: RunRequest, started: StartedRun | RequestRefused | None
     ) -> SpawnOutcome:
-        accepted = begun or await self._start_rest(caller, request)
+        accepted = started or await self._try_start(caller, request)
         if isinstance(accepted, RequestRefused):
             return _refused_outcome(accepted, request)
         accepted.stream.close()
         return _started_outcome(accepted, request)
 
-    async def _joined_outcomes(
-        self, caller: Caller, request: RunRequest, deadline: float, begun: StartedRun | RequestRefused | None
+    async def _joined_outcome(
+        self, caller: Caller, request: RunRequest, deadline: float, started: StartedRun | RequestRefused | None
     ) -> SpawnOutcome:
-        accepted = begun or await self._start_rest(caller, request)
+        accepted = started or await self._try_start(caller, request)
         if isinstance(accepted, RequestRefused):
             return _refused_outcome(accepted, request)
         outcome = _started_outcome(accepted, request)
@@ -129,7 +129,7 @@ class Batches:
             async with asyncio.timeout_at(deadline):
                 await self._follow(accepted.stream, outcome)
         except TimeoutError:
-            await self._timed_out(caller, outcome)
+            await self._cancel_on_timeout(caller, outcome)
         except RequestRefused as declined:
             outcome.error, outcome.error_code = declined.message, declined.code
         finally:
@@ -147,11 +147,11 @@ class Batches:
             if outcome.status == "awaiting_input":
                 return
         if outcome.status == "running":
-            outcome.error = f"the stream of the run ended early ({stream.ended_because}); follow it under its id"
+            outcome.error = f"the stream of the run ended early ({stream.end_reason}); follow it under its id"
 
-    async def _timed_out(self, caller: Caller, outcome: SpawnOutcome) -> None:
+    async def _cancel_on_timeout(self, caller: Caller, outcome: SpawnOutcome) -> None:
         try:
-            stopped = await self._control.cancel_run(caller, outcome.run_id, TIMED_OUT)
+            stopped = await self._control.cancel_run(caller, outcome.run_id, TIMEOUT_REASON)
         except RequestRefused as declined:
             # The cancel is in the log, or the run has not been seen by the read models yet: it is not waited for.
             outcome.error, outcome.error_code = declined.message, declined.code
@@ -168,26 +168,26 @@ class OutcomeBuilder:
         self._outcome = outcome
         self._is_new_turn = True
 
-    def add_frame(self, piece: StreamChunk) -> None:
+    def add_frame(self, chunk: StreamChunk) -> None:
         outcome = self._outcome
-        match piece.type:
+        match chunk.type:
             case "text":
-                said = orjson.loads(piece.data).get("text", "")
+                said = orjson.loads(chunk.data).get("text", "")
                 outcome.final_text = said if self._is_new_turn else outcome.final_text + said
                 self._is_new_turn = False
             case "usage" | "retry":
                 self._is_new_turn = True
             case "limit":
-                outcome.limits.append(orjson.loads(piece.data)["limit"])
+                outcome.limits.append(orjson.loads(chunk.data)["limit"])
             case "awaiting_input":
                 outcome.status = outcome.stop_reason = "awaiting_input"
             case "done":
-                done = orjson.loads(piece.data)
+                done = orjson.loads(chunk.data)
                 outcome.stop_reason = done["stop_reason"]
                 outcome.status = "cancelled" if outcome.stop_reason == "cancelled" else "completed"
                 outcome.usage = done.get("usage")
             case "error":
-                outcome.status, outcome.error = "failed", orjson.loads(piece.data).get("error", "")
+                outcome.status, outcome.error = "failed", orjson.loads(chunk.data).get("error", "")
 
 
 def _check_batch(caller: Caller, requests: Sequence[RunRequest], key: str) -> list[RunRequest]:
@@ -198,29 +198,29 @@ def _check_batch(caller: Caller, requests: Sequence[RunRequest], key: str) -> li
     return _with_keys([replace(request, session_id="") for request in requests], key)
 
 
-def _started_outcome(accepted: StartedRun, request: RunRequest) -> SpawnOutcome:
+def _started_outcome(started: StartedRun, request: RunRequest) -> SpawnOutcome:
     return SpawnOutcome(
         status="running",
-        agent_id=accepted.agent_id,
-        run_id=accepted.run_id,
-        session_id=accepted.session_id,
+        agent_id=started.agent_id,
+        run_id=started.run_id,
+        session_id=started.session_id,
         parent_context=dict(request.parent_context),
-        position=accepted.position,
+        position=started.position,
     )
 
 
-def _refused_outcome(declined: RequestRefused, request: RunRequest) -> SpawnOutcome:
+def _refused_outcome(refusal: RequestRefused, request: RunRequest) -> SpawnOutcome:
     """Refused; or accepted, when nobody has taken it up yet: then it has its ids and will run."""
-    details = declined.details
-    is_pending = declined.code == "run_pending"
+    details = refusal.details
+    is_pending = refusal.code == "run_pending"
     return SpawnOutcome(
         status="running" if is_pending else "failed",
         agent_id=str(details.get("agent_id", "")),
         run_id=str(details.get("run_id", "")) if is_pending else "",
         session_id=str(details.get("session_id", "")),
         # The code in words first: clients of a batch look for it there.
-        error=f"{declined.code.replace('_', ' ')}: {declined.message}",
-        error_code=declined.code,
+        error=f"{refusal.code.replace('_', ' ')}: {refusal.message}",
+        error_code=refusal.code,
         parent_context=dict(request.parent_context),
         position=str(details.get("position", "")),
     )

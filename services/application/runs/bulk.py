@@ -16,7 +16,7 @@ from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.control import RunControl
-from loomlog.services.application.runs.requests import check_reason
+from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.runs.run_filter import RunFilterExpression, parse_filter
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
@@ -24,12 +24,12 @@ from loomlog.services.core.access.scopes import ADMIN
 ACTIONS = ("pause", "resume", "cancel", "quarantine", "release")
 COUNTED_PAGES_MAX = 40
 """Pages a preview looks at: 20,000 live runs, as many as are counted anywhere."""
-SHOWN_MAX = 20
+PREVIEW_RUNS_MAX = 20
 """Runs a preview shows."""
-PAGE = 50
+PAGE_SIZE = 50
 CONCURRENCY = 25
 """Two rounds of waiting a page when nobody answers: 10 s, less than clients wait for an answer."""
-UNCHANGED = frozenset({"not_found", "already_pausing", "not_paused", "already_quarantined", "not_quarantined"})
+UNCHANGED_CODES = frozenset({"not_found", "already_pausing", "not_paused", "already_quarantined", "not_quarantined"})
 """Codes that say that there was nothing left to do."""
 
 
@@ -38,7 +38,7 @@ class BulkPreview:
     """How many runs an order would reach now, and the newest of them; `more`: they were not counted to the end."""
 
     matched: int
-    more: bool
+    has_more: bool
     first: tuple[RunRow, ...]
 
 
@@ -69,24 +69,24 @@ class BulkActions:
         self._control = control
         self._clock_ms = clock_ms
 
-    async def preview(self, caller: Caller, action: str, where: str, *, after: str = "") -> BulkPreview:
+    async def preview(self, caller: Caller, action: str, filter_text: str, *, after: str = "") -> BulkPreview:
         """What `act` would reach, page after page, from `after` on. Changes nothing."""
-        wanted = self._check_action(caller, action, where)
+        wanted = self._check_action(caller, action, filter_text)
         matched = 0
         first: list[RunRow] = []
         for _ in range(COUNTED_PAGES_MAX):
             rows, after = await self._page(caller, action, wanted, limits.LIST_MAX, after)
             matched += len(rows)
-            first += rows[: SHOWN_MAX - len(first)]
+            first += rows[: PREVIEW_RUNS_MAX - len(first)]
             if not after:
                 break
-        return BulkPreview(matched=matched, more=bool(after), first=tuple(first))
+        return BulkPreview(matched=matched, has_more=bool(after), first=tuple(first))
 
-    async def act(self, caller: Caller, action: str, where: str, reason: str, *, after: str = "") -> BulkResult:
+    async def act(self, caller: Caller, action: str, filter_text: str, reason: str, *, after: str = "") -> BulkResult:
         """The order to the next page of runs; `after` is `next` of the page before."""
-        wanted = self._check_action(caller, action, where)
-        reason = check_reason(reason)
-        rows, left = await self._page(caller, action, wanted, PAGE, after)
+        wanted = self._check_action(caller, action, filter_text)
+        reason = sanitize_reason(reason)
+        rows, left = await self._page(caller, action, wanted, PAGE_SIZE, after)
         places = asyncio.Semaphore(CONCURRENCY)
 
         async def one(row: RunRow) -> BulkItemResult:
@@ -95,25 +95,25 @@ class BulkActions:
 
         return BulkResult(results=tuple(await asyncio.gather(*map(one, rows))), next=left)
 
-    def _check_action(self, caller: Caller, action: str, where: str) -> RunFilterExpression:
+    def _check_action(self, caller: Caller, action: str, filter_text: str) -> RunFilterExpression:
         require_scope(caller, ADMIN)
         if action not in ACTIONS:
             raise bad_request(f"action is {action[:60]!r}: expected one of {', '.join(ACTIONS)}")
-        return parse_filter(where)
+        return parse_filter(filter_text)
 
     async def _page(
-        self, caller: Caller, action: str, wanted: RunFilterExpression, limit: int, after: str
+        self, caller: Caller, action: str, expression: RunFilterExpression, limit: int, after: str
     ) -> tuple[list[RunRow], str]:
         """The runs of a page that the filter means and the order can change, and where the next page begins."""
-        narrowed = wanted.run_filter(self._clock_ms())
-        page = await self._reads.runs(caller, narrowed, tenant=wanted.tenant, limit=limit, after=after)
-        return [row for row in page.rows if wanted.matches(row) and can_change(action, row)], page.next
+        narrowed = expression.to_run_filter(self._clock_ms())
+        page = await self._reads.runs(caller, narrowed, tenant=expression.tenant, limit=limit, after=after)
+        return [row for row in page.rows if expression.matches(row) and can_change(action, row)], page.next
 
     async def _apply(self, caller: Caller, action: str, row: RunRow, reason: str) -> BulkItemResult:
         try:
             position, changed = await self._send_command(caller, action, row.run_id, reason)
         except RequestRefused as declined:
-            outcome = "unchanged" if declined.code in UNCHANGED else "failed"
+            outcome = "unchanged" if declined.code in UNCHANGED_CODES else "failed"
             return BulkItemResult(run_id=row.run_id, outcome=outcome, code=declined.code, error=declined.message)
         return BulkItemResult(run_id=row.run_id, outcome="changed" if changed else "unchanged", position=position)
 

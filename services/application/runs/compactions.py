@@ -25,10 +25,10 @@ from loomlog.schemas.generated.run_events import CommandRefused, CompactionFaile
 from loomlog.schemas.generated.values import CommandEnvelope, RunPosition
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, refused
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, owner_refusal
 from loomlog.services.application.queries.runs import RunQueries, owner_of
 from loomlog.services.application.runs.control import RunControl, already_ended
-from loomlog.services.application.runs.requests import AGENT_NAME, RunRequest, check_reason
+from loomlog.services.application.runs.requests import AGENT_NAME, RunRequest, sanitize_reason
 from loomlog.services.application.runs.run_ids import continuation_names, fork_names
 from loomlog.services.application.runs.start import RunStarts, StartAttempt, StartedRun
 from loomlog.services.application.streaming.items import EventItem
@@ -89,7 +89,7 @@ class SessionCompactions:
         Raises Declined: not_found, content_erased, run_busy, agent_gone, compaction_failed, compact_pending.
         """
         require_scope(caller, RUNS_CREATE)
-        reason = check_reason(reason)
+        reason = sanitize_reason(reason)
         row = await self._reads.visible_run(caller, run_id)
         return await (
             self._compact_live(caller, row, reason) if row.status == "running" else self._compact_session(caller, row)
@@ -111,10 +111,10 @@ class SessionCompactions:
             raise RequestRefused(
                 "session_busy", f"session_busy: the session {session_id} has just begun; wait for its run"
             )
-        events = await self._reads.events_of_session(origin.tenant, session_id)
+        events = await self._reads.count_session_events(origin.tenant, session_id)
         who = resolve_identity(caller, user_id="", session=owner_of(origin))
         names = fork_names(
-            fresh=self._fresh_token(),
+            fresh_token=self._fresh_token(),
             origin=origin.run_id,
             tenant=who.tenant,
             subject=who.subject,
@@ -137,7 +137,7 @@ class SessionCompactions:
 
         request = RunRequest(agent=agent)
         accepted, told = await self._start_seed(
-            StartAttempt(caller=caller, request=request, who=who, names=names, digest="", command=command)
+            StartAttempt(caller=caller, request=request, requester=who, names=names, digest="", make_command=command)
         )
         return SessionCopy(
             session_id=accepted.session_id,
@@ -153,7 +153,7 @@ class SessionCompactions:
         def command(envelope: CommandEnvelope) -> CompactRun:
             return CompactRun(envelope=envelope, run_id=row.run_id, reason=reason)
 
-        item = await self._control.settled(
+        item = await self._control.send_and_settle(
             caller, row, command, _CompactionListener(), pending="compact_pending", wait_s=self._wait_s
         )
         position, event = self._control.position(item), item.record
@@ -161,7 +161,7 @@ class SessionCompactions:
             case CommandRefused(code=code) if code == NOTHING_TO_COMPACT:
                 return CompactionResult(run_id=row.run_id, applied=NOOP, position=position)
             case CommandRefused():
-                raise refused(event.code, event.message)
+                raise owner_refusal(event.code, event.message)
             case CompactionFailed(kind=kind) if kind == NO_GAIN:
                 return CompactionResult(run_id=row.run_id, applied=NOOP, position=position)
             case CompactionFailed():
@@ -185,7 +185,7 @@ class SessionCompactions:
         newest = head.newest or row
         who = resolve_identity(caller, user_id="", session=head.owner)
         names = continuation_names(
-            fresh=self._fresh_token(),
+            fresh_token=self._fresh_token(),
             session_id=row.session_id,
             tenant=who.tenant,
             subject=who.subject,
@@ -211,7 +211,9 @@ class SessionCompactions:
             )
 
         request = RunRequest(agent=newest.agent, session_id=row.session_id)
-        launch = StartAttempt(caller=caller, request=request, who=who, names=names, digest="", command=command)
+        launch = StartAttempt(
+            caller=caller, request=request, requester=who, names=names, digest="", make_command=command
+        )
         try:
             accepted, told = await self._start_seed(launch)
         except RequestRefused as declined:
@@ -231,17 +233,17 @@ class SessionCompactions:
             position=accepted.position,
         )
 
-    async def _start_seed(self, launch: StartAttempt) -> tuple[StartedRun, tuple[int, int] | None]:
+    async def _start_seed(self, attempt: StartAttempt) -> tuple[StartedRun, tuple[int, int] | None]:
         """The seed, at its end, and the tokens before and after when it was summarised."""
         try:
-            accepted = await self._runs.launch(launch)
+            accepted = await self._runs.launch(attempt)
         except RequestRefused as declined:
             if declined.code == "unknown_agent":
                 raise RequestRefused("agent_gone", f"agent_gone: {declined.message}") from declined
             raise
         try:
             async with asyncio.timeout(self._wait_s):
-                return accepted, await _end_of(accepted.stream, accepted.run_id)
+                return accepted, await _read_to_end(accepted.stream, accepted.run_id)
         except TimeoutError:
             raise RequestRefused(
                 "compact_pending",
@@ -276,7 +278,7 @@ class _CompactionListener:
                 return not self._number and item.envelope.cause_id == command_id
 
 
-async def _end_of(stream: RunStream, run_id: str) -> tuple[int, int] | None:
+async def _read_to_end(stream: RunStream, run_id: str) -> tuple[int, int] | None:
     """Reads the stream of a seed to its end. Raises Declined(compaction_failed)."""
     found: tuple[int, int] | None = None
     failed: dict[str, Any] = {}
@@ -292,7 +294,7 @@ async def _end_of(stream: RunStream, run_id: str) -> tuple[int, int] | None:
     return found
 
 
-def _compaction_error(run_id: str, why: str) -> RequestRefused:
+def _compaction_error(run_id: str, reason: str) -> RequestRefused:
     return RequestRefused(
-        "compaction_failed", f"the conversation of {run_id} could not be summarised, it is as it was: {why}"
+        "compaction_failed", f"the conversation of {run_id} could not be summarised, it is as it was: {reason}"
     )

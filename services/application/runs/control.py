@@ -42,11 +42,11 @@ from loomlog.schemas.records import Value
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, refused
-from loomlog.services.application.payloads import text_or_blob
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, owner_refusal
+from loomlog.services.application.payloads import store_text
 from loomlog.services.application.queries.runs import RunQueries
-from loomlog.services.application.runs.requests import check_input, check_reason, check_result
-from loomlog.services.application.runs.run_target import Target
+from loomlog.services.application.runs.requests import check_input, check_result, sanitize_reason
+from loomlog.services.application.runs.run_target import CommandTarget
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
@@ -80,7 +80,7 @@ class CancelResult(Value, frozen=True, kw_only=True):
         return self.status == "cancelled"
 
 
-class CallResolution(Value, frozen=True, kw_only=True):
+class CallResolutionResult(Value, frozen=True, kw_only=True):
     """A call of unknown outcome that has its result now, or is made again."""
 
     run_id: str
@@ -126,17 +126,17 @@ class RunControl:
         require_scope(caller, RUNS_CREATE)
         check_input(text)
         assert source in SOURCES, source
-        row = await self.running(caller, run_id)
+        row = await self.require_running(caller, run_id)
         envelope = self.envelope(caller, row)
-        seal = await self._sources.content.cipher_for(row.tenant, row.user_id)
-        said, blob = await text_or_blob(text if seal is None else seal(text, False), self._sources.blobs)
+        seal = await self._sources.content.encryptor_for(row.tenant, row.user_id)
+        said, blob = await store_text(text if seal is None else seal(text, False), self._sources.blobs)
         command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source, text_blob=blob)
         item = await self.send_command(row, command)
         if item is None:
             raise await self.pending_error("input_pending", row, "the text is in the log and will reach the run")
         event = item.record
         if isinstance(event, CommandRefused):
-            declined = refused(event.code, event.message)
+            declined = owner_refusal(event.code, event.message)
             declined.retry_after_s = RETRY_SOON_S if event.code == "queue_full" else declined.retry_after_s
             raise declined
         if not isinstance(event, InputReceived):
@@ -146,27 +146,27 @@ class RunControl:
     async def cancel(self, caller: Caller, agent_id: str, reason: str = "", *, run_id: str = "") -> CancelResult:
         """End the run of a handle, or that run of it. Raises Declined: unknown_agent_id, not_found, cancel_pending."""
         require_scope(caller, RUNS_CREATE)
-        reason = check_reason(reason)
+        reason = sanitize_reason(reason)
         if not run_id:
-            return await self._end(caller, await self._reads.handle_target(caller, agent_id), reason)
+            return await self._cancel(caller, await self._reads.handle_target(caller, agent_id), reason)
         row = await self._reads.run_target(caller, run_id)
         if row.agent_id != agent_id:
             raise RequestRefused("unknown_agent_id", f"the run {run_id} does not have the handle {agent_id[:140]}")
-        return await self._end(caller, row, reason)
+        return await self._cancel(caller, row, reason)
 
     async def cancel_run(self, caller: Caller, run_id: str, reason: str = "") -> CancelResult:
         """As `cancel`, by the id of the run: its handle may be that of a newer one meanwhile. Raises not_found."""
         require_scope(caller, RUNS_CREATE)
-        reason = check_reason(reason)
-        return await self._end(caller, await self._reads.run_target(caller, run_id), reason)
+        reason = sanitize_reason(reason)
+        return await self._cancel(caller, await self._reads.run_target(caller, run_id), reason)
 
     async def close_resident(self, caller: Caller, run_id: str, reason: str = "") -> CancelResult:
         """Close a resident sub-agent; one that is over stays as it is. Raises Declined: not_found, cancel_pending."""
         row = await self.check_resident(caller, run_id)
         if row.status != "running":
-            return await self._cancel_result(self._as_stored(row), row)
-        command = CloseResident(envelope=self.envelope(caller, row), run_id=run_id, reason=check_reason(reason))
-        return await self._ended_by(row, command, "the close is in the log and takes effect")
+            return await self._decrypt_result(self._result_from_row(row), row)
+        command = CloseResident(envelope=self.envelope(caller, row), run_id=run_id, reason=sanitize_reason(reason))
+        return await self._send_ending_command(row, command, "the close is in the log and takes effect")
 
     async def check_resident(self, caller: Caller, run_id: str) -> RunRow:
         """The row of a resident sub-agent. Raises Declined: not_found."""
@@ -176,36 +176,38 @@ class RunControl:
             raise RequestRefused("not_found", f"the run {run_id} is no resident sub-agent")
         return row
 
-    async def _end(self, caller: Caller, row: Target, reason: str) -> CancelResult:
+    async def _cancel(self, caller: Caller, row: CommandTarget, reason: str) -> CancelResult:
         if isinstance(row, RunRow) and row.status != "running":
-            return await self._cancel_result(self._as_stored(row), row)
+            return await self._decrypt_result(self._result_from_row(row), row)
         command = CancelRun(envelope=self.envelope(caller, row), run_id=row.run_id, reason=reason)
-        return await self._ended_by(row, command, "the cancel is in the log and takes effect")
+        return await self._send_ending_command(row, command, "the cancel is in the log and takes effect")
 
-    async def _ended_by(self, row: Target, command: CancelRun | CloseResident, pending: str) -> CancelResult:
+    async def _send_ending_command(
+        self, row: CommandTarget, command: CancelRun | CloseResident, pending: str
+    ) -> CancelResult:
         item = await self.send_command(row, command, _is_ending)
         if item is None:
-            now = await self._stored(row)
+            now = await self._read_row(row)
             if now is not None and now.status != "running":
-                return await self._cancel_result(self._as_stored(now), row)
+                return await self._decrypt_result(self._result_from_row(now), row)
             raise await self.pending_error("cancel_pending", row, pending)
-        return await self._cancel_result(self._as_happened(row, item), row)
+        return await self._decrypt_result(self._result_from_event(row, item), row)
 
-    async def _cancel_result(self, stopped: CancelResult, row: Target) -> CancelResult:
-        return await self._sources.content.shown(stopped, row.tenant)
+    async def _decrypt_result(self, result: CancelResult, row: CommandTarget) -> CancelResult:
+        return await self._sources.content.decrypt(result, row.tenant)
 
     async def resolve(
         self, caller: Caller, run_id: str, turn: int, index: int, *, done: bool, result: str = ""
-    ) -> CallResolution:
+    ) -> CallResolutionResult:
         """Say what became of a call that waits for it.
 
         Raises Declined: not_found, nothing_to_resolve, run_paused, resolve_pending.
         """
         require_scope(caller, RUNS_CREATE)
         check_result(result, done=done)
-        row = await self.running(caller, run_id)
+        row = await self.require_running(caller, run_id)
         envelope = self.envelope(caller, row)
-        seal = await self._sources.content.cipher_for(row.tenant, row.user_id)
+        seal = await self._sources.content.encryptor_for(row.tenant, row.user_id)
         text = result if seal is None else seal(result, False)
         command = ResolveCall(envelope=envelope, run_id=run_id, turn=turn, index=index, done=done, result=text)
         item = await self.send_command(row, command)
@@ -213,18 +215,18 @@ class RunControl:
             raise await self.pending_error("resolve_pending", row, "the answer is in the log and will reach the run")
         event = item.record
         if isinstance(event, CommandRefused):
-            raise refused(event.code, event.message)
+            raise owner_refusal(event.code, event.message)
         if not isinstance(event, ToolReturned | ToolCallRequested):
             raise already_ended(run_id)
         repeated = isinstance(event, ToolCallRequested)
-        return CallResolution(run_id=run_id, is_repeated=repeated, position=self.position(item))
+        return CallResolutionResult(run_id=run_id, is_repeated=repeated, position=self.position(item))
 
-    async def settled(
+    async def send_and_settle(
         self,
         caller: Caller,
         row: RunRow,
-        make: Callable[[CommandEnvelope], Command],
-        is_it: Callable[[EventItem, str], bool],
+        make_command: Callable[[CommandEnvelope], Command],
+        is_reply: Callable[[EventItem, str], bool],
         *,
         pending: str,
         wait_s: float,
@@ -236,9 +238,9 @@ class RunControl:
         envelope = self.envelope(caller, row)
 
         def settles(item: EventItem) -> bool:
-            return is_it(item, envelope.command_id) or _is_ending(item)
+            return is_reply(item, envelope.command_id) or _is_ending(item)
 
-        item = await self.send_command(row, make(envelope), settles, wait_s=wait_s)
+        item = await self.send_command(row, make_command(envelope), settles, wait_s=wait_s)
         if item is None:
             raise await self.pending_error(pending, row, "the order is in the log and takes effect", wait_s=wait_s)
         return item
@@ -246,23 +248,23 @@ class RunControl:
     async def pause(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
         """Let a run stand still before its next model call. Raises Declined: not_found, already_pausing."""
         require_scope(caller, RUNS_CREATE)
-        reason = check_reason(reason)
-        row = await self.running(caller, run_id)
+        reason = sanitize_reason(reason)
+        row = await self.require_running(caller, run_id)
         command = PauseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._pause_or_resume(row, command, pending="pause_pending")
 
     async def resume(self, caller: Caller, run_id: str) -> PauseResult:
         """Lift the pause of a run; wider ones still hold it. Raises Declined: not_found, not_paused."""
         require_scope(caller, RUNS_CREATE)
-        row = await self.running(caller, run_id)
+        row = await self.require_running(caller, run_id)
         command = ResumeRun(envelope=self.envelope(caller, row), run_id=run_id)
         return await self._pause_or_resume(row, command, pending="pause_pending")
 
     async def quarantine(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
         """Park a run until it is released; its calls are stopped. Raises Declined: not_found, already_quarantined."""
         require_scope(caller, ADMIN)
-        reason = check_reason(reason)
-        row = await self.running(caller, run_id)
+        reason = sanitize_reason(reason)
+        row = await self.require_running(caller, run_id)
         command = QuarantineRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._pause_or_resume(row, command, pending="quarantine_pending")
 
@@ -272,14 +274,14 @@ class RunControl:
         Raises Declined: not_found, not_quarantined, and run_quarantined when it still cannot be folded.
         """
         require_scope(caller, ADMIN)
-        reason = check_reason(reason)
-        row = await self.running(caller, run_id)
+        reason = sanitize_reason(reason)
+        row = await self.require_running(caller, run_id)
         command = ReleaseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._pause_or_resume(row, command, pending="quarantine_pending")
 
     # --- for this and other orders (interrupts.py) -------------------------------------------------------------------
 
-    async def running(self, caller: Caller, run_id: str) -> Target:
+    async def require_running(self, caller: Caller, run_id: str) -> CommandTarget:
         """The run, which the caller sees and which has not ended. Raises Declined(not_found)."""
         row = await self._reads.run_target(caller, run_id)
         if row.status != "running":
@@ -287,14 +289,14 @@ class RunControl:
         return row
 
     async def _pause_or_resume(
-        self, row: Target, command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun, *, pending: str
+        self, row: CommandTarget, command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun, *, pending: str
     ) -> PauseResult:
         item = await self.send_command(row, command)
         if item is None:
             raise await self.pending_error(pending, row, "the order is in the log and takes effect")
         event = item.record
         if isinstance(event, CommandRefused):
-            raise refused(event.code, event.message)
+            raise owner_refusal(event.code, event.message)
         if isinstance(event, RunQuarantined) and not isinstance(command, QuarantineRun):
             error = f"the run {row.run_id} cannot go on and is quarantined: {event.error}"
             raise RequestRefused("run_quarantined", error, details={"position": self.position(item)})
@@ -304,7 +306,7 @@ class RunControl:
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    def envelope(self, caller: Caller, row: Target) -> CommandEnvelope:
+    def envelope(self, caller: Caller, row: CommandTarget) -> CommandEnvelope:
         """Of a fresh command of the caller."""
         return CommandEnvelope(
             command_id=f"c_{self._fresh_token()}",
@@ -315,9 +317,9 @@ class RunControl:
 
     async def send_command(
         self,
-        row: Target,
+        row: CommandTarget,
         command: Command,
-        is_it: Callable[[EventItem], bool] | None = None,
+        is_reply: Callable[[EventItem], bool] | None = None,
         wait_s: float | None = None,
     ) -> EventItem | None:
         """Appends the command; the event that answers it, or the one that `is_it` says. None: see `_effect`."""
@@ -325,27 +327,27 @@ class RunControl:
         subscription = self._sources.hub.subscribe(row.run_id)
         try:
             await self._publisher.publish(partition_key(row.run_id), command_id, command)
-            is_it = is_it or partial(_is_reply_to, command_id=command_id)
-            return await self._wait_for_effect(subscription, row, is_it, wait_s or self._wait_s)
+            is_reply = is_reply or partial(_is_reply_to, command_id=command_id)
+            return await self._wait_for_effect(subscription, row, is_reply, wait_s or self._wait_s)
         finally:
             subscription.close()
 
     async def _wait_for_effect(
-        self, subscription: Subscription, row: Target, is_it: Callable[[EventItem], bool], wait_s: float
+        self, subscription: Subscription, row: CommandTarget, is_reply: Callable[[EventItem], bool], wait_s: float
     ) -> EventItem | None:
         """The event that shows what became of a command; None when none came in time or the run is over already."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + wait_s
-        while not subscription.closed and (left := deadline - clock()) > 0:
-            items = await subscription.take(min(left, limits.DECISION_LOOK_S))
+        while not subscription.close_reason and (left := deadline - clock()) > 0:
+            items = await subscription.take(min(left, limits.DECISION_POLL_S))
             for item in items:
-                if isinstance(item, EventItem) and item.raw.offset > row.last_offset and is_it(item):
+                if isinstance(item, EventItem) and item.raw.offset > row.last_offset and is_reply(item):
                     return item
-            if not items and (now := await self._stored(row)) is not None and now.status != "running":
+            if not items and (now := await self._read_row(row)) is not None and now.status != "running":
                 return None
         return None
 
-    async def _stored(self, row: Target) -> RunRow | None:
+    async def _read_row(self, row: CommandTarget) -> RunRow | None:
         """The run as the read models have it now; what was read before when they do not answer."""
         now = None
         try:
@@ -355,9 +357,11 @@ class RunControl:
                 raise
         return now or (row if isinstance(row, RunRow) else None)
 
-    async def pending_error(self, code: str, row: Target, what: str, *, wait_s: float | None = None) -> RequestRefused:
+    async def pending_error(
+        self, code: str, row: CommandTarget, consequence: str, *, wait_s: float | None = None
+    ) -> RequestRefused:
         """Why nothing was heard of a command: the run has ended, cannot be handled, or nobody owns it just now."""
-        now = await self._stored(row)
+        now = await self._read_row(row)
         if now is not None and now.status != "running":
             return already_ended(row.run_id)
         if now is not None and now.quarantined:
@@ -368,7 +372,7 @@ class RunControl:
             )
         return RequestRefused(
             code,
-            f"no runtime has answered within {wait_s or self._wait_s:g} s; {what} as soon as one is up",
+            f"no runtime has answered within {wait_s or self._wait_s:g} s; {consequence} as soon as one is up",
             retry_after_s=RETRY_SOON_S,
             details={"run_id": row.run_id, "agent_id": row.agent_id},
         )
@@ -377,7 +381,7 @@ class RunControl:
         """Where the event lies, as a token for reads."""
         return self._sources.barrier.token(item.partition, item.raw.offset)
 
-    def _as_stored(self, row: RunRow) -> CancelResult:
+    def _result_from_row(self, row: RunRow) -> CancelResult:
         return CancelResult(
             agent_id=row.agent_id,
             run_id=row.run_id,
@@ -386,7 +390,7 @@ class RunControl:
             position=self._sources.barrier.token(row.partition, row.last_offset),
         )
 
-    def _as_happened(self, row: Target, item: EventItem) -> CancelResult:
+    def _result_from_event(self, row: CommandTarget, item: EventItem) -> CancelResult:
         cascaded: tuple[str, ...] = ()
         match item.record:
             case RunCancelled(reason=reason, cascaded=cascaded):

@@ -38,12 +38,12 @@ DEFINITION_TEXT_MAX = 64
 """Characters: a SHA-256 in hex, or `current`."""
 PLACEHOLDER = "x"
 """Stands for the text of a fork that brings none while the rest of its request is checked."""
-TEXTS = ("provider", "model", "effort", "system_prompt")
-NUMBERS = {"max_tokens": 2**31 - 1, "max_iterations": ITERATIONS_BACKSTOP, "retry_attempts": RETRY_ATTEMPTS_MAX}
+TEXT_FIELDS = ("provider", "model", "effort", "system_prompt")
+INTEGER_FIELDS = {"max_tokens": 2**31 - 1, "max_iterations": ITERATIONS_BACKSTOP, "retry_attempts": RETRY_ATTEMPTS_MAX}
 """Whole numbers from 0 to this."""
-SAMPLING = Sampling.__struct_fields__
+SAMPLING_FIELDS = Sampling.__struct_fields__
 INTEGER_SAMPLING = ("top_k", "seed")
-OVERRIDES = (*TEXTS, "tools", *NUMBERS, *SAMPLING)
+OVERRIDES = (*TEXT_FIELDS, "tools", *INTEGER_FIELDS, *SAMPLING_FIELDS)
 """What a fork may change of its definition. Volumes and hosts are the operator's to give."""
 
 
@@ -92,28 +92,28 @@ class Forks:
             raise bad_request(f"at is {request.at_seq}: {run_id} has the events 1 to {row.last_seq}")
         who = resolve_identity(caller, user_id="", session=owner_of(row))
         names = fork_names(
-            fresh=self._fresh_token(),
+            fresh_token=self._fresh_token(),
             origin=run_id,
             tenant=who.tenant,
             subject=who.subject,
             agent_id=request.agent_id,
             idempotency_key=request.idempotency_key,
         )
-        digest = _digest(request, run_id) if request.idempotency_key else ""
+        digest = _fork_digest(request, run_id) if request.idempotency_key else ""
 
         def command(whole: RunRequest) -> Record:
-            return self._command(request, whole, row, who, names, overrides, digest)
+            return self._build_command(request, whole, row, who, names, overrides, digest)
 
         return await self._runs.launch(
-            StartAttempt(caller=caller, request=plain, who=who, names=names, digest=digest, command=command)
+            StartAttempt(caller=caller, request=plain, requester=who, names=names, digest=digest, make_command=command)
         )
 
-    def _command(
+    def _build_command(
         self,
         request: ForkRequest,
-        whole: RunRequest,
+        stored_request: RunRequest,
         row: RunRow,
-        who: RunIdentity,
+        requester: RunIdentity,
         names: RunNames,
         overrides: DefinitionOverrides | None,
         digest: str,
@@ -122,45 +122,45 @@ class Forks:
             envelope=CommandEnvelope(
                 # One fork for one run id, so the run id is the command's id too.
                 command_id=names.run_id,
-                tenant=who.tenant,
-                subject=who.subject,
+                tenant=requester.tenant,
+                subject=requester.subject,
                 issued_at_ms=self._clock_ms(),
             ),
             origin_run_id=row.run_id,
-            user_id=who.user_id,
+            user_id=requester.user_id,
             at_seq=request.at_seq,
             run_id=names.run_id,
             agent_id=names.agent_id,
             agent=request.agent,
             definition=request.definition,
             overrides=overrides,
-            segments=whole.segments,
+            segments=stored_request.segments,
             interactive=request.interactive,
             idempotency_key=request.idempotency_key,
             request_sha256=digest,
-            credentials=tuple(sorted(whole.credentials)),
+            credentials=tuple(sorted(stored_request.credentials)),
         )
 
 
-def parse_overrides(given: Mapping[str, Any]) -> DefinitionOverrides | None:
+def parse_overrides(values: Mapping[str, Any]) -> DefinitionOverrides | None:
     """Overrides by name, checked; None when there are none. Raises Declined, naming the field and the nearest one."""
-    for name in given:
+    for name in values:
         if name not in OVERRIDES:
             near = difflib.get_close_matches(name, OVERRIDES, n=1, cutoff=0.4)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(OVERRIDES)}"
             raise bad_request(f"overrides: there is no field {name[:80]!r}; {hint}")
-    said = {name: value for name, value in given.items() if value is not None}
+    said = {name: value for name, value in values.items() if value is not None}
     if not said:
         return None
-    for name in TEXTS:
+    for name in TEXT_FIELDS:
         if name in said:
             _check_text(name, said[name])
-    for name, most in NUMBERS.items():
+    for name, most in INTEGER_FIELDS.items():
         if name in said and (type(said[name]) is not int or not 0 <= said[name] <= most):
             raise bad_request(f"overrides.{name} is {str(said[name])[:60]}: expected a whole number from 0 to {most}")
-    sampling = {name: _sampling_value(name, said[name]) for name in SAMPLING if name in said}
+    sampling = {name: _sampling_value(name, said[name]) for name in SAMPLING_FIELDS if name in said}
     return DefinitionOverrides(
-        **{name: said[name] for name in (*TEXTS, *NUMBERS) if name in said},
+        **{name: said[name] for name in (*TEXT_FIELDS, *INTEGER_FIELDS) if name in said},
         tools=_parse_names("tools", said["tools"]) if "tools" in said else None,
         sampling=check_sampling(Sampling(**sampling)) if sampling else None,
     )
@@ -220,7 +220,7 @@ def _check_request(request: ForkRequest) -> RunRequest:
     return plain if has_text else replace(plain, segments=())
 
 
-def _digest(request: ForkRequest, run_id: str) -> str:
+def _fork_digest(request: ForkRequest, run_id: str) -> str:
     whole = {
         "fork": run_id,
         "at": request.at_seq,

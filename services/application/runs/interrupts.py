@@ -29,12 +29,12 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused, bad_request, refused
+from loomlog.services.application.errors import RequestRefused, bad_request, owner_refusal
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.control import RunControl, already_ended
-from loomlog.services.application.runs.requests import check_reason
+from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import AccessFilter, Caller, access_filter
@@ -43,7 +43,7 @@ from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 ANSWER, DECLINED = "answer", "declined"
 """What a person can do with a question."""
 KINDS = ("question",)
-TURN_ENDS = (RunParked, RunPaused, ModelCallRequested, RunCompleted)
+TURN_END_EVENTS = (RunParked, RunPaused, ModelCallRequested, RunCompleted)
 """Events that can be the last of a stopped turn."""
 
 
@@ -95,20 +95,20 @@ class InterruptActions:
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
-    async def of_run(self, caller: Caller, run_id: str, *, status: str = "", position: str = "") -> InterruptList:
+    async def list_of_run(self, caller: Caller, run_id: str, *, status: str = "", position: str = "") -> InterruptList:
         """Those of a run. Raises not_found."""
         require_scope(caller, RUNS_READ)
         row = await self._reads.visible_run(caller, run_id, position=position)
-        interrupt_filter = InterruptFilter(run_id=run_id, statuses=statuses_of(status))
+        interrupt_filter = InterruptFilter(run_id=run_id, statuses=parse_statuses(status))
         return await self._list(AccessFilter(tenant=row.tenant, user_id=None), interrupt_filter, limit=limits.LIST_MAX)
 
-    async def of_all(
+    async def list_all(
         self, caller: Caller, *, user_id: str = "", status: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
     ) -> InterruptList:
         """Those the caller may see, of one user if given."""
         require_scope(caller, RUNS_READ)
         allowed = access_filter(caller)
-        interrupt_filter = InterruptFilter(user_id=user_id, statuses=statuses_of(status))
+        interrupt_filter = InterruptFilter(user_id=user_id, statuses=parse_statuses(status))
         if allowed.user_id is not None:
             if user_id not in ("", allowed.user_id):
                 return InterruptList(rows=(), next="", total=0)
@@ -117,15 +117,15 @@ class InterruptActions:
         return await self._list(allowed, interrupt_filter, limit=limit, after=after)
 
     async def _list(
-        self, allowed: AccessFilter, wanted: InterruptFilter, *, limit: int, after: str = ""
+        self, allowed: AccessFilter, criteria: InterruptFilter, *, limit: int, after: str = ""
     ) -> InterruptList:
         try:
             page = await self._sources.projection.interrupts(
-                scope_of(allowed), wanted, limit=max(1, min(limit, limits.LIST_MAX)), after=after
+                scope_of(allowed), criteria, limit=max(1, min(limit, limits.LIST_MAX)), after=after
             )
         except InvalidPageToken as error:
             raise bad_request(f"cursor: {error}") from error
-        rows = await self._sources.content.interrupts(page.rows)
+        rows = await self._sources.content.decrypt_interrupts(page.rows)
         return InterruptList(rows=rows, next=page.next, total=page.total)
 
     # --- orders ------------------------------------------------------------------------------------------------------
@@ -140,16 +140,16 @@ class InterruptActions:
         require_scope(caller, RUNS_CREATE)
         check_response(response)
         row = await self._reads.visible_run(caller, run_id)
-        await self._check_waits(row.tenant, run_id, interrupt_id, is_live=row.status == "running")
+        await self._check_pending(row.tenant, run_id, interrupt_id, is_live=row.status == "running")
         envelope = self._control.envelope(caller, row)
-        seal = await self._sources.content.cipher_for(row.tenant, row.user_id)
+        seal = await self._sources.content.encryptor_for(row.tenant, row.user_id)
         command = ResolveInterruption(
             envelope=envelope,
             run_id=run_id,
             interrupt_id=interrupt_id,
             disposition=response.disposition,
             answer=response.answer if seal is None else seal(response.answer, False),
-            resolved_by=check_reason(response.resolved_by)[: limits.NAME_BYTES_MAX],
+            resolved_by=sanitize_reason(response.resolved_by)[: limits.NAME_BYTES_MAX],
         )
         item = await self._control.send_command(row, command)
         if item is None:
@@ -159,7 +159,7 @@ class InterruptActions:
             raise await self._already_closed(row, interrupt_id) if why.code == "not_found" else why
         event = item.record
         if isinstance(event, CommandRefused):
-            raise refused(event.code, event.message)
+            raise owner_refusal(event.code, event.message)
         if not isinstance(event, InterruptionClosed):
             raise await self._already_closed(row, interrupt_id)
         if event.interrupt_id != interrupt_id or event.status not in ("resolved", DECLINED):
@@ -176,26 +176,26 @@ class InterruptActions:
         cancel_pending.
         """
         require_scope(caller, RUNS_CREATE)
-        reason = check_reason(reason)
-        row = await self._control.running(caller, run_id)
+        reason = sanitize_reason(reason)
+        row = await self._control.require_running(caller, run_id)
         command = CancelTurn(envelope=self._control.envelope(caller, row), run_id=run_id, reason=reason)
-        is_it = partial(_ends_turn, command_id=command.envelope.command_id)
+        is_it = partial(_is_turn_end, command_id=command.envelope.command_id)
         item = await self._control.send_command(row, command, is_it)
         if item is None:
             raise await self._control.pending_error("cancel_pending", row, "the cancel is in the log and takes effect")
         event = item.record
         if isinstance(event, CommandRefused):
-            raise refused(event.code, event.message)
+            raise owner_refusal(event.code, event.message)
         if item.envelope.cause_id != command.envelope.command_id:
             raise already_ended(run_id)
         return TurnStopped(run_id=run_id, parked=isinstance(event, RunParked), position=self._control.position(item))
 
     async def _already_closed(self, row: RunRow, interrupt_id: str) -> RequestRefused:
         """The run has ended since it was looked at, mostly because another answer was first: the question knows."""
-        await self._check_waits(row.tenant, row.run_id, interrupt_id, is_live=False)
+        await self._check_pending(row.tenant, row.run_id, interrupt_id, is_live=False)
         return already_ended(row.run_id)
 
-    async def _check_waits(self, tenant: str, run_id: str, interrupt_id: str, *, is_live: bool) -> None:
+    async def _check_pending(self, tenant: str, run_id: str, interrupt_id: str, *, is_live: bool) -> None:
         """Raises Declined when the read models know that the question has ended, or that there is none."""
         unknown = RequestRefused("not_found", f"the run {run_id} has no interrupt {interrupt_id[:140]}")
         if not ID_PATTERN.match(interrupt_id):
@@ -224,7 +224,7 @@ def check_response(response: InterruptResponse) -> None:
         raise RequestRefused("payload_too_large", f"answer: at most {limits.ANSWER_BYTES_MAX} bytes")
 
 
-def statuses_of(text: str) -> frozenset[str]:
+def parse_statuses(text: str) -> frozenset[str]:
     """`all`, or some of the statuses with commas between; pending when nothing is said. Raises Declined."""
     if text == "all":
         return frozenset()
@@ -239,8 +239,8 @@ def _already_closed_error(interrupt_id: str, status: str) -> RequestRefused:
     return RequestRefused(code, f"the question {interrupt_id} is {status} already")
 
 
-def _ends_turn(item: EventItem, command_id: str) -> bool:
+def _is_turn_end(item: EventItem, command_id: str) -> bool:
     """The last word about a turn that was to be stopped: of the order itself, or of the end of the run."""
     if item.envelope.cause_id == command_id:
-        return isinstance(item.record, (*TURN_ENDS, CommandRefused))
+        return isinstance(item.record, (*TURN_END_EVENTS, CommandRefused))
     return isinstance(item.record, RunCompleted | RunFailed | RunCancelled)

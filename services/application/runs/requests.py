@@ -33,7 +33,7 @@ from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 AGENT_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*\Z")
 CREDENTIAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 DEFAULT_CREDENTIAL = "default"
-BEARER = re.compile(r"[A-Za-z0-9._\-+/=]{16,512}\Z")
+BEARER_TOKEN = re.compile(r"[A-Za-z0-9._\-+/=]{16,512}\Z")
 IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
 """Visible ASCII: what a header can carry."""
 TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
@@ -43,9 +43,9 @@ BLOCK_TYPES = ("trusted-text", "untrusted-block", "image")
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 SHORT_IMAGE_TYPES = {"png": "image/png", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
 """Names existing clients use for the same."""
-FILTERS = ("drop", "keep")
+WEB_SEARCH_FILTERS = ("drop", "keep")
 """Of web search results outside allowed_hosts; the first is the default."""
-PARENT_CONTEXT = (
+PARENT_CONTEXT_KEYS = (
     "root_agent_run_id",
     "function_key",
     "tier_at_run",
@@ -114,7 +114,7 @@ def check_request(request: RunRequest) -> RunRequest:
         raise bad_request(
             f"Idempotency-Key: expected 1 to {limits.IDEMPOTENCY_KEY_MAX} visible ASCII characters without spaces"
         )
-    if request.web_search_filter and request.web_search_filter not in FILTERS:
+    if request.web_search_filter and request.web_search_filter not in WEB_SEARCH_FILTERS:
         raise bad_request(f"web_search_filter is {_quote(request.web_search_filter)}: expected drop or keep")
     _check_name("user_tier", request.user_tier)
     _check_names("tools", request.tools)
@@ -137,7 +137,7 @@ def check_request(request: RunRequest) -> RunRequest:
         prompt="",
         parent_context=_check_parent_context(request.parent_context),
         # Without a list of hosts there is nothing to filter by; with one, what leads elsewhere is left out (parity).
-        web_search_filter="" if request.allowed_hosts is None else request.web_search_filter or FILTERS[0],
+        web_search_filter="" if request.allowed_hosts is None else request.web_search_filter or WEB_SEARCH_FILTERS[0],
         traceparent=request.traceparent if TRACEPARENT.match(request.traceparent) else "",
     )
 
@@ -169,7 +169,7 @@ def request_digest(request: RunRequest) -> str:
     # Only when they say something: a key that was used before they were heard still names the same request.
     if request.compaction is not None:
         whole["compaction"] = request.compaction.to_avro()
-    if request.web_search_filter not in ("", FILTERS[0]):
+    if request.web_search_filter not in ("", WEB_SEARCH_FILTERS[0]):
         whole["web_search_filter"] = request.web_search_filter
     if request.payload_metadata:
         whole["payload_metadata"] = request.payload_metadata
@@ -178,7 +178,7 @@ def request_digest(request: RunRequest) -> str:
     return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
+def to_json_texts(values: Mapping[str, Any]) -> dict[str, str]:
     """A JSON object as the map of JSON texts that a StartRun holds."""
     return {name: orjson.dumps(value).decode() for name, value in values.items()}
 
@@ -206,7 +206,7 @@ def _check_segments(request: RunRequest) -> tuple[Segment, ...]:
                 for place, block in enumerate(segment.content)
             ),
         )
-        for number, segment in enumerate(_with_known_roles(segments))
+        for number, segment in enumerate(_check_roles(segments))
     )
 
 
@@ -215,40 +215,40 @@ def _has_content(block: ContentBlock) -> bool:
     return block.type == "image" or bool(block.text.strip())
 
 
-def _with_known_roles(segments: Sequence[Segment]) -> Sequence[Segment]:
+def _check_roles(segments: Sequence[Segment]) -> Sequence[Segment]:
     for number, segment in enumerate(segments):
         if segment.role not in ROLES:
             raise bad_request(f"segments[{number}].role is {_quote(segment.role)}: expected system or user")
     return segments
 
 
-def _check_block(block: ContentBlock, role: str, where: str) -> ContentBlock:
+def _check_block(block: ContentBlock, role: str, path: str) -> ContentBlock:
     if block.type not in BLOCK_TYPES:
-        raise bad_request(f"{where}.type is {_quote(block.type)}: expected {', '.join(BLOCK_TYPES)}")
+        raise bad_request(f"{path}.type is {_quote(block.type)}: expected {', '.join(BLOCK_TYPES)}")
     if block.type == "image":
-        return _check_image(block, role, where)
+        return _check_image(block, role, path)
     if block.data or block.media_type:
-        raise bad_request(f"{where}: data and media_type belong to blocks of type image")
+        raise bad_request(f"{path}: data and media_type belong to blocks of type image")
     if block.kind and block.type != "untrusted-block":
-        raise bad_request(f"{where}.kind belongs to blocks of type untrusted-block")
-    _check_name(f"{where}.kind", block.kind)
+        raise bad_request(f"{path}.kind belongs to blocks of type untrusted-block")
+    _check_name(f"{path}.kind", block.kind)
     return block
 
 
-def _check_image(block: ContentBlock, role: str, where: str) -> ContentBlock:
+def _check_image(block: ContentBlock, role: str, path: str) -> ContentBlock:
     if role != "user":
-        raise bad_request(f"{where}: images belong in segments with role user")
+        raise bad_request(f"{path}: images belong in segments with role user")
     media_type = SHORT_IMAGE_TYPES.get(block.media_type, block.media_type)
     if media_type not in IMAGE_TYPES:
-        raise bad_request(f"{where}.media_type is {_quote(block.media_type)}: expected {', '.join(IMAGE_TYPES)}")
+        raise bad_request(f"{path}.media_type is {_quote(block.media_type)}: expected {', '.join(IMAGE_TYPES)}")
     if block.text or block.kind:
-        raise bad_request(f"{where}: an image has no text and no kind")
+        raise bad_request(f"{path}: an image has no text and no kind")
     try:
         raw = base64.b64decode(block.data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise bad_request(f"{where}.data is not base64: {error}") from error
+        raise bad_request(f"{path}.data is not base64: {error}") from error
     if not raw:
-        raise bad_request(f"{where}.data is empty: expected an image in base64")
+        raise bad_request(f"{path}.data is empty: expected an image in base64")
     return replace(block, media_type=media_type)
 
 
@@ -289,7 +289,7 @@ def _check_credentials(request: RunRequest) -> None:
             raise bad_request(
                 f"user_credentials: a value is empty or longer than {limits.CREDENTIAL_CHARACTERS_MAX} characters"
             )
-    if request.user_bearer and not BEARER.match(request.user_bearer):
+    if request.user_bearer and not BEARER_TOKEN.match(request.user_bearer):
         raise bad_request("user_bearer: expected 16 to 512 of letters, digits and . _ - + / =")
 
 
@@ -309,8 +309,8 @@ def _check_metadata(what: str, metadata: Mapping[str, Any]) -> None:
 def _check_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:
     """What is empty is absent, and when everything is, nothing was said."""
     for name, value in context.items():
-        if name not in PARENT_CONTEXT:
-            raise bad_request(f"parent_context: there is no {_quote(name)}; expected {', '.join(PARENT_CONTEXT)}")
+        if name not in PARENT_CONTEXT_KEYS:
+            raise bad_request(f"parent_context: there is no {_quote(name)}; expected {', '.join(PARENT_CONTEXT_KEYS)}")
         if len(value.encode()) > limits.PARENT_CONTEXT_VALUE_BYTES:
             raise bad_request(f"parent_context.{name}: at most {limits.PARENT_CONTEXT_VALUE_BYTES} bytes")
     return {name: value for name, value in context.items() if value}
@@ -343,8 +343,8 @@ def check_sampling(sampling: Sampling) -> Sampling:
     for name, value, least, most in bounds:
         if value is not None and not (math.isfinite(value) and least <= value <= most):
             raise bad_request(f"sampling.{name} is {value}: expected {least} to {most}")
-    if len(sampling.stop) > limits.STOPS_MAX:
-        raise bad_request(f"sampling.stop: {len(sampling.stop)} strings, at most {limits.STOPS_MAX}")
+    if len(sampling.stop) > limits.STOP_STRINGS_MAX:
+        raise bad_request(f"sampling.stop: {len(sampling.stop)} strings, at most {limits.STOP_STRINGS_MAX}")
     for place, stop in enumerate(sampling.stop):
         if not stop or len(stop.encode()) > limits.NAME_BYTES_MAX:
             raise bad_request(f"sampling.stop[{place}]: expected 1 to {limits.NAME_BYTES_MAX} bytes")
@@ -368,7 +368,7 @@ def check_result(result: str, *, done: bool) -> None:
         raise RequestRefused("payload_too_large", f"result: at most {limits.RESULT_BYTES_MAX} bytes")
 
 
-def check_reason(reason: str) -> str:
+def sanitize_reason(reason: str) -> str:
     """A reason of a cancel. Control characters go, because read models keep it as plain text, and so do tokens of
     encrypted content, which would be opened for whoever is shown the reason; the rest is kept."""
     kept = TOKEN.sub("", "".join(character if character.isprintable() else " " for character in reason)).strip()

@@ -15,14 +15,14 @@ from loomlog.projections.runs import RunRow, is_paused
 from loomlog.services.application import limits
 from loomlog.services.application.errors import bad_request
 
-NAMES = ("agent", "agent_id", "tenant", "user_id", "session_id")
+EXACT_KEYS = ("agent", "agent_id", "tenant", "user_id", "session_id")
 """Keys whose value is compared as it is."""
-AGES = ("older_than", "newer_than")
+AGE_KEYS = ("older_than", "newer_than")
 """Keys whose value is a time since the run started."""
-KEYS = (*NAMES, "status", *AGES)
+KEYS = (*EXACT_KEYS, "status", *AGE_KEYS)
 STATUSES = ("running", "paused", "parked", "quarantined")
 """What a live run can be; running is any of them."""
-AGE = re.compile(r"([0-9]{1,9})(s|m|h|d)\Z")
+AGE_PATTERN = re.compile(r"([0-9]{1,9})(s|m|h|d)\Z")
 UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -39,7 +39,7 @@ class RunFilterExpression:
     older_than_ms: int = 0
     newer_than_ms: int = 0
 
-    def run_filter(self, now_ms: int) -> RunFilter:
+    def to_run_filter(self, now_ms: int) -> RunFilter:
         """The part of it that the read models narrow by, apart from the tenant."""
         return RunFilter(
             statuses=frozenset({"running"}),
@@ -68,8 +68,8 @@ def parse_filter(text: str) -> RunFilterExpression:
     """The filter. Raises Declined(bad_request) that names the part that is wrong and what is expected."""
     if not text.strip():
         raise bad_request("where is empty: say which runs, for example status=running for every live one")
-    if len(text) > limits.WHERE_CHARACTERS_MAX:
-        raise bad_request(f"where has more than {limits.WHERE_CHARACTERS_MAX} characters")
+    if len(text) > limits.FILTER_CHARACTERS_MAX:
+        raise bad_request(f"where has more than {limits.FILTER_CHARACTERS_MAX} characters")
     found: dict[str, str | int] = {}
     seen: set[str] = set()
     for part in text.split(","):
@@ -81,10 +81,10 @@ def parse_filter(text: str) -> RunFilterExpression:
         if key in seen:
             raise bad_request(f"where: {key} is said twice, and all of it must hold")
         seen.add(key)
-        if key in AGES:
-            found[f"{key}_ms"] = _age_ms(key, value)
+        if key in AGE_KEYS:
+            found[f"{key}_ms"] = _parse_age_ms(key, value)
         else:
-            found[key] = _status(value) if key == "status" else value
+            found[key] = _parse_status(value) if key == "status" else value
     return RunFilterExpression(**found)  # type: ignore[arg-type]  # the keys and their types are those of KEYS
 
 
@@ -93,14 +93,14 @@ def _unknown_key(key: str) -> str:
     return f"{key[:60]!r} is not known" + (f", did you mean {near[0]}?" if near else "")
 
 
-def _status(value: str) -> str:
+def _parse_status(value: str) -> str:
     if value not in STATUSES:
         raise bad_request(f"where: status is {value[:60]!r}, expected one of {', '.join(STATUSES)}: only live runs")
     return value
 
 
-def _age_ms(key: str, value: str) -> int:
-    match = AGE.match(value)
+def _parse_age_ms(key: str, value: str) -> int:
+    match = AGE_PATTERN.match(value)
     if match is None or not int(match[1]):
         raise bad_request(f"where: {key} is {value[:60]!r}, expected a time such as 90s, 10m, 2h or 7d")
     return int(match[1]) * UNIT_MS[match[2]]

@@ -24,33 +24,35 @@ class RunNames(Value, frozen=True, kw_only=True):
     key: str
 
 
-def new_run_names(*, fresh: str, tenant: str, subject: str, agent_id: str, idempotency_key: str) -> RunNames:
+def new_run_names(*, fresh_token: str, tenant: str, subject: str, agent_id: str, idempotency_key: str) -> RunNames:
     """The ids of a run in a session of its own."""
     if idempotency_key:
         token = hashed_token("idempotency", tenant, subject, idempotency_key)
     elif agent_id:
-        token = f"{hashed_token('handle', tenant, agent_id)}-{fresh}"
+        token = f"{hashed_token('handle', tenant, agent_id)}-{fresh_token}"
     else:
-        token = fresh
-    return _names(token, f"s_{token}", agent_id)
+        token = fresh_token
+    return _make_names(token, f"s_{token}", agent_id)
 
 
 def continuation_names(
-    *, fresh: str, session_id: str, tenant: str, subject: str, agent_id: str, idempotency_key: str
+    *, fresh_token: str, session_id: str, tenant: str, subject: str, agent_id: str, idempotency_key: str
 ) -> RunNames:
     """The ids of a further run of a session."""
-    rest = hashed_token("idempotency", tenant, subject, idempotency_key) if idempotency_key else fresh
-    return _names(f"{partition_key(session_id)}-{rest}", session_id, agent_id)
+    rest = hashed_token("idempotency", tenant, subject, idempotency_key) if idempotency_key else fresh_token
+    return _make_names(f"{partition_key(session_id)}-{rest}", session_id, agent_id)
 
 
-def fork_names(*, fresh: str, origin: str, tenant: str, subject: str, agent_id: str, idempotency_key: str) -> RunNames:
+def fork_names(
+    *, fresh_token: str, origin: str, tenant: str, subject: str, agent_id: str, idempotency_key: str
+) -> RunNames:
     """The ids of a fork: beside its origin, whose events it is folded from."""
-    rest = hashed_token("idempotency", tenant, subject, idempotency_key) if idempotency_key else fresh
+    rest = hashed_token("idempotency", tenant, subject, idempotency_key) if idempotency_key else fresh_token
     token = f"{partition_key(origin)}-{rest}"
-    return _names(token, f"s_{token}", agent_id)
+    return _make_names(token, f"s_{token}", agent_id)
 
 
-def _names(token: str, session_id: str, agent_id: str) -> RunNames:
+def _make_names(token: str, session_id: str, agent_id: str) -> RunNames:
     return RunNames(
         run_id=f"r_{token}", session_id=session_id, agent_id=agent_id or f"a_{token}", key=partition_key(f"r_{token}")
     )

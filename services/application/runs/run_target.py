@@ -26,10 +26,10 @@ class RunTarget:
     """The events that answer an order lie after it; nothing is known of those before."""
 
     @classmethod
-    def of(cls, row: RunRow) -> "RunTarget":
+    def from_row(cls, row: RunRow) -> "RunTarget":
         """From the row of a run under way."""
         return cls(run_id=row.run_id, tenant=row.tenant, user_id=row.user_id, agent_id=row.agent_id)
 
 
-Target = RunRow | RunTarget
+CommandTarget = RunRow | RunTarget
 """The run of an order, as the read models have it or as this process remembers it."""

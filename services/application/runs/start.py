@@ -43,12 +43,12 @@ from loomlog.services.application.errors import (
     RETRY_SOON_S,
     RequestRefused,
     bad_request,
-    refused,
+    owner_refusal,
     unavailable,
 )
-from loomlog.services.application.payloads import offloaded
+from loomlog.services.application.payloads import offload_payloads
 from loomlog.services.application.queries.runs import RunQueries
-from loomlog.services.application.runs.requests import RunRequest, check_request, request_digest, texts_of
+from loomlog.services.application.runs.requests import RunRequest, check_request, request_digest, to_json_texts
 from loomlog.services.application.runs.run_ids import RunNames, continuation_names, new_run_names
 from loomlog.services.application.runs.run_target import RunTarget
 from loomlog.services.application.streaming.items import EventItem, Item, StreamChunk
@@ -71,7 +71,7 @@ class StartedRun:
     agent_id: str
     position: str
     """Of its first event."""
-    repeated: bool
+    is_repeated: bool
     """It existed before: the request was sent again under its Idempotency-Key."""
     stream: RunStream
 
@@ -81,12 +81,12 @@ class StartAttempt(Struct, frozen=True, kw_only=True):
 
     caller: Caller
     request: RunRequest
-    who: RunIdentity
+    requester: RunIdentity
     names: RunNames
     digest: str
     continues: RunPosition | None = None
-    command: Callable[[RunRequest], Record] | None = None
-    seal: ContentEncryptor | None = None
+    make_command: Callable[[RunRequest], Record] | None = None
+    encryptor: ContentEncryptor | None = None
     """Encrypts what the request says; None when content is not encrypted."""
 
 
@@ -102,7 +102,7 @@ class RunStarts:
         clock_ms: Callable[[], int],
         fresh_token: Callable[[], str],
         decision_wait_s: float = limits.DECISION_WAIT_S,
-        admit: Callable[[str, str], None] = lambda tenant, agent: None,
+        check_admission: Callable[[str, str], None] = lambda tenant, agent: None,
         credentials: RunCredentials | None = None,
         books_offset: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -117,9 +117,9 @@ class RunStarts:
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
         self._decision_wait_s = decision_wait_s
-        self.undecided = 0
+        self.pending_starts = 0
         """Starts of this process that are in the log and wait for their owner, mostly for a place."""
-        self._admit = admit
+        self._check_admission = check_admission
 
     async def start(self, caller: Caller, request: RunRequest) -> StartedRun:
         """A new run; with a session_id a further run of that session, by the agent of the request."""
@@ -134,14 +134,14 @@ class RunStarts:
         if not (request.idempotency_key or request.agent_id):  # whose hash says where the run lies
             fresh = self._publisher.choose_partition(fresh, self._clock_ms())
         names = new_run_names(
-            fresh=fresh,
+            fresh_token=fresh,
             tenant=who.tenant,
             subject=who.subject,
             agent_id=request.agent_id,
             idempotency_key=request.idempotency_key,
         )
         return await self.launch(
-            StartAttempt(caller=caller, request=request, who=who, names=names, digest=_digest(request))
+            StartAttempt(caller=caller, request=request, requester=who, names=names, digest=_key_digest(request))
         )
 
     async def continue_session(self, caller: Caller, session_id: str, request: RunRequest) -> StartedRun:
@@ -153,20 +153,20 @@ class RunStarts:
         head = await self._reads.session(caller, request.session_id)
         who = resolve_identity(caller, user_id=request.user_id, session=head.owner)
         names = continuation_names(
-            fresh=self._fresh_token(),
+            fresh_token=self._fresh_token(),
             session_id=request.session_id,
             tenant=who.tenant,
             subject=who.subject,
             agent_id=request.agent_id,
             idempotency_key=request.idempotency_key,
         )
-        digest = _digest(request)
+        digest = _key_digest(request)
         request = replace(request, agent=request.agent or head.agent, user_tier=request.user_tier or head.user_tier)
         return await self.launch(
             StartAttempt(
                 caller=caller,
                 request=request,
-                who=who,
+                requester=who,
                 names=names,
                 digest=digest,
                 continues=_position_of(head.newest),
@@ -175,54 +175,56 @@ class RunStarts:
 
     # --- launching ---------------------------------------------------------------------------------------------------
 
-    async def launch(self, launch: StartAttempt) -> StartedRun:
+    async def launch(self, attempt: StartAttempt) -> StartedRun:
         """Publishes the order and waits for what its owner decides. Raises Declined."""
-        content, who = self._sources.content, launch.who
+        content, who = self._sources.content, attempt.requester
         if content.keys is not None:
-            await self._check_not_erased(launch)
-            launch = replace(
-                launch,
-                seal=await content.cipher_for(who.tenant, who.user_id),
-                digest=await content.digest(who.tenant, who.user_id, launch.digest),
+            await self._check_not_erased(attempt)
+            attempt = replace(
+                attempt,
+                seal=await content.encryptor_for(who.tenant, who.user_id),
+                digest=await content.keyed_digest(who.tenant, who.user_id, attempt.digest),
             )
-        request, names = launch.request, launch.names
-        if request.idempotency_key and (earlier := await self._earlier_run(launch, wait=True)) is not None:
+        request, names = attempt.request, attempt.names
+        if request.idempotency_key and (earlier := await self._earlier_run(attempt, wait=True)) is not None:
             return earlier
-        self._admit(launch.who.tenant, request.agent)
+        self._check_admission(attempt.requester.tenant, request.agent)
         if request.agent_id:
-            await self._check_handle(launch)
+            await self._check_handle(attempt)
         is_known = bool(request.idempotency_key and self._sources.hub.recent(names.run_id))
         subscription = self._sources.hub.subscribe(names.run_id, previews=True)
         try:
             if not is_known:
-                await self._keep_credentials(launch)
-                whole = await self._earlier_in_read_model(request, launch.seal)
-                command = self._command(whole, launch) if launch.command is None else launch.command(whole)
+                await self._store_credentials(attempt)
+                whole = await self._prepare_request(request, attempt.encryptor)
+                command = (
+                    self._build_command(whole, attempt) if attempt.make_command is None else attempt.make_command(whole)
+                )
                 if isinstance(command, StartRun | ForkRun):
-                    digest = launch.digest if launch.seal is not None else command.request_sha256
+                    digest = attempt.digest if attempt.encryptor is not None else command.request_sha256
                     command = replace(
                         command,
                         request_sha256=digest,
                         books_offset=self._books_offset(),
-                        operator_key_restricted=launch.who.operator_key_restricted,
+                        operator_key_restricted=attempt.requester.operator_key_restricted,
                     )
                 await self._publisher.publish(names.key, names.run_id, command, traceparent=request.traceparent)
-            self.undecided += 1
+            self.pending_starts += 1
             try:
-                return await self._wait_for_decision(launch, subscription, repeated=is_known)
+                return await self._wait_for_decision(attempt, subscription, is_repeated=is_known)
             finally:
-                self.undecided -= 1
+                self.pending_starts -= 1
         except BaseException:
             subscription.close()
             raise
 
-    async def _check_not_erased(self, launch: StartAttempt) -> None:
+    async def _check_not_erased(self, attempt: StartAttempt) -> None:
         """Before its subject is given a fresh key, under which no digest of before can be compared.
 
         Raises Declined(content_erased) when the run that the request started is erased.
         """
-        keys, who, run_id = self._sources.content.keys, launch.who, launch.names.run_id
-        if keys is None or not launch.digest or not keys.table.erasures_of(who.tenant, who.user_id):
+        keys, who, run_id = self._sources.content.keys, attempt.requester, attempt.names.run_id
+        if keys is None or not attempt.digest or not keys.table.erasures_of(who.tenant, who.user_id):
             return
         try:
             await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
@@ -240,9 +242,9 @@ class RunStarts:
                 details={"run_id": run_id},
             )
 
-    async def _keep_credentials(self, launch: StartAttempt) -> None:
+    async def _store_credentials(self, attempt: StartAttempt) -> None:
         """Before the order is in the log: from then on an owner may need them. Raises Declined."""
-        given = launch.request.credentials
+        given = attempt.request.credentials
         if not given:
             return
         if self._credentials is None:
@@ -252,135 +254,135 @@ class RunStarts:
                 "seal them with",
             )
         try:
-            await self._credentials.put(launch.who.tenant, launch.names.run_id, given)
+            await self._credentials.put(attempt.requester.tenant, attempt.names.run_id, given)
         except ConnectorError as error:
             raise unavailable("credentials", error) from error
 
-    async def _forget_credentials(self, launch: StartAttempt) -> None:
+    async def _delete_credentials(self, attempt: StartAttempt) -> None:
         """Of a run that was refused. What stays when the store is away goes when its time is over."""
-        if launch.request.credentials and self._credentials is not None:
+        if attempt.request.credentials and self._credentials is not None:
             with contextlib.suppress(ConnectorError):
-                await self._credentials.delete([launch.names.run_id])
+                await self._credentials.delete([attempt.names.run_id])
 
-    async def _earlier_in_read_model(self, request: RunRequest, seal: ContentEncryptor | None) -> RunRequest:
+    async def _prepare_request(self, request: RunRequest, encryptor: ContentEncryptor | None) -> RunRequest:
         """The request as the log holds it: encrypted, and large payloads in the blob store. Raises Declined."""
-        if seal is None:
-            return replace(request, segments=await offloaded(request.segments, self._blobs))
-        segments = encrypt_segments(request.segments, seal)
+        if encryptor is None:
+            return replace(request, segments=await offload_payloads(request.segments, self._blobs))
+        segments = encrypt_segments(request.segments, encryptor)
         return replace(
             request,
-            segments=await offloaded(segments, self._blobs),
-            parent_context=encrypt_values(request.parent_context, seal),
+            segments=await offload_payloads(segments, self._blobs),
+            parent_context=encrypt_values(request.parent_context, encryptor),
         )
 
-    def _command(self, request: RunRequest, launch: StartAttempt) -> StartRun:
-        metadata, payload = texts_of(request.metadata), texts_of(request.payload_metadata)
+    def _build_command(self, request: RunRequest, attempt: StartAttempt) -> StartRun:
+        metadata, payload = to_json_texts(request.metadata), to_json_texts(request.payload_metadata)
         return StartRun(
             envelope=CommandEnvelope(
                 # One start for one run id, so the run id is the command's id too.
-                command_id=launch.names.run_id,
-                tenant=launch.who.tenant,
-                subject=launch.who.subject,
+                command_id=attempt.names.run_id,
+                tenant=attempt.requester.tenant,
+                subject=attempt.requester.subject,
                 issued_at_ms=self._clock_ms(),
             ),
             agent=request.agent,
             segments=request.segments,
-            run_id=launch.names.run_id,
+            run_id=attempt.names.run_id,
             # Only a session to go on with is named; a new one follows from the run id.
             session_id=request.session_id,
-            agent_id=launch.names.agent_id,
-            user_id=launch.who.user_id,
+            agent_id=attempt.names.agent_id,
+            user_id=attempt.requester.user_id,
             user_tier=request.user_tier,
             tools=request.tools,
             allowed_hosts=request.allowed_hosts,
-            metadata=metadata if launch.seal is None else encrypt_values(metadata, launch.seal),
+            metadata=metadata if attempt.encryptor is None else encrypt_values(metadata, attempt.encryptor),
             parent_context=request.parent_context,
             interactive=request.interactive,
             run_timeout_s=request.run_timeout_s,
             sampling=request.sampling,
             compaction=request.compaction,
             web_search_filter=request.web_search_filter,
-            payload_metadata=payload if launch.seal is None else encrypt_untrusted(payload, launch.seal),
+            payload_metadata=payload if attempt.encryptor is None else encrypt_untrusted(payload, attempt.encryptor),
             idempotency_key=request.idempotency_key,
-            request_sha256=launch.digest,
-            continues=launch.continues,
+            request_sha256=attempt.digest,
+            continues=attempt.continues,
             credentials=tuple(sorted(request.credentials)),
         )
 
     async def _wait_for_decision(
-        self, launch: StartAttempt, subscription: Subscription, *, repeated: bool
+        self, attempt: StartAttempt, subscription: Subscription, *, is_repeated: bool
     ) -> StartedRun:
         """Waits for the first event of the run."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._decision_wait_s
         items: list[Item] = []
-        look = bool(launch.request.idempotency_key)
+        look = bool(attempt.request.idempotency_key)
         while (left := deadline - clock()) > 0:
-            taken = await subscription.take(min(left, limits.DECISION_LOOK_S) if look else left)
+            taken = await subscription.take(min(left, limits.DECISION_POLL_S) if look else left)
             items += taken
             first = next((item for item in items if isinstance(item, EventItem)), None)
             if first is not None:
-                subscription.give_back(items)
+                subscription.put_back(items)
                 if isinstance(first.record, RunRefused):
-                    await self._forget_credentials(launch)
+                    await self._delete_credentials(attempt)
                     if first.record.code == HANDLE_IN_USE:
-                        raise _handle_in_use(launch, await self._handle_holder(launch))
-                return self._started_run(launch, subscription, first, repeated=repeated)
-            if look and not taken and (earlier := await self._earlier_run(launch, wait=False)) is not None:
+                        raise _handle_in_use(attempt, await self._handle_holder(attempt))
+                return self._started_run(attempt, subscription, first, is_repeated=is_repeated)
+            if look and not taken and (earlier := await self._earlier_run(attempt, wait=False)) is not None:
                 subscription.close()
                 return earlier
-            if subscription.closed:
+            if subscription.close_reason:
                 break
-        raise self._pending_run(launch)
+        raise self._pending_error(attempt)
 
     def _started_run(
-        self, launch: StartAttempt, subscription: Subscription, first: EventItem, *, repeated: bool
+        self, attempt: StartAttempt, subscription: Subscription, first: EventItem, *, is_repeated: bool
     ) -> StartedRun:
         event = first.record
         if isinstance(event, RunRefused):
-            raise refused(event.code, event.message, event.limit, about=event.about, cap=event.cap)
+            raise owner_refusal(event.code, event.message, event.limit, subject=event.about, cap=event.cap)
         if isinstance(event, RunStarted):
-            _check_digest(event.request_sha256, launch)
+            _check_digest(event.request_sha256, attempt)
             self._sources.hub.learn_run(
                 RunTarget(
-                    run_id=launch.names.run_id,
-                    tenant=launch.who.tenant,
+                    run_id=attempt.names.run_id,
+                    tenant=attempt.requester.tenant,
                     user_id=event.user_id,
                     agent_id=event.agent_id,
                 )
             )
-        head, scope = self._head(launch), launch.who.tenant
+        head, scope = self._first_chunks(attempt), attempt.requester.tenant
         if first.raw.seq == 1:
             stream = new_stream(self._sources, subscription, scope=scope, head=head)
         else:
             # A repetition of a run whose beginning the hub has let go of already.
             subscription.close()
-            stream = resumed_stream(self._sources, launch.names.run_id, scope=scope, head=head)
+            stream = resumed_stream(self._sources, attempt.names.run_id, scope=scope, head=head)
         return StartedRun(
-            run_id=launch.names.run_id,
-            session_id=launch.names.session_id,
-            agent_id=launch.names.agent_id,
+            run_id=attempt.names.run_id,
+            session_id=attempt.names.session_id,
+            agent_id=attempt.names.agent_id,
             position=self._sources.barrier.token(first.partition, first.raw.offset),
-            repeated=repeated,
+            is_repeated=is_repeated,
             stream=stream,
         )
 
-    def _head(self, launch: StartAttempt) -> list[StreamChunk]:
-        names = launch.names
+    def _first_chunks(self, attempt: StartAttempt) -> list[StreamChunk]:
+        names = attempt.names
         ids = {
             "agent_id": names.agent_id,
             "run_id": names.run_id,
             "session_id": names.session_id,
             "parent_agent_id": None,
-            "parent_context": launch.request.parent_context or None,
+            "parent_context": attempt.request.parent_context or None,
         }
         return [
             StreamChunk(None, "session", orjson.dumps({"type": "session", "text": names.session_id})),
             StreamChunk(None, "agent", orjson.dumps(ids)),
         ]
 
-    def _pending_run(self, launch: StartAttempt) -> RequestRefused:
-        names = launch.names
+    def _pending_error(self, attempt: StartAttempt) -> RequestRefused:
+        names = attempt.names
         partition = self._publisher.partition_of(names.key)
         return RequestRefused(
             "run_pending",
@@ -397,50 +399,50 @@ class RunStarts:
 
     # --- what the owner cannot see -----------------------------------------------------------------------------------
 
-    async def _earlier_run(self, launch: StartAttempt, *, wait: bool) -> StartedRun | None:
+    async def _earlier_run(self, attempt: StartAttempt, *, wait: bool) -> StartedRun | None:
         """The run an idempotent request started before, from the read models. None also when they are away: the
         owner recognises a repetition in any case, only the answer to it may then be run_pending.
         """
-        run_id, tenant = launch.names.run_id, launch.who.tenant
+        run_id, tenant = attempt.names.run_id, attempt.requester.tenant
         try:
             if wait:
                 await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(partition_key(run_id)))
             row = await self._sources.projection.run(tenant, run_id)
-            place = None if row is not None else await self._sources.projection.place(tenant, run_id)
+            place = None if row is not None else await self._sources.projection.audit_row(tenant, run_id)
         except RequestRefused as declined:
             if declined.code != "projection_unavailable":
                 raise
             return None
         if row is not None:
-            _check_digest(row.request_sha256, launch)
-            names = replace(launch.names, agent_id=row.agent_id, session_id=row.session_id)
-            found = replace(launch, names=names)
+            _check_digest(row.request_sha256, attempt)
+            names = replace(attempt.names, agent_id=row.agent_id, session_id=row.session_id)
+            found = replace(attempt, names=names)
             return StartedRun(
                 run_id=run_id,
                 session_id=row.session_id,
                 agent_id=row.agent_id,
                 position=self._sources.barrier.token(row.partition, row.first_offset),
-                repeated=True,
-                stream=resumed_stream(self._sources, run_id, scope=tenant, head=self._head(found)),
+                is_repeated=True,
+                stream=resumed_stream(self._sources, run_id, scope=tenant, head=self._first_chunks(found)),
             )
         if place is not None and place.status == "refused" and place.ended_at_ms is not None:
-            raise refused(
+            raise owner_refusal(
                 place.reason,
                 f"{place.reason}: the first request with this Idempotency-Key was refused; use a new key to ask again",
             )
         return None
 
-    async def _check_handle(self, launch: StartAttempt) -> None:
+    async def _check_handle(self, attempt: StartAttempt) -> None:
         """Raises Declined when the handle is live in another partition; in its own the owner decides."""
-        row = await self._handle_holder(launch)
-        if row is not None and row.partition != self._publisher.partition_of(launch.names.key):
-            raise _handle_in_use(launch, row)
+        row = await self._handle_holder(attempt)
+        if row is not None and row.partition != self._publisher.partition_of(attempt.names.key):
+            raise _handle_in_use(attempt, row)
 
-    async def _handle_holder(self, launch: StartAttempt) -> RunRow | None:
+    async def _handle_holder(self, attempt: StartAttempt) -> RunRow | None:
         """The live run that has the handle, as the read models know it; None also when they are away."""
         try:
             await self._sources.barrier.wait_for_own_writes(None)
-            row = await self._sources.projection.run_of_handle(launch.who.tenant, launch.names.agent_id)
+            row = await self._sources.projection.run_of_handle(attempt.requester.tenant, attempt.names.agent_id)
         except RequestRefused as declined:
             if declined.code != "projection_unavailable":
                 raise
@@ -448,25 +450,26 @@ class RunStarts:
         return row if row is not None and row.status == "running" else None
 
 
-def _handle_in_use(launch: StartAttempt, holder: RunRow | None) -> RequestRefused:
+def _handle_in_use(attempt: StartAttempt, holder: RunRow | None) -> RequestRefused:
     """The run that has the handle is named to those who may see it."""
     said, instead = "a live run", "choose another"
-    if holder is not None and can_see(launch.caller, ResourceOwner(tenant=holder.tenant, user_id=holder.user_id)):
+    if holder is not None and can_see(attempt.caller, ResourceOwner(tenant=holder.tenant, user_id=holder.user_id)):
         said, instead = f"the live run {holder.run_id}", "choose another or cancel it"
-    message = f"{HANDLE_IN_USE}: {said} has the handle {launch.names.agent_id}; {instead}"
+    message = f"{HANDLE_IN_USE}: {said} has the handle {attempt.names.agent_id}; {instead}"
     return RequestRefused(HANDLE_IN_USE, message, retry_after_s=RETRY_SOON_S)
 
 
-def _digest(request: RunRequest) -> str:
+def _key_digest(request: RunRequest) -> str:
     return request_digest(request) if request.idempotency_key else ""
 
 
-def _check_digest(found: str, launch: StartAttempt) -> None:
-    if launch.digest and found != launch.digest:
+def _check_digest(stored_digest: str, attempt: StartAttempt) -> None:
+    if attempt.digest and stored_digest != attempt.digest:
         raise RequestRefused(
             "idempotency_key_reused",
-            f"this Idempotency-Key started {launch.names.run_id} with another request; use a new key for a new request",
-            details={"run_id": launch.names.run_id},
+            f"this Idempotency-Key started {attempt.names.run_id} with another request; use a new key for a "
+            "new request",
+            details={"run_id": attempt.names.run_id},
         )
 
 

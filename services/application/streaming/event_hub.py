@@ -39,7 +39,7 @@ from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.reader import TermReader
 from loomlog.services.application import limits
 from loomlog.services.application.runs.run_target import RunTarget
-from loomlog.services.application.streaming.items import DeltaItem, EventItem, Item, item_of, stored_event
+from loomlog.services.application.streaming.items import DeltaItem, EventItem, Item, restore_item, stored_event
 from loomlog.services.application.streaming.recent_events import RecentEvents
 from loomlog.services.application.streaming.subscription import STOPPING, Subscription
 
@@ -47,8 +47,8 @@ log = logging.getLogger(__name__)
 
 EVERY_RUN = "*"
 """Under which those listen who want to hear of every run; no run can have that id."""
-ENDINGS = frozenset({RunCompleted.SCHEMA, RunFailed.SCHEMA, RunCancelled.SCHEMA})
-URGENT_EVENTS = ENDINGS | {RunParked.SCHEMA, RunQuarantined.SCHEMA, InterruptionOpened.SCHEMA}
+RUN_END_EVENTS = frozenset({RunCompleted.SCHEMA, RunFailed.SCHEMA, RunCancelled.SCHEMA})
+URGENT_EVENTS = RUN_END_EVENTS | {RunParked.SCHEMA, RunQuarantined.SCHEMA, InterruptionOpened.SCHEMA}
 """Events on which a client acts; those who gather (run_stream.py) are given them at once."""
 
 
@@ -69,7 +69,7 @@ class EventHub:
         starts: Mapping[int, HubStart],
         *,
         live_runs: Iterable[str] = (),
-        ring: RecentEvents | None = None,
+        recent_events: RecentEvents | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.live_runs: dict[str, RunTarget | None] = dict.fromkeys(live_runs)
@@ -81,20 +81,20 @@ class EventHub:
         """Time of the newest event that was seen."""
         self._codec = codec
         self._clock = clock
-        self._ring = ring if ring is not None else RecentEvents()
+        self._recent_events = recent_events if recent_events is not None else RecentEvents()
         self._readers = {
             partition: TermReader(codec=codec, term=start.term, next_offset=start.next_offset)
             for partition, start in starts.items()
         }
         self._subscriptions: dict[str, list[Subscription]] = {}
-        self._touched: set[Subscription] = set()
+        self._to_wake: set[Subscription] = set()
         self._start_ids = codec.schema_ids_of(frozenset({RunStarted.SCHEMA}))
-        self._ending_ids = codec.schema_ids_of(ENDINGS)
+        self._ending_ids = codec.schema_ids_of(RUN_END_EVENTS)
         self._state_ids = self._start_ids | self._ending_ids
         self._urgent_ids = codec.schema_ids_of(URGENT_EVENTS)
         self._preview_ids = codec.schema_ids_of(frozenset({ModelDelta.SCHEMA}))
-        self._stopping = False
-        self._listened_to = asyncio.Event()
+        self._is_stopping = False
+        self._has_subscriber = asyncio.Event()
 
     # --- subscribers -------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class EventHub:
 
     @property
     def kept_bytes(self) -> int:
-        return self._ring.bytes
+        return self._recent_events.bytes
 
     @property
     def partitions(self) -> Sequence[int]:
@@ -117,31 +117,31 @@ class EventHub:
 
     def subscribe(self, run_id: str, *, previews: bool = False) -> Subscription:
         """A queue of what happens to the run; it begins with what the ring still has. Close it when you leave."""
-        recent: list[Item] = self._recent(run_id) if previews else list(self.recent(run_id))
-        subscription = Subscription(run_id, wants_previews=previews, recent=recent, forget=self._forget)
-        if self._stopping:
+        recent: list[Item] = self._recent_items(run_id) if previews else list(self.recent(run_id))
+        subscription = Subscription(run_id, wants_previews=previews, recent=recent, on_close=self._remove_subscription)
+        if self._is_stopping:
             subscription.close(STOPPING)
-        if not subscription.closed:
+        if not subscription.close_reason:
             self._subscriptions.setdefault(run_id, []).append(subscription)
-            self._listened_to.set()
+            self._has_subscriber.set()
         return subscription
 
     def subscribe_to_states(self) -> Subscription:
         """A queue of the first and the last event of every run, from now on. Close it when you leave."""
-        subscription = Subscription(EVERY_RUN, wants_previews=False, forget=self._forget)
-        if self._stopping:
+        subscription = Subscription(EVERY_RUN, wants_previews=False, on_close=self._remove_subscription)
+        if self._is_stopping:
             subscription.close(STOPPING)
         else:
             self._subscriptions.setdefault(EVERY_RUN, []).append(subscription)
-            self._listened_to.set()
+            self._has_subscriber.set()
         return subscription
 
     def recent(self, run_id: str) -> list[EventItem]:
         """The events of a run that the ring still has, oldest first."""
-        return [item for item in self._recent(run_id) if isinstance(item, EventItem)]
+        return [item for item in self._recent_items(run_id) if isinstance(item, EventItem)]
 
-    def _recent(self, run_id: str) -> list[Item]:
-        return [item_of(run_id, kept, self._codec) for kept in self._ring.of_run(run_id)]
+    def _recent_items(self, run_id: str) -> list[Item]:
+        return [restore_item(run_id, kept, self._codec) for kept in self._recent_events.of_run(run_id)]
 
     def learn_run(self, run: RunTarget) -> None:
         """Remember whose a run is while it lives."""
@@ -158,7 +158,7 @@ class EventHub:
 
     def stop(self) -> None:
         """Closes every subscription: the process is about to end and its clients come back to another."""
-        self._stopping = True
+        self._is_stopping = True
         for subscriptions in list(self._subscriptions.values()):
             for subscription in list(subscriptions):
                 subscription.close(STOPPING)
@@ -168,10 +168,10 @@ class EventHub:
     async def run(self, events: LogTail, previews: LogTail) -> None:
         """Reads both topics until cancelled. The tails begin where `starts` says, and at the end."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow(events, self.take_events))
-            group.create_task(self._follow(previews, self.take_previews))
+            group.create_task(self._read_tail(events, self.handle_events))
+            group.create_task(self._read_tail(previews, self.handle_previews))
 
-    async def _follow(self, tail: LogTail, take: Callable[[int, Sequence[LogRecord]], None]) -> None:
+    async def _read_tail(self, tail: LogTail, handle: Callable[[int, Sequence[LogRecord]], None]) -> None:
         is_away = False
         while True:
             try:
@@ -180,14 +180,14 @@ class EventHub:
                 if not is_away:
                     log.warning("the tail of %s waits for the broker: %s", tail.topic, error)
                 is_away = True
-                await asyncio.sleep(limits.TAIL_PAUSE_S)
+                await asyncio.sleep(limits.TAIL_RETRY_S)
                 continue
             if is_away:
                 is_away = False
                 log.info("the tail of %s goes on", tail.topic)
             for partition, records in polled.items():
-                take(partition, records)
-            self._ring.age_out(self._clock())
+                handle(partition, records)
+            self._recent_events.drop_expired(self._clock())
             self.wake()
             # One that is behind goes on at once.
             if polled and sum(map(len, polled.values())) < limits.POLL_RECORDS_MAX:
@@ -197,14 +197,14 @@ class EventHub:
         """Until somebody subscribes, at most UNHEARD_REST_S; not at all when somebody has."""
         if self._subscriptions:
             return
-        self._listened_to.clear()
+        self._has_subscriber.clear()
         try:
-            async with asyncio.timeout(limits.UNHEARD_REST_S):
-                await self._listened_to.wait()
+            async with asyncio.timeout(limits.IDLE_POLL_PAUSE_S):
+                await self._has_subscriber.wait()
         except TimeoutError:
             pass
 
-    def take_events(self, partition: int, records: Sequence[LogRecord]) -> None:
+    def handle_events(self, partition: int, records: Sequence[LogRecord]) -> None:
         """Records of the events topic, in offset order. Call `wake` after the last partition of a poll."""
         reader = self._readers[partition]
         now = self._clock()
@@ -221,7 +221,7 @@ class EventHub:
                 self.live_runs.setdefault(raw.aggregate)
             elif raw.schema_id in self._ending_ids:
                 self.live_runs.pop(raw.aggregate, None)
-            self._ring.add(raw.aggregate, stored_event(raw, partition), now)
+            self._recent_events.add(raw.aggregate, stored_event(raw, partition), now)
             of_run = self._subscriptions.get(raw.aggregate, ())
             of_every_run = self._subscriptions.get(EVERY_RUN, ()) if raw.schema_id in self._state_ids else ()
             if of_run or of_every_run:
@@ -231,33 +231,33 @@ class EventHub:
         if records:
             self.newest_ms = max(self.newest_ms, records[-1].timestamp)
 
-    def take_previews(self, partition: int, records: Sequence[LogRecord]) -> None:
+    def handle_previews(self, partition: int, records: Sequence[LogRecord]) -> None:
         """Records of the topic of previews."""
         now = self._clock()
         for record in records:
-            run_id = self._preview_of(record.value)
+            run_id = self._run_of_preview(record.value)
             if run_id is None:
                 self.unreadable += 1
                 continue
             self.previews += 1
             assert record.value is not None
-            self._ring.add(run_id, (partition, record.value), now)
+            self._recent_events.add(run_id, (partition, record.value), now)
             wanting = [one for one in self._subscriptions.get(run_id, ()) if one.wants_previews]
             if wanting:
                 self._dispatch(DeltaItem(record.value, partition, self._codec), wanting)
 
     def wake(self) -> None:
         """Wakes every subscriber that was given something, once."""
-        touched, self._touched = self._touched, set()
+        touched, self._to_wake = self._to_wake, set()
         for subscription in touched:
             subscription.wake()
 
     def _dispatch(self, item: Item, subscriptions: Iterable[Subscription], *, urgent: bool = False) -> None:
         for subscription in subscriptions:
             subscription.put(item, urgent=urgent)
-            self._touched.add(subscription)
+            self._to_wake.add(subscription)
 
-    def _preview_of(self, value: bytes | None) -> str | None:
+    def _run_of_preview(self, value: bytes | None) -> str | None:
         """The run a preview is of. Its first two fields are the term and the run id."""
         if value is None or len(value) <= FRAME_BYTES or value[0] != 0:
             return None
@@ -271,7 +271,7 @@ class EventHub:
         except (IndexError, UnicodeDecodeError, Undecodable):
             return None
 
-    def _forget(self, subscription: Subscription) -> None:
+    def _remove_subscription(self, subscription: Subscription) -> None:
         subscriptions = self._subscriptions.get(subscription.run_id)
         if subscriptions is None or subscription not in subscriptions:
             return

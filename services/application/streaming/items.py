@@ -42,7 +42,7 @@ class StreamChunk(NamedTuple):
 class EventItem:
     """An accepted event of a run."""
 
-    __slots__ = ("_codec", "_envelope", "_frames", "_memory", "_pieces", "_record", "partition", "raw")
+    __slots__ = ("_chunks", "_codec", "_envelope", "_frames", "_memory", "_record", "partition", "raw")
 
     def __init__(self, raw: RawEvent, partition: int, codec: Codec | None = None) -> None:
         self.raw = raw
@@ -51,7 +51,7 @@ class EventItem:
         self._record: Event | None = None
         self._envelope: Envelope | None = None
         self._frames: list[Frame] = []
-        self._pieces: list[StreamChunk] | None = None
+        self._chunks: list[StreamChunk] | None = None
         self._memory: FrameMemory | None = None
 
     @property
@@ -59,14 +59,14 @@ class EventItem:
         return len(self.raw.value)
 
     @property
-    def sealed_text(self) -> str:
+    def encrypted_text(self) -> str:
         """The record as text, in which tokens can be found; empty when it has none."""
-        return _tokens_in(self.raw.value)
+        return _text_with_tokens(self.raw.value)
 
     @property
     def record(self) -> Event:
         """The event. Raises Undecodable."""
-        return self._decoded()[1]
+        return self._decode()[1]
 
     @property
     def envelope(self) -> Envelope:
@@ -77,14 +77,14 @@ class EventItem:
 
     def frames(self, memory: FrameMemory) -> tuple[list[Frame], list[StreamChunk], FrameMemory]:
         """The live frames, the same as they go out, and the memory for the next event. Raises Undecodable."""
-        if self._pieces is None or self._memory is None:
-            envelope, record = self._decoded()
+        if self._chunks is None or self._memory is None:
+            envelope, record = self._decode()
             frames, self._memory = build_frames(memory, envelope, record)
             self._frames = [frame for frame in frames if frame.live]
-            self._pieces = [chunk_of(frame) for frame in self._frames]
-        return self._frames, self._pieces, self._memory
+            self._chunks = [chunk_of(frame) for frame in self._frames]
+        return self._frames, self._chunks, self._memory
 
-    def _decoded(self) -> tuple[Envelope, Event]:
+    def _decode(self) -> tuple[Envelope, Event]:
         if self._record is None or self._envelope is None:
             decoded = self.raw.decode(self._codec)
             assert decoded.envelope is not None, "an events topic holds events only"
@@ -95,23 +95,23 @@ class EventItem:
 class DeltaItem:
     """A preview of a model turn."""
 
-    __slots__ = ("_codec", "_delta", "_piece", "partition", "value")
+    __slots__ = ("_chunk", "_codec", "_delta", "partition", "value")
 
     def __init__(self, value: bytes, partition: int, codec: Codec | None = None) -> None:
         self.value = value
         self.partition = partition
         self._codec = codec
         self._delta: ModelDelta | None = None
-        self._piece: StreamChunk | None = None
+        self._chunk: StreamChunk | None = None
 
     @property
     def size(self) -> int:
         return len(self.value)
 
     @property
-    def sealed_text(self) -> str:
+    def encrypted_text(self) -> str:
         """As of an event."""
-        return _tokens_in(self.value)
+        return _text_with_tokens(self.value)
 
     @property
     def delta(self) -> ModelDelta:
@@ -124,9 +124,9 @@ class DeltaItem:
 
     def chunk(self) -> StreamChunk:
         """The whole preview as a frame."""
-        if self._piece is None:
-            self._piece = preview_chunk(self.delta.text, thinking=self.delta.thinking)
-        return self._piece
+        if self._chunk is None:
+            self._chunk = preview_chunk(self.delta.text, thinking=self.delta.thinking)
+        return self._chunk
 
 
 Item = EventItem | DeltaItem
@@ -141,16 +141,16 @@ def stored_event(raw: RawEvent, partition: int) -> StoredItem:
     return partition, raw.value, raw.offset, raw.schema_id, raw.term, raw.seq
 
 
-def item_of(run_id: str, kept: StoredItem, codec: Codec | None) -> Item:
+def restore_item(run_id: str, stored: StoredItem, codec: Codec | None) -> Item:
     """The item again, nothing of it decoded."""
-    if len(kept) == 2:
-        partition, value = kept
+    if len(stored) == 2:
+        partition, value = stored
         return DeltaItem(value, partition, codec)
-    partition, value, offset, schema_id, term, seq = kept
+    partition, value, offset, schema_id, term, seq = stored
     return EventItem(RawEvent(offset, schema_id, term, seq, run_id, value), partition, codec)
 
 
-def _tokens_in(value: bytes) -> str:
+def _text_with_tokens(value: bytes) -> str:
     # Tokens are ASCII, and Avro writes texts as they are.
     return value.decode("latin-1") if TOKEN_PREFIX.encode() in value else ""
 

@@ -23,10 +23,10 @@ import orjson
 from loomlog.projections.frames.frame import Frame, FrameMemory
 from loomlog.schemas.generated.run_events import ModelCallFailed, ModelCallRequested, ModelReplied, TurnCancelled
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.limits import HELD_PREVIEWS_MAX
+from loomlog.services.application.limits import BUFFERED_PREVIEWS_MAX
 from loomlog.services.application.streaming.items import DeltaItem, EventItem, StreamChunk, chunk_of, preview_chunk
 
-ENDINGS = frozenset({"done", "error"})
+RUN_END_FRAMES = frozenset({"done", "error"})
 """Frames after which a run sends no more."""
 
 
@@ -41,27 +41,27 @@ class Decryptor:
     content: ContentAccess
     tenant: str
 
-    def text(self, text: str) -> str:
-        return self.content.text(text, self.tenant)
+    def decrypt_text(self, text: str) -> str:
+        return self.content.decrypt_text(text, self.tenant)
 
-    def frame(self, frame: Frame) -> Frame:
-        return self.content.frame(frame, self.tenant)
+    def decrypt_frame(self, frame: Frame) -> Frame:
+        return self.content.decrypt_frame(frame, self.tenant)
 
 
 class PreviewBuffer:
     """How much of the turn under way a client has seen."""
 
-    __slots__ = ("_attempt", "_held", "_open", "_opening", "_sent")
+    __slots__ = ("_attempt", "_decryptor", "_held", "_open", "_sent")
 
-    def __init__(self, opening: Decryptor | None = None) -> None:
-        self._opening = opening
+    def __init__(self, decryptor: Decryptor | None = None) -> None:
+        self._decryptor = decryptor
         self._attempt = (0, 0)
         """Turn and attempt of the newest model call."""
         self._open = False
         self._sent = {"text": 0, "thinking": 0}
         self._held: list[DeltaItem] = []
 
-    def joined(self, recent: Iterable[EventItem], last_event: int) -> None:
+    def resume_after(self, recent: Iterable[EventItem], last_event: int) -> None:
         """The client joins after event `last_event`; `recent` events are at hand.
 
         If the event that opened the turn is not among them, nothing tells which attempt is under way: the turn is then
@@ -92,18 +92,18 @@ class PreviewBuffer:
             self._sent = {"text": 0, "thinking": 0}
         self._open = True
         held, self._held = self._held, []
-        return [piece for item in held for piece in self.mark_shown(item)]
+        return [piece for item in held for piece in self.new_chunks(item)]
 
     def turn_ended(self) -> None:
         """The model call has returned or failed; what still comes of its previews is late."""
         self._open = False
 
-    def mark_shown(self, item: DeltaItem) -> list[StreamChunk]:
+    def new_chunks(self, item: DeltaItem) -> list[StreamChunk]:
         """What of a preview is sent now."""
         delta = item.delta
         attempt = (delta.turn, delta.attempt)
         if attempt > self._attempt:
-            if len(self._held) < HELD_PREVIEWS_MAX:
+            if len(self._held) < BUFFERED_PREVIEWS_MAX:
                 self._held.append(item)
             return []
         if attempt < self._attempt or not self._open:
@@ -111,7 +111,7 @@ class PreviewBuffer:
         channel = "thinking" if delta.thinking else "text"
         sent = self._sent[channel]
         # Places are counted in characters of what was said, not of its token.
-        text = delta.text if self._opening is None else self._opening.text(delta.text)
+        text = delta.text if self._decryptor is None else self._decryptor.decrypt_text(delta.text)
         fresh = text[sent - delta.start :] if delta.start <= sent else ""
         if not fresh:
             return []
@@ -119,20 +119,20 @@ class PreviewBuffer:
         whole = fresh == delta.text
         return [item.chunk() if whole else preview_chunk(fresh, thinking=delta.thinking)]
 
-    def remainder(self, piece: StreamChunk, text: Callable[[], str]) -> StreamChunk | None:
+    def remainder(self, chunk: StreamChunk, text: Callable[[], str]) -> StreamChunk | None:
         """A frame of the log without the characters that were sent as previews; None when nothing is left of it."""
-        if piece.type in ("retry", "usage", "turn_cancelled"):
+        if chunk.type in ("retry", "usage", "turn_cancelled"):
             # The first frame of an attempt and the last of a turn: what was open is over, what follows is another text.
             self._open = False
             self._sent = {"text": 0, "thinking": 0}
-        sent = self._sent.get(piece.type, 0)
+        sent = self._sent.get(chunk.type, 0)
         if not sent:
-            return piece
-        self._sent[piece.type] = 0
-        if piece.blob is not None:
-            return piece._replace(skip=sent)
+            return chunk
+        self._sent[chunk.type] = 0
+        if chunk.blob is not None:
+            return chunk._replace(skip=sent)
         left = text()[sent:]
-        return piece._replace(data=orjson.dumps({"type": piece.type, "text": left})) if left else None
+        return chunk._replace(data=orjson.dumps({"type": chunk.type, "text": left})) if left else None
 
 
 class StreamMerge:
@@ -142,7 +142,7 @@ class StreamMerge:
     sent already. `term_of` gives the term in force in a partition.
     """
 
-    __slots__ = ("_memory", "_next_event", "_opening", "_previews", "_term_of", "after", "ended")
+    __slots__ = ("_decryptor", "_memory", "_next_event", "_previews", "_term_of", "after", "ended")
 
     def __init__(
         self,
@@ -152,9 +152,9 @@ class StreamMerge:
         next_event: int = 1,
         after: int = -1,
         previews: PreviewBuffer | None = None,
-        opening: Decryptor | None = None,
+        decryptor: Decryptor | None = None,
     ) -> None:
-        self._opening = opening
+        self._decryptor = decryptor
         self.after = after
         self.ended = False
         self._term_of = term_of
@@ -165,29 +165,29 @@ class StreamMerge:
     def take(self, item: EventItem | DeltaItem) -> list[StreamChunk]:
         """The pieces an item gives. Raises Missed, and Undecodable for an event nobody can read."""
         if isinstance(item, DeltaItem):
-            return [] if item.delta.term < self._term_of(item.partition) else self._previews.mark_shown(item)
-        return self._event(item)
+            return [] if item.delta.term < self._term_of(item.partition) else self._previews.new_chunks(item)
+        return self._merge_event(item)
 
-    def _event(self, item: EventItem) -> list[StreamChunk]:
+    def _merge_event(self, item: EventItem) -> list[StreamChunk]:
         seq = item.raw.seq
         if seq < self._next_event:
             return []  # the read models had it
         if seq > self._next_event:
             raise EventGap(f"event {seq} of {item.raw.aggregate} came, {self._next_event} was next")
         frames, pieces, self._memory = item.frames(self._memory)
-        if self._opening is not None and pieces:
+        if self._decryptor is not None and pieces:
             # The item keeps the tokens: it is shared, and outlives an erasure.
-            frames = [self._opening.frame(frame) for frame in frames]
+            frames = [self._decryptor.decrypt_frame(frame) for frame in frames]
             pieces = [chunk_of(frame) for frame in frames]
         self._next_event = seq + 1
         found = [
             kept
             for frame, piece in zip(frames, pieces, strict=True)
-            if frame.seq > self.after and (kept := self._previews.remainder(piece, _text_of(frame))) is not None
+            if frame.seq > self.after and (kept := self._previews.remainder(piece, _text_getter(frame))) is not None
         ]
         if pieces:
             self.after = max(self.after, frames[-1].seq)
-            self.ended = pieces[-1].type in ENDINGS
+            self.ended = pieces[-1].type in RUN_END_FRAMES
         record = item.record
         match record:
             case ModelCallRequested():
@@ -199,5 +199,5 @@ class StreamMerge:
         return found
 
 
-def _text_of(frame: Frame) -> Callable[[], str]:
+def _text_getter(frame: Frame) -> Callable[[], str]:
     return lambda: str(frame.event["text"])

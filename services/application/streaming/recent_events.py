@@ -6,7 +6,7 @@ under way. Oldest out first, whatever run it is of; what is gone is in the read 
 
 from collections import deque
 
-from loomlog.services.application.limits import ITEM_OVERHEAD_BYTES, RING_AGE_MAX_S, RING_BYTES_MAX
+from loomlog.services.application.limits import ITEM_OVERHEAD_BYTES, RECENT_AGE_MAX_S, RECENT_BYTES_MAX
 from loomlog.services.application.streaming.items import StoredItem
 
 
@@ -15,7 +15,7 @@ class RecentEvents:
 
     __slots__ = ("_age_s", "_max_bytes", "_order", "_runs", "bytes")
 
-    def __init__(self, *, max_bytes: int = RING_BYTES_MAX, age_s: float = RING_AGE_MAX_S) -> None:
+    def __init__(self, *, max_bytes: int = RECENT_BYTES_MAX, age_s: float = RECENT_AGE_MAX_S) -> None:
         self._max_bytes = max_bytes
         self._age_s = age_s
         self._runs: dict[str, list[StoredItem]] = {}
@@ -25,13 +25,13 @@ class RecentEvents:
     def __len__(self) -> int:
         return len(self._order)
 
-    def add(self, run_id: str, kept: StoredItem, now: float) -> None:
-        size = len(kept[1]) + ITEM_OVERHEAD_BYTES
+    def add(self, run_id: str, stored: StoredItem, now: float) -> None:
+        size = len(stored[1]) + ITEM_OVERHEAD_BYTES
         kepts = self._runs.get(run_id)
         if kepts is None:
-            self._runs[run_id] = [kept]
+            self._runs[run_id] = [stored]
         else:
-            kepts.append(kept)
+            kepts.append(stored)
         self._order.append((now, run_id, size))
         self.bytes += size
         while self.bytes > self._max_bytes:
@@ -41,7 +41,7 @@ class RecentEvents:
         """What is kept of a run, oldest first."""
         return list(self._runs.get(run_id, ()))
 
-    def age_out(self, now: float) -> None:
+    def drop_expired(self, now: float) -> None:
         """Lets go of what is older than the bound."""
         while self._order and now - self._order[0][0] > self._age_s:
             self._drop_oldest()

@@ -40,7 +40,7 @@ LIVE_RUNS_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStateKey:
+class LiveRunInfo:
     """What the end of a run is told with."""
 
     agent: str
@@ -69,18 +69,18 @@ class RunStates:
         self._lifetime_s = lifetime_s
         self._keepalive_s = keepalive_s
 
-    def follow(self, caller: Caller, wanted: StateFilter) -> "StateStream":
+    def follow(self, caller: Caller, state_filter: StateFilter) -> "StateStream":
         """What the caller may see of it: of a foreign tenant or user, nothing. Raises Declined(insufficient_scope)."""
         require_scope(caller, RUNS_READ)
         allowed = access_filter(caller)
-        if allowed.tenant is None and wanted.tenant:
-            allowed = replace(allowed, tenant=wanted.tenant)
-        sees_any = wanted.tenant in ("", allowed.tenant) and allowed.user_id in (None, wanted.user_id)
+        if allowed.tenant is None and state_filter.tenant:
+            allowed = replace(allowed, tenant=state_filter.tenant)
+        sees_any = state_filter.tenant in ("", allowed.tenant) and allowed.user_id in (None, state_filter.user_id)
         return StateStream(
             self._sources,
             self._sources.hub.subscribe_to_states(),
             scope=scope_of(allowed),
-            wanted=wanted,
+            state_filter=state_filter,
             sees_any=sees_any,
             lifetime_s=self._lifetime_s,
             keepalive_s=self._keepalive_s,
@@ -96,32 +96,32 @@ class StateStream:
         subscription: Subscription,
         *,
         scope: Scope,
-        wanted: StateFilter,
+        state_filter: StateFilter,
         sees_any: bool,
         lifetime_s: float,
         keepalive_s: float,
     ) -> None:
-        self.ended_because = ""
+        self.end_reason = ""
         self._sources = sources
         self._subscription = subscription
         self._scope = scope
-        self._wanted = wanted
+        self._filter = state_filter
         self._sees_any = sees_any
         self._keepalive_s = keepalive_s
         self._clock = asyncio.get_running_loop().time
         self._ends_at = self._clock() + lifetime_s
         self._is_open = False
-        self._known: dict[str, RunStateKey] | None = None
+        self._known_runs: dict[str, LiveRunInfo] | None = None
 
     async def next(self) -> list[StreamChunk] | None:
         """Pieces, [] for a sign of life, None at the end. Raises Declined when the read models are away."""
         if not self._is_open:
             self._is_open = True
-            return [self._opening()]
-        if self._known is None:
-            self._known = await self._live()
+            return [self._open_chunk()]
+        if self._known_runs is None:
+            self._known_runs = await self._live_runs()
         deadline = self._clock() + self._keepalive_s
-        while not self.ended_because:
+        while not self.end_reason:
             left = min(deadline, self._ends_at) - self._clock()
             if left <= 0:
                 if self._clock() < self._ends_at:
@@ -129,60 +129,62 @@ class StateStream:
                 self.close(ENDED)
                 break
             items = await self._subscription.take(left)
-            pieces = [piece for item in items if isinstance(item, EventItem) for piece in await self._told(item)]
+            pieces = [piece for item in items if isinstance(item, EventItem) for piece in await self._chunks_of(item)]
             if pieces:
                 return pieces
-            if self._subscription.closed:
-                self.close(FELL_BEHIND if self._subscription.closed == SLOW_CONSUMER else self._subscription.closed)
+            if self._subscription.close_reason:
+                self.close(
+                    FELL_BEHIND if self._subscription.close_reason == SLOW_CONSUMER else self._subscription.close_reason
+                )
         return None
 
     def close(self, reason: str = CLIENT_LEFT) -> None:
         """Ends the stream; a `next` that waits returns."""
-        self.ended_because = self.ended_because or reason
+        self.end_reason = self.end_reason or reason
         self._subscription.close(reason)
 
-    def _opening(self) -> StreamChunk:
+    def _open_chunk(self) -> StreamChunk:
         said = {
-            "user_id": self._wanted.user_id,
-            "filter_status": sorted(self._wanted.statuses),
-            "filter_agent": self._wanted.agent,
+            "user_id": self._filter.user_id,
+            "filter_status": sorted(self._filter.statuses),
+            "filter_agent": self._filter.agent,
             "keepalive_interval": KEEPALIVE_S,
         }
         return StreamChunk(None, "stream_open", orjson.dumps(said))
 
-    async def _live(self) -> dict[str, RunStateKey]:
-        found: dict[str, RunStateKey] = {}
+    async def _live_runs(self) -> dict[str, LiveRunInfo]:
+        found: dict[str, LiveRunInfo] = {}
         if not self._sees_any:
             return found
         await self._sources.barrier.wait_for_own_writes(None)
-        run_filter = RunFilter(user_id=self._wanted.user_id, agent=self._wanted.agent, statuses=frozenset({"running"}))
+        run_filter = RunFilter(user_id=self._filter.user_id, agent=self._filter.agent, statuses=frozenset({"running"}))
         after = ""
         while len(found) < LIVE_RUNS_MAX:
             page = await self._sources.projection.runs(self._scope, run_filter, limit=PAGE_MAX, after=after)
-            found |= {row.run_id: _watched(row) for row in page.rows}
+            found |= {row.run_id: _live_run_info(row) for row in page.rows}
             after = page.next
             if not after:
                 break
         return found
 
-    async def _told(self, item: EventItem) -> list[StreamChunk]:
-        assert self._known is not None
+    async def _chunks_of(self, item: EventItem) -> list[StreamChunk]:
+        assert self._known_runs is not None
         run_id, event = item.raw.aggregate, item.record
         match event:
             case RunStarted() if self._matches(item, event):
-                run = self._known[run_id] = RunStateKey(
+                run = self._known_runs[run_id] = LiveRunInfo(
                     agent=event.definition.name,
                     agent_id=event.agent_id,
                     parent_agent_id=event.parent_agent_id,
                     parent_context=event.parent_context,
                 )
-                return await self._state(item, run, "running")
-            case RunCompleted() if (known := self._known.pop(run_id, None)) is not None:
-                return await self._state(item, known, "completed", stop_reason=event.stop_reason)
-            case RunFailed() if (known := self._known.pop(run_id, None)) is not None:
-                return await self._state(item, known, "failed", error=event.error)
-            case RunCancelled() if (known := self._known.pop(run_id, None)) is not None:
-                return await self._state(item, known, "cancelled", stop_reason=event.reason or CANCELLED)
+                return await self._state_chunks(item, run, "running")
+            case RunCompleted() if (known := self._known_runs.pop(run_id, None)) is not None:
+                return await self._state_chunks(item, known, "completed", stop_reason=event.stop_reason)
+            case RunFailed() if (known := self._known_runs.pop(run_id, None)) is not None:
+                return await self._state_chunks(item, known, "failed", error=event.error)
+            case RunCancelled() if (known := self._known_runs.pop(run_id, None)) is not None:
+                return await self._state_chunks(item, known, "cancelled", stop_reason=event.reason or CANCELLED)
             case _:
                 return []
 
@@ -191,18 +193,18 @@ class StateStream:
             return False
         if isinstance(self._scope, str) and item.envelope.tenant != self._scope:
             return False
-        return event.user_id == self._wanted.user_id and self._wanted.agent in ("", event.definition.name)
+        return event.user_id == self._filter.user_id and self._filter.agent in ("", event.definition.name)
 
-    async def _state(
-        self, item: EventItem, run: RunStateKey, status: str, *, stop_reason: str = "", error: str = ""
+    async def _state_chunks(
+        self, item: EventItem, run: LiveRunInfo, status: str, *, stop_reason: str = "", error: str = ""
     ) -> list[StreamChunk]:
-        if self._wanted.statuses and status not in self._wanted.statuses:
+        if self._filter.statuses and status not in self._filter.statuses:
             return []
         said = {
             "run_id": item.raw.aggregate,
             "agent_id": run.agent_id,
             "agent": run.agent,
-            "user_id": self._wanted.user_id,
+            "user_id": self._filter.user_id,
             "parent_agent_id": run.parent_agent_id or None,
             "status": status,
             "stop_reason": stop_reason or None,
@@ -211,12 +213,14 @@ class StateStream:
             "parent_context": dict(run.parent_context) or None,
         }
         return [
-            StreamChunk(None, "run_state", orjson.dumps(await self._sources.content.shown(said, item.envelope.tenant)))
+            StreamChunk(
+                None, "run_state", orjson.dumps(await self._sources.content.decrypt(said, item.envelope.tenant))
+            )
         ]
 
 
-def _watched(row: RunRow) -> RunStateKey:
-    return RunStateKey(
+def _live_run_info(row: RunRow) -> LiveRunInfo:
+    return LiveRunInfo(
         agent=row.agent,
         agent_id=row.agent_id,
         parent_agent_id=row.parent_agent_id,

@@ -34,13 +34,13 @@ from loomlog.services.application.queries.read_models import ReadModels
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.application.streaming.event_hub import EventHub
 from loomlog.services.application.streaming.items import Item, StreamChunk
-from loomlog.services.application.streaming.merge import ENDINGS, Decryptor, EventGap, PreviewBuffer, StreamMerge
+from loomlog.services.application.streaming.merge import RUN_END_FRAMES, Decryptor, EventGap, PreviewBuffer, StreamMerge
 from loomlog.services.application.streaming.subscription import CLIENT_LEFT, SLOW_CONSUMER, Subscription
 
 ENDED = "ended"
 FELL_BEHIND = "behind"
 UNREADABLE = "unreadable"
-SAID = frozenset({"text", "thinking", "tool_call"})
+MODEL_OUTPUT_FRAMES = frozenset({"text", "thinking", "tool_call"})
 """Frames of what a model says."""
 
 
@@ -70,7 +70,7 @@ class RunStream:
         after: int = -1,
         from_first_event: bool = False,
     ) -> None:
-        self.ended_because = ""
+        self.end_reason = ""
         """Empty while there is more; ENDED when the run is over; else why the client has to come again."""
         self._sources = sources
         self._subscription = subscription
@@ -80,38 +80,38 @@ class RunStream:
         # What is shown belongs to one run, so to one tenant; nothing is opened for a stream over all of them.
         self._tenant = scope if isinstance(scope, str) else ""
         content = sources.content if sources.content.keys is not None else None
-        self._opening = None if content is None else Decryptor(content, self._tenant)
-        self._previews = PreviewBuffer(self._opening)
-        self._merge = self._merging() if from_first_event else None
-        self._stored: tuple[RunRow, FrameMemory] | None = None
-        self._has_spoken = False
+        self._decryptor = None if content is None else Decryptor(content, self._tenant)
+        self._previews = PreviewBuffer(self._decryptor)
+        self._merge = self._new_merge() if from_first_event else None
+        self._stored_run: tuple[RunRow, FrameMemory] | None = None
+        self._has_output = False
         """Something a model said was sent. Until then nothing is gathered: how soon an answer begins is noticed."""
-        self._catch_ups = 0
+        self._catch_up_count = 0
         self._clock = asyncio.get_running_loop().time
         self._last_sent = self._clock()
 
     async def next(self) -> list[StreamChunk] | None:
         """See the module. Raises Declined when the read models are needed and away."""
-        while not self.ended_because:
+        while not self.end_reason:
             pieces = await (self._catch_up() if self._merge is None else self._listen(self._merge))
             if pieces is not None:
-                return await self._mark_sent(pieces)
-        return await self._mark_sent([]) if self._head else None
+                return await self._complete_chunks(pieces)
+        return await self._complete_chunks([]) if self._head else None
 
     def close(self, reason: str = CLIENT_LEFT) -> None:
         """Ends the stream; a `next` that waits returns."""
-        self.ended_because = self.ended_because or reason
+        self.end_reason = self.end_reason or reason
         self._subscription.close(reason)
 
-    async def _mark_sent(self, pieces: list[StreamChunk]) -> list[StreamChunk]:
+    async def _complete_chunks(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         self._last_sent = self._clock()
         if self._head:
-            pieces, self._head = [*self._head, *pieces], []
-        self._has_spoken = self._has_spoken or any(piece.type in SAID for piece in pieces)
-        for index, piece in enumerate(pieces):
+            chunks, self._head = [*self._head, *chunks], []
+        self._has_output = self._has_output or any(piece.type in MODEL_OUTPUT_FRAMES for piece in chunks)
+        for index, piece in enumerate(chunks):
             if piece.blob is not None:
-                pieces[index] = await self._with_text(piece)
-        return pieces
+                chunks[index] = await self._load_text(piece)
+        return chunks
 
     # --- live --------------------------------------------------------------------------------------------------------
 
@@ -120,17 +120,17 @@ class RunStream:
         # The ids do not wait for anything; what is queued already goes along with them.
         silent = self._clock() - self._last_sent
         left = 0.0 if self._head else self._sources.keepalive_s - silent
-        gather_s = limits.GATHER_S - silent if self._has_spoken else 0.0
+        gather_s = limits.GATHER_S - silent if self._has_output else 0.0
         items = await self._subscription.take(left, gather_s=gather_s)
         if items:
-            if self._opening is not None:
-                await self._sources.content.wait_for_keys([item.sealed_text for item in items])
+            if self._decryptor is not None:
+                await self._sources.content.wait_for_keys([item.encrypted_text for item in items])
             return self._merge_events(merge, items)
-        if self._subscription.closed == SLOW_CONSUMER:
+        if self._subscription.close_reason == SLOW_CONSUMER:
             self._catch_up_again(merge)
             return None
-        if self._subscription.closed:
-            self.close(self._subscription.closed)
+        if self._subscription.close_reason:
+            self.close(self._subscription.close_reason)
             return None
         is_silent = self._clock() - self._last_sent >= self._sources.keepalive_s
         return [] if is_silent or self._head else None
@@ -159,17 +159,17 @@ class RunStream:
 
     async def _catch_up(self) -> list[StreamChunk] | None:
         """The next page of what is stored; after the last one the stream is live, or the run is over."""
-        if self._stored is None:
+        if self._stored_run is None:
             await self._restart()
             return None
-        row, memory = self._stored
+        row, memory = self._stored_run
         rows = await self._sources.projection.frames(
             self._scope, row.run_id, from_seq=self._after, limit=limits.REPLAY_PAGE
         )
-        pieces = self._pieces_of(await self._sources.content.transcript(rows))
+        pieces = self._chunks_of(await self._sources.content.decrypt_transcript(rows))
         if rows:
             self._after = rows[-1].seq
-        if pieces and pieces[-1].type in ENDINGS:
+        if pieces and pieces[-1].type in RUN_END_FRAMES:
             self.close(ENDED)
         elif len(rows) < limits.REPLAY_PAGE:
             if row.status != "running":
@@ -180,59 +180,59 @@ class RunStream:
 
     async def _restart(self) -> None:
         run_id = self._subscription.run_id
-        self._catch_ups += 1
-        if self._catch_ups > limits.CATCH_UPS_MAX:
+        self._catch_up_count += 1
+        if self._catch_up_count > limits.CATCH_UPS_MAX:
             self.close(FELL_BEHIND)
             return
-        if self._catch_ups > 1:
+        if self._catch_up_count > 1:
             await asyncio.sleep(limits.CATCH_UP_PAUSE_S)
-            if self.ended_because:
+            if self.end_reason:
                 return
             # The new subscription begins before the rows are read, so nothing can fall between.
             self._subscription.close()
             self._subscription = self._sources.hub.subscribe(run_id, previews=True)
         await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
-        self._stored = await self._sources.projection.follow_from(self._scope, run_id)
-        if self._stored is None:
+        self._stored_run = await self._sources.projection.follow_from(self._scope, run_id)
+        if self._stored_run is None:
             recent = self._sources.hub.recent(run_id)
             if recent and recent[0].raw.seq == 1:
                 # The read models do not have the run yet, the hub has all of it.
-                self._merge = self._merging(after=self._after)
+                self._merge = self._new_merge(after=self._after)
 
     def _go_live(self, row: RunRow, memory: FrameMemory) -> None:
-        self._stored = None
-        self._previews.joined(self._sources.hub.recent(row.run_id), row.last_seq)
-        self._merge = self._merging(memory=memory, next_event=row.last_seq + 1, after=self._after)
+        self._stored_run = None
+        self._previews.resume_after(self._sources.hub.recent(row.run_id), row.last_seq)
+        self._merge = self._new_merge(memory=memory, next_event=row.last_seq + 1, after=self._after)
 
-    def _merging(self, **more: Any) -> StreamMerge:
-        return StreamMerge(term_of=self._sources.hub.term, previews=self._previews, opening=self._opening, **more)
+    def _new_merge(self, **more: Any) -> StreamMerge:
+        return StreamMerge(term_of=self._sources.hub.term, previews=self._previews, decryptor=self._decryptor, **more)
 
-    def _pieces_of(self, rows: Sequence[TranscriptRow]) -> list[StreamChunk]:
+    def _chunks_of(self, rows: Sequence[TranscriptRow]) -> list[StreamChunk]:
         pieces = []
         for frame in replay_frames(rows):
             piece = StreamChunk(frame.seq, frame.type, frame.data.encode(), frame.blob)
-            kept = self._previews.remainder(piece, _text_of(piece))
+            kept = self._previews.remainder(piece, _text_getter(piece))
             if kept is not None:
                 pieces.append(kept)
         return pieces
 
-    async def _with_text(self, piece: StreamChunk) -> StreamChunk:
+    async def _load_text(self, chunk: StreamChunk) -> StreamChunk:
         """The piece with the text its blob holds; when that cannot be had it says so and keeps the reference."""
-        assert piece.blob is not None
-        event = orjson.loads(piece.data)
+        assert chunk.blob is not None
+        event = orjson.loads(chunk.data)
         try:
-            text = (await self._sources.blobs.get(piece.blob)).decode()
+            text = (await self._sources.blobs.get(chunk.blob)).decode()
             await self._sources.content.wait_for_keys(text)
-            text_holder(event)["text"] = self._sources.content.text(text, self._tenant)[piece.skip :]
+            text_holder(event)["text"] = self._sources.content.decrypt_text(text, self._tenant)[chunk.skip :]
         except ConnectorError as error:
             event["text_unavailable"] = error.kind
         else:
             event.pop("text_blob", None)
-        return piece._replace(data=orjson.dumps(event), blob=None)
+        return chunk._replace(data=orjson.dumps(event), blob=None)
 
 
-def _text_of(piece: StreamChunk) -> Callable[[], str]:
-    return lambda: str(orjson.loads(piece.data)["text"])
+def _text_getter(chunk: StreamChunk) -> Callable[[], str]:
+    return lambda: str(orjson.loads(chunk.data)["text"])
 
 
 def new_stream(

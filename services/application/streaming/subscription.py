@@ -31,7 +31,7 @@ class Subscription:
         "_timer",
         "_urgent",
         "_waiter",
-        "closed",
+        "close_reason",
         "run_id",
         "wants_previews",
     )
@@ -42,11 +42,11 @@ class Subscription:
         *,
         wants_previews: bool,
         recent: Iterable[Item] = (),
-        forget: Callable[["Subscription"], None] = lambda subscription: None,
+        on_close: Callable[["Subscription"], None] = lambda subscription: None,
     ) -> None:
         self.run_id = run_id
         self.wants_previews = wants_previews
-        self.closed = ""
+        self.close_reason = ""
         # What the ring has is bounded there; only what comes on top of it tells who is slow.
         self._items: list[Item] = list(recent)
         self._put = 0
@@ -59,11 +59,11 @@ class Subscription:
         """Monotonic; items wait until then unless one of them is urgent."""
         self._held = False
         """Items wait for that moment, and the timer is set to it."""
-        self._forget = forget
+        self._forget = on_close
 
     def put(self, item: Item, *, urgent: bool = False) -> None:
         """Queue an item; call `wake` when the batch is through. An urgent one is not gathered."""
-        if self.closed:
+        if self.close_reason:
             return
         self._items.append(item)
         self._urgent = self._urgent or urgent
@@ -72,9 +72,9 @@ class Subscription:
         if self._put > QUEUE_ITEMS_MAX or self._bytes > QUEUE_BYTES_MAX:
             self.close(SLOW_CONSUMER)
 
-    def give_back(self, items: list[Item]) -> None:
+    def put_back(self, items: list[Item]) -> None:
         """Items that were taken and not used; they are the next to be taken."""
-        if not self.closed or self.closed == STOPPING:
+        if not self.close_reason or self.close_reason == STOPPING:
             self._items[:0] = items
             self._urgent = True
 
@@ -83,35 +83,35 @@ class Subscription:
         if waiter is None or waiter.done():
             return
         loop = waiter.get_loop()
-        if self._urgent or self.closed or loop.time() >= self._gather_until:
+        if self._urgent or self.close_reason or loop.time() >= self._gather_until:
             waiter.set_result(None)
         elif not self._held:
             self._held = True
-            self._arm(loop.call_at(self._gather_until, _expire, waiter))
+            self._set_timer(loop.call_at(self._gather_until, _wake_on_timeout, waiter))
 
     async def take(self, timeout_s: float, *, gather_s: float = 0.0) -> list[Item]:
         """Everything that is queued; waits for the first of it, at most `timeout_s`. Empty when nothing came.
 
         With `gather_s` it gives nothing before that time has passed, except when something urgent is queued.
         """
-        if timeout_s > 0 and not self.closed and not self._urgent and (not self._items or gather_s > 0):
+        if timeout_s > 0 and not self.close_reason and not self._urgent and (not self._items or gather_s > 0):
             loop = asyncio.get_running_loop()
             gather_s = min(gather_s, timeout_s)
             waiter = self._waiter = loop.create_future()
             self._gather_until = loop.time() + gather_s if gather_s > 0 else 0.0
             self._held = bool(self._items)
-            self._arm(loop.call_later(gather_s if self._held else timeout_s, _expire, waiter))
+            self._set_timer(loop.call_later(gather_s if self._held else timeout_s, _wake_on_timeout, waiter))
             try:
                 await waiter
             finally:
-                self._arm(None)
+                self._set_timer(None)
                 self._waiter = None
         self._urgent = False
         items, self._items = self._items, []
         self._put = self._bytes = 0
         return items
 
-    def _arm(self, timer: asyncio.TimerHandle | None) -> None:
+    def _set_timer(self, timer: asyncio.TimerHandle | None) -> None:
         """The one timer that ends a wait without being woken."""
         if self._timer is not None:
             self._timer.cancel()
@@ -119,9 +119,9 @@ class Subscription:
 
     def close(self, reason: str = CLIENT_LEFT) -> None:
         """Nothing more is queued. A subscriber that was slow or has left also loses what it did not take."""
-        if self.closed:
+        if self.close_reason:
             return
-        self.closed = reason
+        self.close_reason = reason
         if reason != STOPPING:
             self._items = []
             self._put = self._bytes = 0
@@ -129,6 +129,6 @@ class Subscription:
         self.wake()
 
 
-def _expire(waiter: "asyncio.Future[None]") -> None:
+def _wake_on_timeout(waiter: "asyncio.Future[None]") -> None:
     if not waiter.done():
         waiter.set_result(None)

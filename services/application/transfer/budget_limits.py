@@ -17,16 +17,18 @@ from loomlog.services.families.budget.calendar_month import month_of
 from loomlog.services.families.budget.state import BudgetState, Limit
 from loomlog.services.stream.archive.state_file import StatedLimit
 
-SAID = tuple(name for name in StatedLimit.__struct_fields__ if name not in ("month", "used_tokens", "used_micros"))
+SHARED_FIELDS = tuple(
+    name for name in StatedLimit.__struct_fields__ if name not in ("month", "used_tokens", "used_micros")
+)
 """What a limit and the command that sets it have in common."""
 
 
-def export_limits(books: BudgetState, at_ms: int) -> Iterator[StatedLimit]:
+def export_limits(budget_state: BudgetState, at_ms: int) -> Iterator[StatedLimit]:
     """Those of the books at that time, by account."""
-    for key, limit in sorted(books.limits.items()):
-        account = account_at(books, key, at_ms)
+    for key, limit in sorted(budget_state.limits.items()):
+        account = account_at(budget_state, key, at_ms)
         yield StatedLimit(
-            **_said(limit),
+            **_shared_fields(limit),
             month=month_of(at_ms),
             used_tokens=account.used_tokens + account.reserved_tokens,
             used_micros=account.used_micros + account.reserved_micros,
@@ -38,11 +40,11 @@ def to_command(limit: StatedLimit, envelope: CommandEnvelope, at_ms: int) -> Set
     is_this_month = limit.month == month_of(at_ms)
     return SetLimit(
         envelope=envelope,
-        **_said(limit),
+        **_shared_fields(limit),
         used_tokens=limit.used_tokens if is_this_month else 0,
         used_micros=limit.used_micros if is_this_month else 0,
     )
 
 
-def _said(limit: Limit | StatedLimit) -> dict[str, Any]:
-    return {name: getattr(limit, name) for name in SAID}
+def _shared_fields(limit: Limit | StatedLimit) -> dict[str, Any]:
+    return {name: getattr(limit, name) for name in SHARED_FIELDS}

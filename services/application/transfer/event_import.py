@@ -21,13 +21,13 @@ from loomlog.schemas.generated.values import BlobRef, CommandEnvelope, ImportOri
 from loomlog.schemas.ids import partition_key
 from loomlog.services.application import limits
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, refused, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, owner_refusal, unavailable
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.stream.archive.bundle import BrokenBundle
 
-IMPORT_ENDED = frozenset({"completed", "failed", "cancelled"})
+ENDED_STATUSES = frozenset({"completed", "failed", "cancelled"})
 
 
 @dataclass(slots=True)
@@ -63,19 +63,19 @@ class EventImporter:
         """
         if own_writes:
             await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
-        place = await self._sources.projection.place(EVERY_TENANT, run_id)
+        place = await self._sources.projection.audit_row(EVERY_TENANT, run_id)
         if place is not None and place.tenant != tenant:
             raise RequestRefused("run_id_taken", f"there is a run {run_id} here that does not belong to your tenant")
         if place is None:
             return ""
         if place.status == "refused":
             raise RequestRefused("run_id_taken", f"an import of {run_id} was refused here before ({place.reason})")
-        if place.status not in IMPORT_ENDED:
+        if place.status not in ENDED_STATUSES:
             row = await self._sources.projection.run(tenant, run_id)
             if row is None:
                 return ""
             if row.told_events:
-                if origin is not None and not _is_from(row, origin):
+                if origin is not None and not _has_origin(row, origin):
                     raise RequestRefused(
                         "run_id_taken",
                         f"{run_id} is here half taken in, from another file: one of {row.told_events} events of "
@@ -84,7 +84,7 @@ class EventImporter:
                 return ""  # an import that was broken off: it can be tried again
         return self._sources.barrier.token(place.partition, place.last_offset)
 
-    async def store_blobs(self, ref: BlobRef, data: bytes) -> None:
+    async def store_blob(self, ref: BlobRef, data: bytes) -> None:
         """A payload in the blob store. Raises Declined, and BrokenBundle when it is another one than was said."""
         try:
             kept = await self._sources.blobs.put(data, ref.media_type)
@@ -99,20 +99,20 @@ class EventImporter:
         subject: str,
         run_id: str,
         origin: ImportOrigin,
-        part: ImportBatch,
+        batch: ImportBatch,
         *,
         continues: bool = False,
     ) -> None:
         """A part, durable in the commands topic when this returns. Raises Declined."""
-        command_id = f"{run_id}@{part.first_seq}.{origin.bundle_sha256[:16]}"
+        command_id = f"{run_id}@{batch.first_seq}.{origin.bundle_sha256[:16]}"
         command = ImportRun(
             envelope=CommandEnvelope(
                 command_id=command_id, tenant=tenant, subject=subject, issued_at_ms=self._clock_ms()
             ),
             run_id=run_id,
             origin=origin,
-            first_seq=part.first_seq,
-            events=tuple(part.values),
+            first_seq=batch.first_seq,
+            events=tuple(batch.values),
             continues=continues,
         )
         await self._publisher.publish(partition_key(run_id), command_id, command)
@@ -121,18 +121,18 @@ class EventImporter:
         """Before the last part is sent, so that its event is not missed."""
         return self._sources.hub.subscribe(run_id)
 
-    async def wait_for_end(self, tenant: str, run_id: str, events: int, subscription: Subscription) -> str:
+    async def wait_for_end(self, tenant: str, run_id: str, event_count: int, subscription: Subscription) -> str:
         """Waits until the run is told to its end; the position of that. Raises Declined."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._wait_s
-        while (left := deadline - clock()) > 0 and not subscription.closed:
-            for item in await subscription.take(min(left, limits.DECISION_LOOK_S)):
+        while (left := deadline - clock()) > 0 and not subscription.close_reason:
+            for item in await subscription.take(min(left, limits.DECISION_POLL_S)):
                 if not isinstance(item, EventItem):
                     continue
                 record = item.record
                 if isinstance(record, RunRefused):
-                    raise refused(record.code, f"{run_id}: {record.message}")
-                is_restored = isinstance(record, RunRestored) and record.events == events
+                    raise owner_refusal(record.code, f"{run_id}: {record.message}")
+                is_restored = isinstance(record, RunRestored) and record.events == event_count
                 if is_restored or isinstance(record, RunCompleted | RunFailed | RunCancelled):
                     return self._sources.barrier.token(item.partition, item.raw.offset)
             if position := await self.existing_position(tenant, run_id):
@@ -147,13 +147,13 @@ class EventImporter:
         )
 
 
-def _is_from(row: RunRow, origin: ImportOrigin) -> bool:
+def _has_origin(row: RunRow, origin: ImportOrigin) -> bool:
     """As far as its row tells; the owner also compares how it ended."""
     told = (row.told_events, row.imported_from, row.restored)
     return told == (origin.events, import_source(origin), origin.restored)
 
 
-def written_here(codec: Codec, value: bytes) -> bytes:
+def reencode_event(codec: Codec, value: bytes) -> bytes:
     """The record as this version writes it, under the envelope it had; `codec` reads what another one wrote."""
     decoded = codec.decode(value)
     assert decoded.envelope is not None, "it was folded when the file was checked"

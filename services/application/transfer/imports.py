@@ -32,14 +32,14 @@ from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request
-from loomlog.services.application.queries.runs import INTERNAL_NAMES
+from loomlog.services.application.queries.runs import GENERATED_ID_PREFIXES
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.application.transfer.event_import import (
     EventImporter,
     ImportBatch,
     plaintext_refusal,
-    written_here,
+    reencode_event,
 )
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT
@@ -108,25 +108,27 @@ class RunImports:
     ) -> None:
         self._sources = sources
         self._clock_ms = clock_ms
-        self._telling = EventImporter(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
-        self._busy = 0
+        self._importer = EventImporter(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
+        self._active_imports = 0
 
     async def import_bundle(self, caller: Caller, file: IO[bytes], *, in_clear: bool = False) -> ImportResult:
         """Everything in the bundle. `file` can be read from its beginning more than once. Raises Declined, also
         content_in_clear: runs in clear are taken in where content is encrypted only with `in_clear`.
         """
         require_scope(caller, TENANT)
-        if self._busy >= limits.IMPORTS_MAX:
+        if self._active_imports >= limits.IMPORTS_MAX:
             raise RequestRefused(
-                "backpressure", f"{self._busy} imports are under way here", retry_after_s=RETRY_LATER_S
+                "backpressure", f"{self._active_imports} imports are under way here", retry_after_s=RETRY_LATER_S
             )
-        self._busy += 1
+        self._active_imports += 1
         try:
             looks = self._sources.content.keys is not None and not in_clear
-            checked = await asyncio.to_thread(_check_bundle, file, self._clock_ms(), looks_for_clear=looks)
+            checked = await asyncio.to_thread(_check_bundle, file, self._clock_ms(), checks_in_clear=looks)
             wanted = [run.run_id for run in checked.header.runs]
             here = {
-                run_id: position for run_id in wanted if (position := await self._existing_run(caller, run_id, checked))
+                run_id: position
+                for run_id in wanted
+                if (position := await self._existing_position(caller, run_id, checked))
             }
             missing = [run_id for run_id in wanted if run_id not in here]
             in_clear_here = [run_id for run_id in missing if checked.runs[run_id].is_in_clear]
@@ -135,27 +137,27 @@ class RunImports:
             for run_id in missing:
                 await self._check_names(caller, run_id, checked.runs[run_id])
             if missing:
-                await self._keep_blobs(file)
+                await self._store_blobs(file)
                 here |= await self._publish(caller, file, checked, frozenset(missing))
         except BrokenBundle as error:
             raise bad_request(f"the bundle cannot be taken in: {error}") from error
         except Undecodable as error:
             raise bad_request(f"the bundle has a record nobody here can read: {error}") from error
         finally:
-            self._busy -= 1
+            self._active_imports -= 1
         return ImportResult(
             runs=tuple(ImportedRun(run_id=run_id, added=run_id in missing) for run_id in wanted),
             position=here[wanted[-1]],
         )
 
-    async def _existing_run(self, caller: Caller, run_id: str, checked: _CheckedBundle) -> str:
+    async def _existing_position(self, caller: Caller, run_id: str, checked: _CheckedBundle) -> str:
         """The position of the newest event of the run here; empty while there is none, or it is being taken in.
 
         Raises Declined(run_id_taken) when it is another tenant's, or is being taken in from another file.
         """
         if not ID_PATTERN.match(run_id):
             raise bad_request(f"the bundle names a run {run_id[:80]!r}, which is no id")
-        return await self._telling.existing_position(caller.tenant, run_id, origin=_origin(checked, run_id))
+        return await self._importer.existing_position(caller.tenant, run_id, origin=_import_origin(checked, run_id))
 
     async def _check_names(self, caller: Caller, run_id: str, known: _KnownRun) -> None:
         """Raises Declined when session or handle are not what they can be, or when one of them or the run itself is
@@ -163,7 +165,7 @@ class RunImports:
         for what, name in (("session", known.session_id), ("handle", known.agent_id)):
             if not ID_PATTERN.match(name):
                 raise bad_request(f"the bundle gives {run_id} the {what} {name[:80]!r}, which is no id")
-            if name.startswith(INTERNAL_NAMES) and not await self._is_free(caller, f"r_{name[2:]}"):
+            if name.startswith(GENERATED_ID_PREFIXES) and not await self._is_free(caller, f"r_{name[2:]}"):
                 raise RequestRefused(
                     "run_id_taken",
                     f"the bundle gives {run_id} the {what} {name}, which does not belong to your tenant here",
@@ -180,21 +182,21 @@ class RunImports:
 
     async def _is_free(self, caller: Caller, run_id: str) -> bool:
         """Whether no other tenant has a run of that id here."""
-        place = await self._sources.projection.place(EVERY_TENANT, run_id) if ID_PATTERN.match(run_id) else None
+        place = await self._sources.projection.audit_row(EVERY_TENANT, run_id) if ID_PATTERN.match(run_id) else None
         return place is None or place.tenant == caller.tenant
 
-    async def _keep_blobs(self, file: IO[bytes]) -> None:
+    async def _store_blobs(self, file: IO[bytes]) -> None:
         file.seek(0)
         gathered = bytearray()
         for item in BundleReader(file):
             if isinstance(item, BlobPart):
                 gathered += item.data
                 if item.is_last:
-                    await self._telling.store_blobs(item.ref, bytes(gathered))
+                    await self._importer.store_blob(item.ref, bytes(gathered))
                     gathered.clear()
 
     async def _publish(
-        self, caller: Caller, file: IO[bytes], checked: _CheckedBundle, missing: frozenset[str]
+        self, caller: Caller, file: IO[bytes], checked: _CheckedBundle, missing_ids: frozenset[str]
     ) -> dict[str, str]:
         """The events of the missing runs in parts, and after each run the wait for its end; where that lies."""
         done: dict[str, str] = {}
@@ -207,20 +209,20 @@ class RunImports:
             for item in reader:
                 if isinstance(item, BlobPart):
                     break
-                if item.run_id not in missing:
+                if item.run_id not in missing_ids:
                     continue
                 if isinstance(item, BundledEvent):
                     run_id = item.run_id
                     subscription = subscription or self._sources.hub.subscribe(run_id)
-                    value = written_here(reader.codec, item.event.value)
-                    if part is not None and part.size + len(value) > limits.IMPORT_PART_BYTES:
+                    value = reencode_event(reader.codec, item.event.value)
+                    if part is not None and part.size + len(value) > limits.IMPORT_BATCH_BYTES:
                         await self._send(caller, run_id, checked, part)
                         part = None
                     part = part or ImportBatch(item.event.seq)
                     part.add(value)
                 elif part is not None and subscription is not None:
                     await self._send(caller, run_id, checked, part)
-                    done[run_id] = await self._telling.wait_for_end(
+                    done[run_id] = await self._importer.wait_for_end(
                         caller.tenant, run_id, checked.runs[run_id].events, subscription
                     )
                     subscription.close()
@@ -230,11 +232,11 @@ class RunImports:
                 subscription.close()
         return done
 
-    async def _send(self, caller: Caller, run_id: str, checked: _CheckedBundle, part: ImportBatch) -> None:
-        await self._telling.send(caller.tenant, caller.subject, run_id, _origin(checked, run_id), part)
+    async def _send(self, caller: Caller, run_id: str, checked: _CheckedBundle, batch: ImportBatch) -> None:
+        await self._importer.send(caller.tenant, caller.subject, run_id, _import_origin(checked, run_id), batch)
 
 
-def _origin(checked: _CheckedBundle, run_id: str) -> ImportOrigin:
+def _import_origin(checked: _CheckedBundle, run_id: str) -> ImportOrigin:
     known = checked.runs[run_id]
     return ImportOrigin(
         topic=checked.header.topic,
@@ -247,51 +249,53 @@ def _origin(checked: _CheckedBundle, run_id: str) -> ImportOrigin:
     )
 
 
-def _check_bundle(file: IO[bytes], now_ms: int, *, looks_for_clear: bool) -> _CheckedBundle:
+def _check_bundle(file: IO[bytes], now_ms: int, *, checks_in_clear: bool) -> _CheckedBundle:
     """The first pass: everything is folded and nothing may differ. Raises BrokenBundle."""
-    look = _BundleCheck(now_ms, looks_for_clear=looks_for_clear)
+    look = _BundleCheck(now_ms, checks_in_clear=checks_in_clear)
     file.seek(0)
-    replay = replay_bundle(file, through_bytes=False, bytes_max=limits.IMPORT_BYTES_MAX, seen=look.add_event)
+    replay = replay_bundle(file, through_bytes=False, bytes_max=limits.IMPORT_BYTES_MAX, seen=look.add_item)
     if replay.drift:
         more = f" (and {len(replay.drift) - 1} more)" if len(replay.drift) > 1 else ""
         raise BrokenBundle(f"its history does not hold: {replay.drift[0]}{more}")
-    return _CheckedBundle(replay.header, look.finish_run(), look.runs)
+    return _CheckedBundle(replay.header, look.finish(), look.runs)
 
 
 class _BundleCheck:
     """What the first pass sees beside the fold: whose the runs are, their numbers, their payloads, and with
     `looks_for_clear` whether anything was said in clear."""
 
-    def __init__(self, now_ms: int, *, looks_for_clear: bool) -> None:
+    def __init__(self, now_ms: int, *, checks_in_clear: bool) -> None:
         self.runs: dict[str, _KnownRun] = {}
         self._now_ms = now_ms
-        self._looks_for_clear = looks_for_clear
+        self._checks_in_clear = checks_in_clear
         self._reader: BundleReader | None = None
-        self._wanted: set[tuple[str, int]] = set()
+        self._expected_payloads: set[tuple[str, int]] = set()
         """Hash and size of each payload that events refer to."""
-        self._sizes: dict[str, int] = {}
-        self._hash = hashlib.sha256()
-        self._size = 0
+        self._payload_sizes: dict[str, int] = {}
+        self._payload_hash = hashlib.sha256()
+        self._payload_size = 0
 
-    def add_event(self, item: BundledEvent | BlobPart, reader: BundleReader) -> None:
+    def add_item(self, item: BundledEvent | BlobPart, reader: BundleReader) -> None:
         """The next item. Raises BrokenBundle."""
         self._reader = reader
         if isinstance(item, BlobPart):
-            self._payload(item)
+            self._check_payload(item)
         else:
-            self._event(item, reader)
+            self._check_event(item, reader)
 
-    def finish_run(self) -> str:
+    def finish(self) -> str:
         """The hash of the bundle, when all payloads were in it. Raises BrokenBundle."""
-        for sha256, size in sorted(self._wanted):
-            if sha256 not in self._sizes:
+        for sha256, size in sorted(self._expected_payloads):
+            if sha256 not in self._payload_sizes:
                 raise BrokenBundle(f"its events refer to the payload {sha256}, which is not in it")
-            if size != self._sizes[sha256]:
-                raise BrokenBundle(f"its events give the payload {sha256} {size} bytes; it has {self._sizes[sha256]}")
+            if size != self._payload_sizes[sha256]:
+                raise BrokenBundle(
+                    f"its events give the payload {sha256} {size} bytes; it has {self._payload_sizes[sha256]}"
+                )
         assert self._reader is not None, "a bundle without events does not hold"
         return self._reader.sha256
 
-    def _event(self, item: BundledEvent, reader: BundleReader) -> None:
+    def _check_event(self, item: BundledEvent, reader: BundleReader) -> None:
         decoded = reader.codec.decode(item.event.value)
         record, envelope = decoded.record, decoded.envelope
         if envelope is None:
@@ -305,7 +309,7 @@ class _BundleCheck:
                 f"{limits.IMPORT_EVENT_BYTES_MAX} can be taken in"
             )
         refs = list(blob_refs(record))
-        self._wanted |= {(ref.sha256, ref.size_bytes) for ref in refs}
+        self._expected_payloads |= {(ref.sha256, ref.size_bytes) for ref in refs}
         known = self.runs.get(item.run_id)
         if known is None:
             begun = record if isinstance(record, RunStarted) else None  # the fold says what is wrong with another
@@ -317,21 +321,21 @@ class _BundleCheck:
             )
         known.events += 1
         known.tail_digest = digest(item.event.value).hex()
-        if self._looks_for_clear and not known.is_in_clear:
+        if self._checks_in_clear and not known.is_in_clear:
             known.is_in_clear = is_in_clear(record)
             known.payloads |= payloads_of_event(record)
 
-    def _payload(self, part: BlobPart) -> None:
+    def _check_payload(self, part: BlobPart) -> None:
         # A sealed payload is one token from its first byte to its last.
-        if self._looks_for_clear and not is_part_of_token(part.data, is_first=not self._size):
+        if self._checks_in_clear and not is_part_of_token(part.data, is_first=not self._payload_size):
             for known in self.runs.values():
                 known.is_in_clear = known.is_in_clear or part.ref.sha256 in known.payloads
-        self._hash.update(part.data)
-        self._size += len(part.data)
-        if self._size > limits.BLOB_BYTES_MAX:
+        self._payload_hash.update(part.data)
+        self._payload_size += len(part.data)
+        if self._payload_size > limits.BLOB_BYTES_MAX:
             raise BrokenBundle(f"the payload {part.ref.sha256} is over {limits.BLOB_BYTES_MAX} bytes")
         if part.is_last:
-            if self._hash.hexdigest() != part.ref.sha256:
-                raise BrokenBundle(f"the payload {part.ref.sha256} hashes to {self._hash.hexdigest()}")
-            self._sizes[part.ref.sha256] = self._size
-            self._hash, self._size = hashlib.sha256(), 0
+            if self._payload_hash.hexdigest() != part.ref.sha256:
+                raise BrokenBundle(f"the payload {part.ref.sha256} hashes to {self._payload_hash.hexdigest()}")
+            self._payload_sizes[part.ref.sha256] = self._payload_size
+            self._payload_hash, self._payload_size = hashlib.sha256(), 0

@@ -39,7 +39,7 @@ from loomlog.services.application.transfer.event_import import (
     EventImporter,
     ImportBatch,
     plaintext_refusal,
-    written_here,
+    reencode_event,
 )
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
@@ -56,7 +56,7 @@ from loomlog.services.stream.archive.state_file import (
 from loomlog.services.stream.archive.state_reader import StateReader
 from loomlog.services.stream.archive.state_validation import ValidatedState, validate_state
 
-GIVES_UP = frozenset({"import_pending", "backpressure", "log_unavailable", "projection_unavailable"})
+FATAL_CODES = frozenset({"import_pending", "backpressure", "log_unavailable", "projection_unavailable"})
 """Answers to one run after which the others are not tried."""
 
 
@@ -79,9 +79,9 @@ class RestoreResult:
     warnings: list[str] = field(default_factory=list)
     positions: dict[str, str] = field(default_factory=dict)
 
-    def add_warning(self, sentence: str) -> None:
+    def add_warning(self, warning: str) -> None:
         if len(self.warnings) < limits.WARNINGS_MAX:
-            self.warnings.append(sentence)
+            self.warnings.append(warning)
 
     def add_position(self, position: str) -> None:
         """A position token; those of one partition replace each other when they are newer."""
@@ -91,12 +91,12 @@ class RestoreResult:
 
 
 @dataclass(slots=True)
-class _Run:
+class _RestoredRun:
     """The run that is being read."""
 
     head: StatedRun
     origin: ImportOrigin
-    part: ImportBatch = field(default_factory=lambda: ImportBatch(1))
+    batch: ImportBatch = field(default_factory=lambda: ImportBatch(1))
     is_skipped: bool = False
     has_children: bool = False
 
@@ -108,15 +108,15 @@ class StateRestore:
         self,
         sources: StreamSources,
         publisher: CommandPublisher,
-        pausing: Pauses,
+        pauses: Pauses,
         budgets: BudgetLimits,
         *,
         clock_ms: Callable[[], int],
         wait_s: float = limits.DECISION_WAIT_S,
     ) -> None:
-        self._telling = EventImporter(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
+        self._importer = EventImporter(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
         self._content = sources.content
-        self._pausing = pausing
+        self._pauses = pauses
         self._budgets = budgets
         self._busy = False
 
@@ -136,13 +136,13 @@ class StateRestore:
         self._busy = True
         try:
             checked = await asyncio.to_thread(validate_state, file, bytes_max=limits.STATE_BYTES_MAX)
-            unreadable = await _unreadable(checked, self._content, takes_sealed=sealed)
+            unreadable = await _find_unreadable(checked, self._content, accepts_sealed=sealed)
             if checked.runs_in_clear and self._content.keys is not None and not in_clear:
                 raise plaintext_refusal(checked.runs_in_clear, checked.runs, "file", checked.first_in_clear)
             work = _RestoreWork(
-                self._telling, self._pausing, self._budgets, caller, checked, unreadable, dry_run=dry_run
+                self._importer, self._pauses, self._budgets, caller, checked, unreadable, dry_run=dry_run
             )
-            return await work.through(file)
+            return await work.run(file)
         except UnsupportedStateFile as error:
             raise RequestRefused("snapshot_version_too_new", str(error)) from error
         except UnknownStateSection as error:
@@ -153,7 +153,7 @@ class StateRestore:
             self._busy = False
 
 
-async def _unreadable(checked: ValidatedState, content: ContentAccess, *, takes_sealed: bool) -> frozenset[str]:
+async def _find_unreadable(checked: ValidatedState, content: ContentAccess, *, accepts_sealed: bool) -> frozenset[str]:
     """The runs of the file whose content nobody can read here. Raises Declined: keys_missing, log_unavailable."""
     keys = content.keys
     if keys is not None and checked.encrypted_runs:
@@ -165,7 +165,7 @@ async def _unreadable(checked: ValidatedState, content: ContentAccess, *, takes_
     gone = {key_id for key_id in known if keys is None or not keys.can_open(key_id)}
     missing = {key_id for key_id in gone if keys is None or not keys.is_erased(key_id)}
     lost = [name for name, run in checked.encrypted_runs.items() if not run.is_over and run.key_ids & missing]
-    if lost and not takes_sealed:
+    if lost and not accepts_sealed:
         raise RequestRefused(
             "keys_missing",
             f"{len(lost)} of the {checked.live_runs} runs under way in the file could not go on here, {lost[0]} first: "
@@ -181,8 +181,8 @@ class _RestoreWork:
 
     def __init__(
         self,
-        telling: EventImporter,
-        pausing: Pauses,
+        importer: EventImporter,
+        pauses: Pauses,
         budgets: BudgetLimits,
         caller: Caller,
         checked: ValidatedState,
@@ -190,31 +190,31 @@ class _RestoreWork:
         *,
         dry_run: bool,
     ) -> None:
-        self._telling = telling
-        self._pausing = pausing
+        self._importer = importer
+        self._pauses = pauses
         self._budgets = budgets
         self._caller = caller
         self._checked = checked
         self._unreadable = unreadable
         self._dry_run = dry_run
-        self._found = RestoreResult(is_dry_run=dry_run)
+        self._result = RestoreResult(is_dry_run=dry_run)
         self._unavailable: set[str] = set()
         """Runs of the file that could not be taken in; nor can those that go on with them."""
-        self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(limits.RESTORES_AT_ONCE)
+        self._running_imports: dict[str, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(limits.CONCURRENT_RESTORES)
         self._blob = bytearray()
-        self._parents: dict[str, _Run] = {}
+        self._parents: dict[str, _RestoredRun] = {}
         """Live runs with children; their last parts are sent when the others are told, the youngest run first."""
-        self._requests: frozenset[int] = frozenset()
+        self._child_request_ids: frozenset[int] = frozenset()
         """Schemas of the event by which a run has children."""
 
-    async def through(self, file: IO[bytes]) -> RestoreResult:
+    async def run(self, file: IO[bytes]) -> RestoreResult:
         """Tells what is in the file, once through."""
         try:
             async with asyncio.TaskGroup() as group:
                 await self._read(file, group)
             for run in reversed(self._parents.values()):
-                await self._told(run)
+                await self._finish_import(run)
         except BaseExceptionGroup as errors:
             declined, others = errors.split(RequestRefused)
             if declined is None or others is not None:
@@ -223,52 +223,52 @@ class _RestoreWork:
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]  # type: ignore[assignment]  # a group holds groups or what was split off
             raise first from None
-        return self._found
+        return self._result
 
     async def _read(self, file: IO[bytes], group: asyncio.TaskGroup) -> None:
         reader = StateReader(file)
-        run: _Run | None = None
+        run: _RestoredRun | None = None
         for item in reader:
             match item:
                 case PauseSet():
-                    await self._pause(item)
+                    await self._restore_pause(item)
                 case StatedLimit():
-                    await self._limit(item)
+                    await self._restore_limit(item)
                 case BlobPart():
-                    await self._keep(item)
+                    await self._store_blob(item)
                 case StatedRun():
-                    await self._finish(run, group)
-                    run = await self._begin(item)
+                    await self._finish_run(run, group)
+                    run = await self._begin_run(item)
                 case StatedEvent():
                     assert run is not None, "the file was checked"
-                    await self._event(run, item, reader)
-        await self._finish(run, group)
+                    await self._add_event(run, item, reader)
+        await self._finish_run(run, group)
 
-    async def _pause(self, pause: PauseSet) -> None:
-        position = await self._pausing.restore(self._caller, pause, dry_run=self._dry_run)
+    async def _restore_pause(self, pause: PauseSet) -> None:
+        position = await self._pauses.restore(self._caller, pause, dry_run=self._dry_run)
         if position is not None:
-            self._found.pauses += 1
-            self._found.add_position(position)
+            self._result.pauses += 1
+            self._result.add_position(position)
 
-    async def _limit(self, limit: StatedLimit) -> None:
+    async def _restore_limit(self, limit: StatedLimit) -> None:
         position = await self._budgets.restore(self._caller, limit, dry_run=self._dry_run)
         if position is not None:
-            self._found.limits += 1
-            self._found.add_position(position)
+            self._result.limits += 1
+            self._result.add_position(position)
 
-    async def _keep(self, item: BlobPart) -> None:
+    async def _store_blob(self, item: BlobPart) -> None:
         if self._dry_run:
-            self._found.blobs += item.is_last
+            self._result.blobs += item.is_last
             return
         self._blob += item.data
         if len(self._blob) > limits.BLOB_BYTES_MAX:
             raise BrokenStateFile(f"the payload {item.ref.sha256} is over {limits.BLOB_BYTES_MAX} bytes")
         if item.is_last:
-            await self._telling.store_blobs(item.ref, bytes(self._blob))
-            self._found.blobs += 1
+            await self._importer.store_blob(item.ref, bytes(self._blob))
+            self._result.blobs += 1
             self._blob.clear()
 
-    async def _begin(self, head: StatedRun) -> _Run:
+    async def _begin_run(self, head: StatedRun) -> _RestoredRun:
         origin = ImportOrigin(
             topic=self._checked.header.topic,
             partition=head.partition,
@@ -279,100 +279,100 @@ class _RestoreWork:
             bundle_sha256=self._checked.sha256,
             restored=head.run_id not in self._checked.foreign_runs,
         )
-        run = _Run(head, origin)
+        run = _RestoredRun(head, origin)
         try:
             # Without waiting for the read models: one that is here is left as it is in any case, only later.
-            if await self._telling.existing_position(head.tenant, head.run_id, origin=origin, own_writes=False):
-                self._found.skipped_runs += 1
+            if await self._importer.existing_position(head.tenant, head.run_id, origin=origin, own_writes=False):
+                self._result.skipped_runs += 1
                 run.is_skipped = True
         except RequestRefused as declined:
-            self._failed(run, declined)
+            self._mark_failed(run, declined)
         return run
 
-    async def _event(self, run: _Run, item: StatedEvent, reader: StateReader) -> None:
+    async def _add_event(self, run: _RestoredRun, item: StatedEvent, reader: StateReader) -> None:
         if run.is_skipped:
             return
-        value = written_here(reader.codec, item.event.value)
-        if not self._requests:
-            self._requests = reader.codec.schema_ids_of(frozenset({ChildRequested.SCHEMA}))
-        run.has_children = run.has_children or item.event.schema_id in self._requests
-        if item.event.seq == 1 and not await self._has_its_origin(reader.codec.decode(item.event.value).record):
-            self._failed(run, RequestRefused("run_id_taken", "what it goes on with is not here"))
+        value = reencode_event(reader.codec, item.event.value)
+        if not self._child_request_ids:
+            self._child_request_ids = reader.codec.schema_ids_of(frozenset({ChildRequested.SCHEMA}))
+        run.has_children = run.has_children or item.event.schema_id in self._child_request_ids
+        if item.event.seq == 1 and not await self._has_origin(reader.codec.decode(item.event.value).record):
+            self._mark_failed(run, RequestRefused("run_id_taken", "what it goes on with is not here"))
             return
-        if run.part.values and run.part.size + len(value) > limits.IMPORT_PART_BYTES:
-            await self._send(run, run.part)
-            run.part = ImportBatch(item.event.seq)
-        run.part.add(value)
+        if run.batch.values and run.batch.size + len(value) > limits.IMPORT_BATCH_BYTES:
+            await self._send_batch(run, run.batch)
+            run.batch = ImportBatch(item.event.seq)
+        run.batch.add(value)
 
-    async def _finish(self, run: _Run | None, group: asyncio.TaskGroup) -> None:
+    async def _finish_run(self, run: _RestoredRun | None, group: asyncio.TaskGroup) -> None:
         """Its last part is sent beside the next runs."""
         if run is None or run.is_skipped:
             return
         if self._dry_run:
-            self._count(run)
+            self._count_run(run)
             return
         name = run.head.run_id
-        if run.has_children and self._continue_run(run):
+        if run.has_children and self._is_continued(run):
             self._parents[name] = run
             return
         await self._slots.acquire()
-        task = self._under_way[name] = group.create_task(self._told(run))
-        task.add_done_callback(lambda _: self._done(name))
+        task = self._running_imports[name] = group.create_task(self._finish_import(run))
+        task.add_done_callback(lambda _: self._run_done(name))
 
-    def _done(self, run_id: str) -> None:
+    def _run_done(self, run_id: str) -> None:
         self._slots.release()
-        self._under_way.pop(run_id, None)
+        self._running_imports.pop(run_id, None)
 
-    async def _has_its_origin(self, first: object) -> bool:
+    async def _has_origin(self, first: object) -> bool:
         """Whether what a run with this first event goes on with was not given up; waits until that is known."""
         before = conversation_origin(first) if isinstance(first, RunStarted) else None
         if before is None:
             return True
         parent = self._parents.pop(before.run_id, None)
         if parent is not None:
-            await self._told(parent)  # a fork of it needs all of it
-        under_way = self._under_way.get(before.run_id)
+            await self._finish_import(parent)  # a fork of it needs all of it
+        under_way = self._running_imports.get(before.run_id)
         if under_way is not None:
             await asyncio.wait({under_way})
         return before.run_id not in self._unavailable
 
-    async def _told(self, run: _Run) -> None:
+    async def _finish_import(self, run: _RestoredRun) -> None:
         head = run.head
-        subscription = self._telling.subscribe(head.run_id)
+        subscription = self._importer.subscribe(head.run_id)
         try:
-            await self._send(run, run.part)
-            position = await self._telling.wait_for_end(head.tenant, head.run_id, head.events, subscription)
+            await self._send_batch(run, run.batch)
+            position = await self._importer.wait_for_end(head.tenant, head.run_id, head.events, subscription)
         except RequestRefused as declined:
-            if declined.code in GIVES_UP:
+            if declined.code in FATAL_CODES:
                 raise
-            self._failed(run, declined)
+            self._mark_failed(run, declined)
             return
         finally:
             subscription.close()
-        self._count(run)
-        self._found.add_position(position)
+        self._count_run(run)
+        self._result.add_position(position)
 
-    async def _send(self, run: _Run, part: ImportBatch) -> None:
+    async def _send_batch(self, run: _RestoredRun, batch: ImportBatch) -> None:
         if self._dry_run:
             return
         head = run.head
-        await self._telling.send(
-            head.tenant, self._caller.subject, head.run_id, run.origin, part, continues=self._continue_run(run)
+        await self._importer.send(
+            head.tenant, self._caller.subject, head.run_id, run.origin, batch, continues=self._is_continued(run)
         )
 
-    def _continue_run(self, run: _Run) -> bool:
+    def _is_continued(self, run: _RestoredRun) -> bool:
         """What nobody can read, was erased, or is not there whole is history only."""
         name = run.head.run_id
         return not run.head.is_over and name not in self._unreadable and name not in self._checked.incomplete_runs
 
-    def _count(self, run: _Run) -> None:
-        self._found.runs += 1
-        self._found.live_runs += self._continue_run(run)
-        self._found.sealed_runs += run.head.run_id in self._unreadable
-        self._found.events += run.head.events
+    def _count_run(self, run: _RestoredRun) -> None:
+        self._result.runs += 1
+        self._result.live_runs += self._is_continued(run)
+        self._result.sealed_runs += run.head.run_id in self._unreadable
+        self._result.events += run.head.events
 
-    def _failed(self, run: _Run, why: RequestRefused) -> None:
+    def _mark_failed(self, run: _RestoredRun, refusal: RequestRefused) -> None:
         run.is_skipped = True
         self._unavailable.add(run.head.run_id)
-        self._found.failed_runs += 1
-        self._found.add_warning(f"{run.head.run_id} is not restored: {why.message}")
+        self._result.failed_runs += 1
+        self._result.add_warning(f"{run.head.run_id} is not restored: {refusal.message}")

@@ -38,7 +38,7 @@ from loomlog.services.stream.archive.state_export import StateExport
 from loomlog.services.stream.archive.state_file import VERSION, StateHeader, StateWriter
 from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
-RUNS_AT_ONCE = 200
+BATCH_SIZE = 200
 """Runs written in one go of a thread."""
 
 
@@ -61,9 +61,9 @@ class Backups:
         sources: StreamSources,
         ranges: LogRanges,
         codec: Codec,
-        board: PauseGlobalTable,
+        pause_table: PauseGlobalTable,
         files: StateFiles | None,
-        books: BudgetReplica,
+        budget_replica: BudgetReplica,
         *,
         events_topic: str,
         clock_ms: Callable[[], int],
@@ -72,24 +72,24 @@ class Backups:
         self._sources = sources
         self._ranges = ranges
         self._codec = codec
-        self._board = board
-        self._kept = files
-        self._books = books
+        self._pause_table = pause_table
+        self._state_files = files
+        self._budget_replica = budget_replica
         self._topic = events_topic
         self._clock_ms = clock_ms
         self._random_hex = random_hex
         self._busy = False
 
-    async def create(self, caller: Caller, wanted: StateFileRequest) -> Mapping[str, Any]:
+    async def create(self, caller: Caller, request: StateFileRequest) -> Mapping[str, Any]:
         """The manifest of a new state file. Raises snapshot_too_large, backpressure."""
         require_scope(caller, ADMIN)
-        if not wanted.label.isprintable() or len(wanted.label) > limits.NAME_BYTES_MAX:
+        if not request.label.isprintable() or len(request.label) > limits.NAME_BYTES_MAX:
             raise bad_request(f"label: expected at most {limits.NAME_BYTES_MAX} printable characters")
         if self._busy:
             raise RequestRefused("backpressure", "a state file is being written here", retry_after_s=RETRY_LATER_S)
         self._busy = True
         try:
-            return await self._create(caller, wanted)
+            return await self._create(caller, request)
         except ConnectorError as error:
             raise unavailable("blobs", error) from error
         finally:
@@ -98,13 +98,13 @@ class Backups:
     async def list(self, caller: Caller) -> "list[Mapping[str, Any]]":
         """The manifests, newest first."""
         require_scope(caller, ADMIN)
-        async with self._open_reader() as files:
+        async with self._file_store() as files:
             return await files.list_manifests()
 
     async def manifest(self, caller: Caller, file_id: str) -> Mapping[str, Any]:
         """Of one. Raises snapshot_not_found."""
         require_scope(caller, ADMIN)
-        async with self._open_reader() as files:
+        async with self._file_store() as files:
             found = await files.read_manifest(file_id)
         if found is None:
             raise RequestRefused("snapshot_not_found", f"there is no snapshot {file_id[:80]}")
@@ -113,7 +113,7 @@ class Backups:
     async def open(self, caller: Caller, file_id: str) -> tuple[Mapping[str, Any], IO[bytes]]:
         """The manifest and the file itself, to be closed. Raises snapshot_not_found."""
         manifest = await self.manifest(caller, file_id)
-        async with self._open_reader() as files:
+        async with self._file_store() as files:
             try:
                 return manifest, await files.open(file_id)
             except Permanent as error:
@@ -124,47 +124,47 @@ class Backups:
     async def remove(self, caller: Caller, file_id: str) -> bool:
         """Whether it was there."""
         require_scope(caller, ADMIN)
-        async with self._open_reader() as files:
+        async with self._file_store() as files:
             return await files.remove(file_id)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    async def _create(self, caller: Caller, wanted: StateFileRequest) -> Mapping[str, Any]:
+    async def _create(self, caller: Caller, request: StateFileRequest) -> Mapping[str, Any]:
         now_ms = self._clock_ms()
         cut = await self._consistent_cut()
         try:
-            await self._books.caught_up()
+            await self._budget_replica.caught_up()
         except ConnectorError as error:
             raise unavailable("log", error) from error
         header = StateHeader(
             created_at=format_rfc3339(now_ms),
-            label=wanted.label,
-            tenant=wanted.tenant,
+            label=request.label,
+            tenant=request.tenant,
             topic=self._topic,
             reducer_version=REDUCER_VERSION,
-            include_history=wanted.include_history,
+            include_history=request.include_history,
             positions={str(partition): end for partition, end in cut.items()},
         )
         file_id = f"snap_{now_ms}_{self._random_hex(4)}"
-        with StateExport(self._codec, tenant=wanted.tenant) as gathered:
+        with StateExport(self._codec, tenant=request.tenant) as gathered:
             await self._gather(gathered, cut)
-            await asyncio.to_thread(gathered.choose, include_history=wanted.include_history, since_ms=wanted.since_ms)
-            async with self._files().open_for_write(file_id) as file:
-                out = _StateOutput(file, wanted.max_bytes)
-                await self._write(out, header, gathered)
-                if wanted.tenant and not out.runs:
-                    out.warnings.append(f"there is no run of a tenant {wanted.tenant[:80]} to put into it")
+            await asyncio.to_thread(gathered.choose, include_history=request.include_history, since_ms=request.since_ms)
+            async with self._require_files().open_for_write(file_id) as file:
+                out = _StateOutput(file, request.max_bytes)
+                await self._write_state(out, header, gathered)
+                if request.tenant and not out.runs:
+                    out.warnings.append(f"there is no run of a tenant {request.tenant[:80]} to put into it")
                 warnings = [*out.warnings, *islice(gathered.omitted_runs(), limits.WARNINGS_MAX)]
                 manifest = {
                     "id": file_id,
                     "created_at": header.created_at,
                     "created_by": caller.subject,
-                    "label": wanted.label,
-                    "tenant": wanted.tenant or None,
+                    "label": request.label,
+                    "tenant": request.tenant or None,
                     "schema_version": VERSION,
                     "byte_size": out.size,
                     "sha256": out.writer.sha256,
-                    "include_history": wanted.include_history,
+                    "include_history": request.include_history,
                     "runs": out.runs,
                     "live_runs": out.live_runs,
                     "events": out.events,
@@ -174,7 +174,7 @@ class Backups:
                     "positions": [self._sources.barrier.token(number, end - 1) for number, end in cut.items() if end],
                     "warnings": warnings[: limits.WARNINGS_MAX],
                 }
-                await self._files().commit(file_id, file, manifest)
+                await self._require_files().commit(file_id, file, manifest)
         return manifest
 
     async def _consistent_cut(self) -> Mapping[int, int]:
@@ -187,50 +187,50 @@ class Backups:
         except ConnectorError as error:
             raise unavailable("log", error) from error
 
-    async def _gather(self, gathered: StateExport, cut: Mapping[int, int]) -> None:
+    async def _gather(self, export: StateExport, cut: Mapping[int, int]) -> None:
         try:
             for partition, end in cut.items():
-                await gathered.read(self._ranges, self._topic, partition, end)
+                await export.read(self._ranges, self._topic, partition, end)
         except ConnectorError as error:
             raise unavailable("log", error) from error
 
-    async def _write(self, out: "_StateOutput", header: StateHeader, gathered: StateExport) -> None:
+    async def _write_state(self, out: "_StateOutput", header: StateHeader, export: StateExport) -> None:
         writer = out.writer
-        out.put(writer.begin(header))
-        pauses = self._board.table
+        out.write(writer.begin(header))
+        pauses = self._pause_table.table
         for pause in pauses.entries_for_tenant(header.tenant) if header.tenant else pauses.entries.values():
-            out.put(writer.pause(pause))
+            out.write(writer.pause(pause))
             out.pauses += 1
-        for limit in export_limits(self._books.books, self._clock_ms()):
+        for limit in export_limits(self._budget_replica.books, self._clock_ms()):
             if not header.tenant or limit.tenant == header.tenant:
-                out.put(writer.limit(limit))
+                out.write(writer.limit(limit))
                 out.limits += 1
-        for schema_id, value in sorted(gathered.schemas.items()):
-            out.put(writer.schema(self._codec, schema_id, value))
-        refs = gathered.blobs()
-        while batch := await asyncio.to_thread(_next, refs):
+        for schema_id, value in sorted(export.schemas.items()):
+            out.write(writer.schema(self._codec, schema_id, value))
+        refs = export.blobs()
+        while batch := await asyncio.to_thread(_next_batch, refs):
             for ref in batch:
                 try:
                     data = await self._sources.blobs.get(ref)
                 except Permanent as error:
                     out.warnings.append(f"the payload {ref.sha256} is not in the file: {error.kind}")
                     continue
-                await asyncio.to_thread(out.put_all, writer.blob(ref, data))
+                await asyncio.to_thread(out.write_all, writer.blob(ref, data))
                 out.blobs += 1
-        runs = gathered.runs()
-        while batch_of_runs := await asyncio.to_thread(_next, runs):
-            await asyncio.to_thread(out.put_runs, gathered, batch_of_runs)
-        out.put(writer.end())
+        runs = export.runs()
+        while batch_of_runs := await asyncio.to_thread(_next_batch, runs):
+            await asyncio.to_thread(out.write_runs, export, batch_of_runs)
+        out.write(writer.end())
 
-    def _files(self) -> StateFiles:
-        if self._kept is None:
+    def _require_files(self) -> StateFiles:
+        if self._state_files is None:
             raise RequestRefused("blobs_unavailable", "this process was not given a folder for state files")
-        return self._kept
+        return self._state_files
 
     @asynccontextmanager
-    async def _open_reader(self) -> AsyncGenerator[StateFiles, None]:
+    async def _file_store(self) -> AsyncGenerator[StateFiles, None]:
         try:
-            yield self._files()
+            yield self._require_files()
         except ConnectorError as error:
             raise unavailable("blobs", error) from error
 
@@ -251,26 +251,26 @@ class _StateOutput:
         self._file = file
         self._size_max = size_max
 
-    def put(self, piece: bytes) -> None:
+    def write(self, piece: bytes) -> None:
         """Raises Declined(snapshot_too_large)."""
         self.size += len(piece)
         if self.size > self._size_max:
             raise RequestRefused("snapshot_too_large", f"the snapshot is over {self._size_max} bytes; nothing was kept")
         self._file.write(piece)
 
-    def put_all(self, pieces: Iterator[bytes]) -> None:
+    def write_all(self, pieces: Iterator[bytes]) -> None:
         for piece in pieces:
-            self.put(piece)
+            self.write(piece)
 
-    def put_runs(self, gathered: StateExport, batch: "list[Any]") -> None:
+    def write_runs(self, export: StateExport, batch: "list[Any]") -> None:
         for run in batch:
-            self.put(self.writer.run(run))
-            for offset, value in gathered.records(run.run_id):
-                self.put(self.writer.event(offset, value))
+            self.write(self.writer.run(run))
+            for offset, value in export.records(run.run_id):
+                self.write(self.writer.event(offset, value))
             self.runs += 1
             self.live_runs += not run.is_over
             self.events += run.events
 
 
-def _next(items: Iterator[Any]) -> "list[Any]":
-    return list(islice(items, RUNS_AT_ONCE))
+def _next_batch(items: Iterator[Any]) -> "list[Any]":
+    return list(islice(items, BATCH_SIZE))

@@ -16,7 +16,7 @@ from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.services.api.app import build_app
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.service import Service
-from loomlog.services.application.authentication import Gate
+from loomlog.services.application.authentication import Authenticator
 from loomlog.services.core.access.decide import Caller
 from tests.services.application.world import ADMIN_CALLER, WAIT_S, World, tokens, world
 
@@ -44,14 +44,14 @@ def service_of(made: World | None, folder: Path) -> Service:
     settings, _ = read_settings(environ, working_directory=folder)
     configuration = load_configuration(settings, environ, working_directory=folder).configuration
     return Service(
-        gate=Gate(tokens()),
+        authenticator=Authenticator(tokens()),
         configuration=configuration,
         providers=build_providers(configuration, settings, environ),
         metrics=Metrics(version="1.2.3", commit="abc"),
         replica_id="tests",
         max_request_bytes=MAX_BODY,
         metrics_enabled=True,
-        opened=None if made is None else made.layer,
+        current_application=None if made is None else made.layer,
         version="1.2.3",
     )
 

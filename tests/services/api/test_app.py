@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 
 from loomlog.connectors.errors import Transient
 from loomlog.services.api.app import build_app
-from loomlog.services.api.responses import STATUS
+from loomlog.services.api.responses import STATUS_BY_CODE
 from loomlog.services.api.route import Access, Route
 from loomlog.services.api.routes import ROUTES
 from loomlog.services.application.errors import CODES
@@ -48,7 +48,7 @@ def test_the_application_serves_the_table_and_nothing_else(tmp_path: Path) -> No
 
 def test_every_route_without_parameters_is_looked_up_and_no_other(tmp_path: Path) -> None:
     app = build_app(service_of(None, tmp_path))
-    assert set(app.direct) == {(route.method, route.path) for route in ROUTES if "{" not in route.path}
+    assert set(app.direct_routes) == {(route.method, route.path) for route in ROUTES if "{" not in route.path}
 
 
 def test_every_row_says_a_known_scope_or_that_none_is_needed() -> None:
@@ -67,7 +67,7 @@ def test_the_public_routes_are_these() -> None:
 
 
 def test_every_code_of_the_command_layer_has_a_status() -> None:
-    assert set(STATUS) == CODES
+    assert set(STATUS_BY_CODE) == CODES
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=name_of)
@@ -217,7 +217,7 @@ async def test_a_bug_is_a_500_that_tells_nothing(here: Served) -> None:
     def broken() -> None:
         raise RuntimeError("secret internals")
 
-    here.world.layer.reads.agent = broken  # type: ignore[assignment,method-assign]
+    here.world.layer.queries.agent = broken  # type: ignore[assignment,method-assign]
     answer = await here.client().get("/v1/agents/a_1")
     assert answer.status_code == 500
     assert answer.json()["code"] == "internal"
@@ -232,8 +232,8 @@ async def test_who_is_cut_off_by_a_stop_is_told_so(here: Served, monkeypatch: py
         asked.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(here.world.layer.reads, "agent", waits)
-    monkeypatch.setattr(here.world.layer.pausing, "state", waits)
+    monkeypatch.setattr(here.world.layer.queries, "agent", waits)
+    monkeypatch.setattr(here.world.layer.wide_pauses, "state", waits)
     cut_off = asyncio.create_task(here.client().get(path))
     async with asyncio.timeout(WAIT_S):
         await asked.wait()
@@ -252,7 +252,7 @@ async def test_a_cancellation_without_a_stop_is_one(here: Served, monkeypatch: p
         asked.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(here.world.layer.reads, "agent", waits)
+    monkeypatch.setattr(here.world.layer.queries, "agent", waits)
     cut_off = asyncio.create_task(here.client().get("/v1/agents/a_1"))
     async with asyncio.timeout(WAIT_S):
         await asked.wait()
@@ -262,7 +262,7 @@ async def test_a_cancellation_without_a_stop_is_one(here: Served, monkeypatch: p
 
 
 async def test_what_a_request_meets_while_everything_is_closed_is_no_bug(here: Served) -> None:
-    here.world.layer.reads.agent = None  # type: ignore[assignment,method-assign]
+    here.world.layer.queries.agent = None  # type: ignore[assignment,method-assign]
     here.service.is_stopping = True
     answer = await here.client().get("/v1/agents/a_1")
     assert (answer.status_code, answer.json()["code"]) == (503, "stopping")
@@ -272,7 +272,7 @@ async def test_something_outside_that_is_away_is_a_503(here: Served, monkeypatch
     async def away(*_: object, **__: object) -> None:
         raise Transient("password=hunter2 at 10.0.0.1", kind="timeout")
 
-    monkeypatch.setattr(here.world.layer.reads, "agent", away)
+    monkeypatch.setattr(here.world.layer.queries, "agent", away)
     answer = await here.client().get("/v1/agents/a_1")
     assert (answer.status_code, answer.json()["code"]) == (503, "outside_unavailable")
     assert answer.headers["retry-after"] == "1"

@@ -14,9 +14,9 @@ from websockets.exceptions import InvalidStatus
 
 from loomlog.connectors.configuration import TokenTable
 from loomlog.services.api.app import build_app
-from loomlog.services.api.client_endpoints import SUBPROTOCOL, Socket, identify
-from loomlog.services.api.main import Server, _config
-from loomlog.services.application.authentication import Gate
+from loomlog.services.api.client_endpoints import SUBPROTOCOL, AsgiClientSocket, identify
+from loomlog.services.api.main import ApiServer, _server_config
+from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connection import ClientDisconnected
 from loomlog.services.application.errors import RequestRefused
 from tests.services.api.serving import Served, served, service_of
@@ -124,7 +124,7 @@ async def test_a_handshake_that_is_refused_says_why(
 async def test_a_refused_handshake_has_its_status_on_the_wire_and_is_no_error_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = Server(_config(service_of(None, tmp_path), 1_024), stopping=lambda: None)
+    server = ApiServer(_server_config(service_of(None, tmp_path), 1_024), on_stopping=lambda: None)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         host, port = listening.getsockname()
         serving = asyncio.create_task(server.serve([listening]))
@@ -158,13 +158,15 @@ async def test_a_plain_request_is_told_that_this_is_a_websocket(tmp_path: Path) 
 
 @pytest.mark.parametrize("origin", ["", "http://localhost:3000", "https://127.0.0.1", "chrome-extension://abc"])
 def test_without_tokens_programs_and_pages_of_this_machine_may_connect(origin: str) -> None:
-    assert identify(Gate(TokenTable(rows=(), open_mode=True)), {"origin": origin} if origin else {}, []).open_mode
+    assert identify(
+        Authenticator(TokenTable(rows=(), open_mode=True)), {"origin": origin} if origin else {}, []
+    ).open_mode
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost.evil.example", "http://10.0.0.1"])
 def test_without_tokens_pages_of_elsewhere_may_not(origin: str) -> None:
     with pytest.raises(RequestRefused, match="pages of this machine"):
-        identify(Gate(TokenTable(rows=(), open_mode=True)), {"origin": origin}, [])
+        identify(Authenticator(TokenTable(rows=(), open_mode=True)), {"origin": origin}, [])
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("after close")])
@@ -172,7 +174,7 @@ async def test_a_socket_that_cannot_be_written_is_a_client_that_left(error: Exce
     async def send(message: Any) -> None:
         raise error
 
-    socket = Socket(asyncio.Queue[Any]().get, send)
+    socket = AsgiClientSocket(asyncio.Queue[Any]().get, send)
     with pytest.raises(ClientDisconnected):
         await socket.send("x")
     with pytest.raises(ClientDisconnected):

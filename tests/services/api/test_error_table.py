@@ -5,7 +5,7 @@ runtime 1.3 (setup), 1.12 (steering), 1.13 (stopping a turn), 1.14 (pauses), 5.8
 
 import pytest
 
-from loomlog.services.api.responses import STATUS, refusal_response
+from loomlog.services.api.responses import STATUS_BY_CODE, refusal_response
 from loomlog.services.application.errors import CODES, RequestRefused, bad_request
 
 KNOWN = {
@@ -55,16 +55,16 @@ KNOWN = {
 @pytest.mark.parametrize(("code", "status"), sorted(KNOWN.items()))
 def test_a_refusal_has_the_code_and_the_status_clients_know(code: str, status: int) -> None:
     assert code in CODES
-    assert STATUS[code] == status
+    assert STATUS_BY_CODE[code] == status
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
 def test_a_status_says_whose_turn_it_is(code: str) -> None:
     """What waits or is away can be sent again as it is; of what is wrong with a request that is never said."""
     if code.endswith(("_pending", "_unavailable")) or code in ("starting", "stopping", "not_yet"):
-        assert STATUS[code] in (503, 504), code
+        assert STATUS_BY_CODE[code] in (503, 504), code
     if code.startswith(("invalid", "bad", "unknown")):
-        assert 400 <= STATUS[code] < 500, code
+        assert 400 <= STATUS_BY_CODE[code] < 500, code
 
 
 def test_what_is_wrong_with_the_request_is_400() -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from loomlog.services.api import event_stream as module
-from loomlog.services.api.event_stream import EventStream, comment, encode_chunks
+from loomlog.services.api.event_stream import EventStream, encode_chunks, encode_comment
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import ENDED, RunStream
@@ -20,10 +20,10 @@ DONE = StreamChunk(1024, "done", b'{"type":"done"}')
 class Script:
     """A stream that gives what it is told; an exception is raised, None ends it."""
 
-    def __init__(self, *steps: list[StreamChunk] | Exception | None, ended_because: str = ENDED) -> None:
+    def __init__(self, *steps: list[StreamChunk] | Exception | None, end_reason: str = ENDED) -> None:
         self._steps = list(steps)
-        self._reason = ended_because
-        self.ended_because = ""
+        self._reason = end_reason
+        self.end_reason = ""
         self.closed = False
 
     async def next(self) -> list[StreamChunk] | None:
@@ -33,11 +33,11 @@ class Script:
         if isinstance(step, Exception):
             raise step
         if step is None or (self._steps == [] and self._reason == ENDED):
-            self.ended_because = self._reason
+            self.end_reason = self._reason
         return step
 
     def close(self, reason: str = "left") -> None:
-        self.ended_because = self.ended_because or reason
+        self.end_reason = self.end_reason or reason
         self.closed = True
 
 
@@ -53,7 +53,7 @@ async def written(script: Script, *, with_ids: bool = False) -> tuple[list[bytes
     async def send(message: Mapping[str, Any]) -> None:
         sent.append(message)
 
-    stream = EventStream(cast(RunStream, script), with_ids=with_ids, closed=lambda: closed.append(True))
+    stream = EventStream(cast(RunStream, script), with_ids=with_ids, on_close=lambda: closed.append(True))
     async with asyncio.timeout(5.0):
         await stream({"type": "http"}, receive, send)  # type: ignore[arg-type]
     assert script.closed
@@ -66,7 +66,7 @@ def test_a_frame_is_its_name_its_place_and_one_line() -> None:
     assert encode_chunks([TEXT], with_ids=True) == b'event: text\nid: 513\ndata: {"type":"text","text":"hi"}\n\n'
     assert b"id:" not in encode_chunks([PREVIEW], with_ids=True), "a preview cannot be resumed at"
     assert encode_chunks([TEXT, DONE], with_ids=False).count(b"\n\n") == 2
-    assert comment("hello") == b": hello\n\n"
+    assert encode_comment("hello") == b": hello\n\n"
 
 
 async def test_the_last_frames_close_the_answer() -> None:
@@ -81,7 +81,7 @@ async def test_silence_is_a_comment() -> None:
 
 
 async def test_a_stream_that_has_to_be_resumed_says_so() -> None:
-    bodies, is_complete = await written(Script([TEXT], None, ended_because="behind"))
+    bodies, is_complete = await written(Script([TEXT], None, end_reason="behind"))
     assert bodies[-1] == b": ended: behind; resume with Last-Event-ID\n\n"
     assert is_complete
 

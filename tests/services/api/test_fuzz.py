@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 
 from loomlog.connectors.models.mock.model import MockModel
 from loomlog.schemas.codec import local_codec
-from loomlog.services.api.openapi import document
+from loomlog.services.api.openapi import build_document
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.commands import StartCommand as StartOrder
 from loomlog.services.runtime.models.provider_probe import ProviderProber
@@ -38,7 +38,7 @@ SHAPES = (content_type_conformance, response_schema_conformance)
 load_all_checks()
 ENDLESS = "/v1/users/{user_id}/agents/stream"
 """Open until its client leaves, whoever asks; test_interrupt_endpoints.py listens to it."""
-schema = schemathesis.openapi.from_dict(document("1.2.3")).exclude(path=ENDLESS)
+schema = schemathesis.openapi.from_dict(build_document("1.2.3")).exclude(path=ENDLESS)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def prober_of(here: Served) -> ProviderProber:
     """A runtime's, so that probes are answered; every provider is a synthetic one."""
     return ProviderProber(
-        here.world.layer.providers,
+        here.world.layer.provider_table,
         {name: MockModel(provider=name) for name, provider in here.service.providers.items() if provider.is_usable},
         codec=local_codec(),
         appender=here.world.log,

@@ -100,7 +100,7 @@ async def test_a_part_that_comes_again_changes_nothing(two: tuple[Served, Served
 
 async def test_a_long_run_comes_in_parts(two: tuple[Served, Served], monkeypatch: pytest.MonkeyPatch) -> None:
     there, here = two
-    monkeypatch.setattr(limits, "IMPORT_PART_BYTES", 1)
+    monkeypatch.setattr(limits, "IMPORT_BATCH_BYTES", 1)
     run = await run_id(there)
     await taken_in(here, await exported(there, run))
     assert [command.first_seq for command in imports(here)] == [1, 2, 3, 4]
@@ -127,7 +127,7 @@ async def test_a_run_that_broke_off_goes_on_with_the_file_it_began_with(
         await send(self, tenant, subject, name, origin, part, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(limits, "IMPORT_PART_BYTES", 1)
+        patched.setattr(limits, "IMPORT_BATCH_BYTES", 1)
         patched.setattr(EventImporter, "send", first_only)
         assert (await taken_in(here, earlier)).status_code == 503
     here.world.project()

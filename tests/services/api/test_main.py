@@ -15,7 +15,7 @@ import pytest
 from loomlog.connectors.storage.postgres import PostgresOptions, connect
 from loomlog.projections.engine.builds import Builds
 from loomlog.redpanda.apply import apply
-from loomlog.services.api.main import Server, _config, _end_streams, main
+from loomlog.services.api.main import ApiServer, _end_streams, _server_config, main
 from tests.services.api.serving import served
 from tests.services.application.world import ADMIN_CALLER
 
@@ -103,8 +103,8 @@ async def test_who_is_not_answered_before_a_stop_gets_json_on_the_wire(
         await asyncio.Event().wait()
 
     async with served(tmp_path) as here:
-        monkeypatch.setattr(here.world.layer.reads, "agent", waits)
-        server = Server(_config(here.service, 1_024), stopping=lambda: _end_streams(here.service))
+        monkeypatch.setattr(here.world.layer.queries, "agent", waits)
+        server = ApiServer(_server_config(here.service, 1_024), on_stopping=lambda: _end_streams(here.service))
         with socket.create_server(("127.0.0.1", 0)) as listening:
             host, port = listening.getsockname()
             serving = asyncio.create_task(server.serve([listening]))

@@ -4,14 +4,14 @@ from pathlib import Path
 import orjson
 
 from loomlog.services.api.app import build_app
-from loomlog.services.api.openapi import document, document_bytes, page
+from loomlog.services.api.openapi import build_document, encode_document, render_page
 from loomlog.services.api.route import Access
 from loomlog.services.api.routes import ROUTES
 from tests.services.api.serving import Wire, service_of
 
 
 def test_every_route_is_in_the_document_with_its_access() -> None:
-    actual = document("1.2.3")
+    actual = build_document("1.2.3")
     assert actual["openapi"].startswith("3.1")
     for route in ROUTES:
         operation = actual["paths"][route.path][route.method.lower()]
@@ -22,29 +22,29 @@ def test_every_route_is_in_the_document_with_its_access() -> None:
 
 
 def test_every_reference_leads_somewhere() -> None:
-    actual = document("1.2.3")
+    actual = build_document("1.2.3")
     text = orjson.dumps(actual).decode()
     for name in re.findall(r'"#/components/schemas/(\w+)"', text):
         assert name in actual["components"]["schemas"]
 
 
 def test_streams_say_what_a_client_that_comes_back_has_to_drop() -> None:
-    parameters = document("1.2.3")["paths"]["/v1/runs/{run_id}/stream"]["get"]["parameters"]
+    parameters = build_document("1.2.3")["paths"]["/v1/runs/{run_id}/stream"]["get"]["parameters"]
     (header,) = [parameter for parameter in parameters if parameter["name"] == "Last-Event-ID"]
     assert "without an id" in header["description"]
 
 
 def test_operation_ids_are_unique() -> None:
-    actual = [op["operationId"] for path in document("1")["paths"].values() for op in path.values()]
+    actual = [op["operationId"] for path in build_document("1")["paths"].values() for op in path.values()]
     assert len(actual) == len(set(actual))
 
 
 def test_the_document_is_the_same_every_time() -> None:
-    assert document_bytes("1.2.3") == document_bytes("1.2.3")
+    assert encode_document("1.2.3") == encode_document("1.2.3")
 
 
 def test_the_page_needs_nothing_from_anywhere() -> None:
-    text = page("1.2.3<script>").decode()
+    text = render_page("1.2.3<script>").decode()
     assert "<script" not in text
     assert not re.search(r"(src|href)=['\"](https?:)?//", text)
     for route in ROUTES:
@@ -63,4 +63,4 @@ async def test_both_are_served_to_everybody(tmp_path: Path) -> None:
 
 
 def test_fastapi_tells_the_same_document(tmp_path: Path) -> None:
-    assert build_app(service_of(None, tmp_path)).openapi() == document("1.2.3")
+    assert build_app(service_of(None, tmp_path)).openapi() == build_document("1.2.3")

@@ -139,7 +139,7 @@ async def test_the_gauge_of_active_runs_is_that_of_the_runs_at_work(
     async def no_answer(caller: Caller) -> list[ActiveRuns]:
         raise unavailable("projection", Transient("no Postgres", kind="unavailable"))
 
-    monkeypatch.setattr(here.world.layer.reads, "count_active", no_answer)
+    monkeypatch.setattr(here.world.layer.queries, "count_active", no_answer)
     assert "\nloomcycle_concurrency_active NaN\n" in (await here.client().get("/metrics")).text
     wire.task.cancel()  # type: ignore[union-attr]
 
@@ -242,7 +242,7 @@ async def test_clients_that_ask_for_the_resolver_and_the_state_get_an_answer(her
 
 async def test_the_marks_of_runtimes_show_in_the_matrix_and_the_cascade(here: Served) -> None:
     stalled = ModelMarked(provider="mock", model="mock-generic", mark="stalled", at_ms=1)
-    here.world.layer.providers.publish_locally(stalled)
+    here.world.layer.provider_table.publish_locally(stalled)
     matrix = (await here.client().get("/v1/_resolver")).json()
     assert matrix["providers"]["mock"]["models"]["mock-generic"]["stalled"] is True
     actual = (await here.client().get("/v1/_routing")).json()
@@ -251,7 +251,7 @@ async def test_the_marks_of_runtimes_show_in_the_matrix_and_the_cascade(here: Se
 
 async def test_a_probe_is_made_by_a_runtime_and_answers_with_the_matrix(here: Served) -> None:
     probing = asyncio.create_task(here.client().post("/v1/_resolve/probe", json={}))
-    board = here.world.layer.providers
+    board = here.world.layer.provider_table
     assert await board.wait_for(lambda: bool(board.matrix.request_ids), timeout_s=5.0)
     for name, provider in here.service.providers.items():
         if provider.is_usable:

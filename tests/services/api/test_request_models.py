@@ -3,12 +3,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from loomlog.services.api.request_models import CancelBody, InputBody, MessageBody, RunBody, run_request
+from loomlog.services.api.request_models import CancelBody, InputBody, MessageBody, RunBody, to_run_request
 from loomlog.services.application.runs.requests import check_request
 
 
 def request_of(body: dict[str, Any], model: type[MessageBody] = RunBody) -> Any:
-    return run_request(model.model_validate(body), idempotency_key="", traceparent="")
+    return to_run_request(model.model_validate(body), idempotency_key="", traceparent="")
 
 
 def test_every_field_of_a_start_arrives() -> None:
@@ -64,7 +64,7 @@ def test_a_list_that_was_not_said_and_an_empty_one_differ() -> None:
 
 def test_the_header_wins_over_the_body() -> None:
     body = RunBody.model_validate({"agent": "a", "idempotency_key": "body"})
-    assert run_request(body, idempotency_key="header", traceparent="").idempotency_key == "header"
+    assert to_run_request(body, idempotency_key="header", traceparent="").idempotency_key == "header"
 
 
 def test_a_message_has_neither_session_nor_user_of_its_own() -> None:

@@ -1,7 +1,7 @@
 import pytest
 from starlette.requests import Request
 
-from loomlog.services.api.request_parsing import flag, integer, place_in_stream, text, time_ms
+from loomlog.services.api.request_parsing import parse_time_ms, query_flag, query_integer, query_text, resume_after
 from loomlog.services.application.errors import RequestRefused
 
 
@@ -23,13 +23,13 @@ def request(query: str = "", *, last_event_id: str | None = None) -> Request:
     ],
 )
 def test_times_are_understood_as_rfc_3339(value: str, at_ms: int) -> None:
-    assert time_ms("from", value) == at_ms
+    assert parse_time_ms("from", value) == at_ms
 
 
 @pytest.mark.parametrize("value", ["", "now", "2026", "2026-02-30", "2026-01-01T25:00:00Z", "12:00", "1e9", "20260101"])
 def test_other_times_are_refused_by_name(value: str) -> None:
     with pytest.raises(RequestRefused, match="from is"):
-        time_ms("from", value)
+        parse_time_ms("from", value)
 
 
 @pytest.mark.parametrize(
@@ -46,25 +46,25 @@ def test_other_times_are_refused_by_name(value: str) -> None:
     ],
 )
 def test_where_a_stream_goes_on(query: str, header: str | None, place: int) -> None:
-    assert place_in_stream(request(query, last_event_id=header)) == place
+    assert resume_after(request(query, last_event_id=header)) == place
 
 
 def test_numbers_have_bounds_and_a_default() -> None:
-    assert integer(request(), "limit", 50, least=1, most=500) == 50
-    assert integer(request("limit="), "limit", 50, least=1, most=500) == 50
-    assert integer(request("limit=007"), "limit", 50, least=1, most=500) == 7
+    assert query_integer(request(), "limit", 50, minimum=1, maximum=500) == 50
+    assert query_integer(request("limit="), "limit", 50, minimum=1, maximum=500) == 50
+    assert query_integer(request("limit=007"), "limit", 50, minimum=1, maximum=500) == 7
     for bad in ("0", "501", "1.0", "+1", " 1", "x", "9" * 30, "%D9%A3"):
         with pytest.raises(RequestRefused):
-            integer(request(f"limit={bad}"), "limit", 50, least=1, most=500)
+            query_integer(request(f"limit={bad}"), "limit", 50, minimum=1, maximum=500)
 
 
 def test_texts_are_bounded_and_printable() -> None:
-    assert text(request("user=zo%C3%AB"), "user") == "zoë"
+    assert query_text(request("user=zo%C3%AB"), "user") == "zoë"
     for bad in ("a%00b", "a%0Ab", "x" * 257):
         with pytest.raises(RequestRefused):
-            text(request(f"user={bad}"), "user")
+            query_text(request(f"user={bad}"), "user")
 
 
 @pytest.mark.parametrize(("value", "on"), [("1", True), ("true", True), ("YES", True), ("0", False), ("", False)])
 def test_switches(value: str, on: bool) -> None:
-    assert flag(request(f"ids={value}"), "ids") is on
+    assert query_flag(request(f"ids={value}"), "ids") is on

@@ -1,14 +1,14 @@
 import orjson
 import pytest
 
-from loomlog.services.api.responses import STATUS, json_response, refusal_response
+from loomlog.services.api.responses import STATUS_BY_CODE, json_response, refusal_response
 from loomlog.services.application.errors import CODES, RequestRefused
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
 def test_every_refusal_has_the_one_shape(code: str) -> None:
     answer = refusal_response(RequestRefused(code, "why", details={"scope": "runs:read"}))
-    assert answer.status_code == STATUS[code]
+    assert answer.status_code == STATUS_BY_CODE[code]
     actual = orjson.loads(answer.body)
     assert (actual["code"], actual["error"]) == (code, "why")
     assert answer.headers["content-type"] == "application/json"
@@ -45,4 +45,4 @@ def test_a_value_is_json_to_the_byte() -> None:
     ],
 )
 def test_what_stops_a_run_from_finding_its_model_has_the_status_clients_know(code: str, status: int) -> None:
-    assert STATUS[code] == status
+    assert STATUS_BY_CODE[code] == status

@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
-from loomlog.services.api.routing_view import aliases, provider_view, resolver, routing
+from loomlog.services.api.routing_view import aliases_json, provider_json, resolver_json, routing_json
 from loomlog.services.core.availability import AvailabilityTable
 from tests.services.api.serving import service_of
 
@@ -11,7 +11,7 @@ NOW = 1_780_000_000_000
 
 def test_the_first_that_can_be_used_is_selected(tmp_path: Path) -> None:
     service = service_of(None, tmp_path)
-    view = routing(service.configuration, service.providers, AvailabilityTable(), now_ms=NOW, is_admin=False)
+    view = routing_json(service.configuration, service.providers, AvailabilityTable(), now_ms=NOW, is_admin=False)
     (resilient,) = (plan for plan in view["user_tiers"] if plan["name"] == "resilient")
     cascades = {tier["tier"]: tier["cascade"] for tier in resilient["tiers"]}
     assert [step["selected"] for step in cascades["middle"]] == [True]
@@ -24,7 +24,7 @@ def test_whoever_may_not_use_the_operators_keys_sees_what_is_left(tmp_path: Path
     providers = {**service.providers, "mock": keyed}
 
     def seen(*, restricted: bool) -> tuple[bool, bool, bool]:
-        view = routing(
+        view = routing_json(
             service.configuration,
             providers,
             AvailabilityTable(),
@@ -44,11 +44,11 @@ def test_whoever_may_not_use_the_operators_keys_sees_what_is_left(tmp_path: Path
 def test_keys_never_show(tmp_path: Path) -> None:
     service = service_of(None, tmp_path)
     for provider in service.providers.values():
-        assert "api_key" not in provider_view(provider, AvailabilityTable(), is_admin=True)
+        assert "api_key" not in provider_json(provider, AvailabilityTable(), is_admin=True)
 
 
 def test_aliases_are_listed(tmp_path: Path) -> None:
-    (alias,) = aliases(service_of(None, tmp_path).configuration)["models"]
+    (alias,) = aliases_json(service_of(None, tmp_path).configuration)["models"]
     assert alias == {
         "name": "quick",
         "provider": "mock",
@@ -70,7 +70,7 @@ def after(*records: ModelMarked | ProviderProbed) -> AvailabilityTable:
 
 def first_step(folder: Path, matrix: AvailabilityTable, now_ms: int = NOW) -> dict[str, object]:
     service = service_of(None, folder)
-    view = routing(service.configuration, service.providers, matrix, now_ms=now_ms, is_admin=True)
+    view = routing_json(service.configuration, service.providers, matrix, now_ms=now_ms, is_admin=True)
     (plan,) = (plan for plan in view["user_tiers"] if plan["name"] == "default")
     step: dict[str, object] = plan["tiers"][0]["cascade"][0]
     assert step["provider"] == "mock"
@@ -110,7 +110,7 @@ def test_a_step_has_the_fields_clients_know(tmp_path: Path) -> None:
 
 def test_the_matrix_has_every_provider_with_what_was_found_out(tmp_path: Path) -> None:
     service = service_of(None, tmp_path)
-    actual = resolver(service.providers, after(LISTED, STALLED), now_ms=NOW)["providers"]
+    actual = resolver_json(service.providers, after(LISTED, STALLED), now_ms=NOW)["providers"]
     assert set(actual) == set(service.providers)
     mock = actual["mock"]
     assert {"excluded", "reachable", "models", "last_check", "last_error"} <= set(mock)
@@ -129,5 +129,5 @@ def test_the_matrix_has_every_provider_with_what_was_found_out(tmp_path: Path) -
 
 
 def test_a_provider_that_is_away_says_why(tmp_path: Path) -> None:
-    actual = resolver(service_of(None, tmp_path).providers, after(AWAY), now_ms=NOW)["providers"]["mock"]
+    actual = resolver_json(service_of(None, tmp_path).providers, after(AWAY), now_ms=NOW)["providers"]["mock"]
     assert (actual["reachable"], actual["last_error"], actual["models"]) == (False, "refused", {})

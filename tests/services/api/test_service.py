@@ -12,7 +12,7 @@ def test_until_it_is_open_it_says_what_is_waited_for(tmp_path: Path) -> None:
     service = service_of(None, tmp_path)
     service.readiness.missing |= {"postgres": "secret", "broker": "secret"}
     with pytest.raises(RequestRefused) as info:
-        _ = service.layer
+        _ = service.application
     assert info.value.code == "starting"
     assert info.value.message.endswith("broker, postgres")
 
@@ -20,15 +20,15 @@ def test_until_it_is_open_it_says_what_is_waited_for(tmp_path: Path) -> None:
 def test_streams_are_counted_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STREAMS_MAX", 2)
     service = service_of(None, tmp_path)
-    service.take_stream()
-    service.take_stream()
+    service.acquire_stream()
+    service.acquire_stream()
     with pytest.raises(RequestRefused) as info:
-        service.take_stream()
+        service.acquire_stream()
     assert info.value.code == "too_many_streams"
-    service.give_stream()
-    service.take_stream()
+    service.release_stream()
+    service.acquire_stream()
 
 
 def test_the_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DISTRIBUTION", "no-such-distribution")
-    assert module.own_version() == "0"
+    assert module.installed_version() == "0"

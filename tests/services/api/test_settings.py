@@ -30,6 +30,6 @@ def test_what_is_missing_is_named(field: str, name: str) -> None:
 
 def test_the_rest_is_passed_on() -> None:
     actual = api_settings(settings(sse_keepalive_ms=3_000, replica_id="one", postgres_max_connections=7))
-    assert (actual.keepalive_s, actual.replica_id, actual.places.postgres_connections) == (3.0, "one", 7)
+    assert (actual.keepalive_s, actual.replica_id, actual.endpoints.postgres_connections) == (3.0, "one", 7)
     assert actual.max_request_bytes == 16 * 1024 * 1024
     assert "secret" not in repr(actual)

@@ -25,7 +25,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.reader import TermReader
 from loomlog.services.application.application import TOPICS, Application
-from loomlog.services.application.authentication import Gate
+from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.core.run.state import State
 from loomlog.services.stream.archive.run_log import LineageSegment, RunLog, fold_run
@@ -53,7 +53,7 @@ class Installation:
         self.files = StateFiles(folder)
         self._projected = dict.fromkeys(range(world.partitions), 0)
         self.layer = Application(
-            gate=Gate(tokens()),
+            authenticator=Authenticator(tokens()),
             hub=EventHub(local_codec(), {partition: HubStart() for partition in range(world.partitions)}),
             appender=self.log,
             ranges=self.log,
@@ -120,7 +120,7 @@ async def installation(
     every = dict.fromkeys(range(partitions), 0)
     events, previews = made.log.tail(TOPICS.events, every), made.log.tail(TOPICS.previews, every)
     control = made.log.tail(TOPICS.control, {0: 0})
-    work = asyncio.create_task(made.layer.run(events, previews, lambda: made.layer.pauses.follow(control)))
+    work = asyncio.create_task(made.layer.run(events, previews, lambda: made.layer.pause_table.follow(control)))
     try:
         world.host()
         yield made

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from loomlog.connectors.configuration.principals import TokenTable
-from loomlog.services.application.authentication import Gate, require_scope
+from loomlog.services.application.authentication import Authenticator, require_scope
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
@@ -13,7 +13,7 @@ from tests.services.application.world import ADMIN_CALLER, CALLERS, IVY, READER,
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.name)
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 def test_a_token_is_its_caller_whatever_the_case_of_the_scheme(caller: Caller, scheme: str) -> None:
-    assert Gate(tokens()).identify(f"{scheme} {caller.name}-token") == caller
+    assert Authenticator(tokens()).identify(f"{scheme} {caller.name}-token") == caller
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_a_token_is_its_caller_whatever_the_case_of_the_scheme(caller: Caller, s
 )
 def test_anything_else_is_nobody(header: str | None) -> None:
     with pytest.raises(RequestRefused) as info:
-        Gate(tokens()).identify(header)
+        Authenticator(tokens()).identify(header)
     assert info.value.code == "unauthorized"
     assert "shared-token" not in info.value.message
 
@@ -32,25 +32,25 @@ def test_two_principals_of_one_name_are_two_callers() -> None:
     table = tokens()
     (_, administrator), (acme_hash, acme) = table.rows[0], table.rows[1]
     same_name = dataclasses.replace(acme, name=administrator.name)
-    gate = Gate(TokenTable(rows=(table.rows[0], (acme_hash, same_name))))
+    gate = Authenticator(TokenTable(rows=(table.rows[0], (acme_hash, same_name))))
     assert gate.identify("Bearer shared-token").is_admin
     assert not gate.identify("Bearer acme-token").is_admin
 
 
 def test_only_where_it_is_restricted_the_operators_key_takes_the_scope_for_it() -> None:
-    def restricted(gate: Gate) -> list[str]:
+    def restricted(gate: Authenticator) -> list[str]:
         return [
             caller.name for caller in CALLERS if gate.identify(f"Bearer {caller.name}-token").operator_key_restricted
         ]
 
-    assert restricted(Gate(tokens())) == []
-    assert restricted(Gate(tokens(), restricts_operator_key=True)) == [IVY.name, READER.name, STARTER.name]
-    open_gate = Gate(TokenTable(rows=(), open_mode=True), restricts_operator_key=True)
+    assert restricted(Authenticator(tokens())) == []
+    assert restricted(Authenticator(tokens(), restricts_operator_key=True)) == [IVY.name, READER.name, STARTER.name]
+    open_gate = Authenticator(TokenTable(rows=(), open_mode=True), restricts_operator_key=True)
     assert not open_gate.identify(None).operator_key_restricted
 
 
 def test_in_open_mode_everybody_is_the_administrator() -> None:
-    gate = Gate(TokenTable(rows=(), open_mode=True))
+    gate = Authenticator(TokenTable(rows=(), open_mode=True))
     caller = gate.identify(None)
     assert (caller.is_admin, caller.open_mode, caller.legacy, gate.open_mode) == (True, True, True, True)
 

@@ -24,8 +24,8 @@ from loomlog.schemas.generated.run_events import ModelCallRequested, ModelReplie
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import AgentDefinition, Envelope, Usage
-from loomlog.services.application.application import Application, RunTopics
-from loomlog.services.application.authentication import Gate
+from loomlog.services.application.application import Application, ApplicationTopics
+from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import Endpoints, Readiness, open_application, wait_for
 from loomlog.services.application.queries.audit_log import EventQuery
 from loomlog.services.application.runs.requests import RunRequest
@@ -38,7 +38,7 @@ WAIT_S = 30.0
 class Owner:
     """Answers every start with a whole run."""
 
-    def __init__(self, options: KafkaOptions, topics: RunTopics) -> None:
+    def __init__(self, options: KafkaOptions, topics: ApplicationTopics) -> None:
         self.appender = KafkaAppender(options)
         self.commands = KafkaTail(options, topics.commands, dict.fromkeys(range(PARTITIONS), 0))
         self.topics = topics
@@ -106,8 +106,8 @@ async def places(kafka: str, postgres: str, topic_prefix: str) -> AsyncIterator[
         postgres=PostgresOptions(dsn=postgres, application_name="tests"),
         blobs=MemoryBlobs(),
         postgres_connections=2,
-        prefix=prefix,
-        topics=RunTopics.under(topic_prefix),
+        read_model_prefix=prefix,
+        topics=ApplicationTopics.with_prefix(topic_prefix),
     )
     async with await connect(PostgresOptions(dsn=postgres)) as connection:
         for schema in (prefix, f"{prefix}_1"):
@@ -117,7 +117,7 @@ async def places(kafka: str, postgres: str, topic_prefix: str) -> AsyncIterator[
 @contextlib.asynccontextmanager
 async def layer_of(places: Endpoints, readiness: Readiness | None = None) -> AsyncIterator[Application]:
     ready = readiness or Readiness()
-    async with open_application(places, Gate(tokens()), local_codec(), keepalive_s=10.0, readiness=ready) as (
+    async with open_application(places, Authenticator(tokens()), local_codec(), keepalive_s=10.0, readiness=ready) as (
         layer,
         work,
     ):
@@ -144,7 +144,7 @@ async def background(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]
 async def projecting(places: Endpoints, partitions: int = PARTITIONS) -> AsyncIterator[None]:
     """A projector into the places' build."""
     async with await connect(places.postgres) as connection:
-        builds = Builds(connection, places.prefix)
+        builds = Builds(connection, places.read_model_prefix)
         await builds.prepare()
         projection = RunProjection(connection, builds.build(1), places.topics.events, owner="tests")
         tail = KafkaTail(places.kafka, places.topics.events, await projection.claim(range(partitions)))
@@ -170,21 +170,21 @@ async def test_a_run_goes_through_a_real_broker_and_is_read_back_from_real_read_
                 pieces = await pieces_of(run.stream)
                 assert types_of(pieces)[:3] == ["session", "agent", "started"]
                 assert types_of(pieces)[-2:] == ["usage", "done"]
-                row = await layer.reads.agent(ADMIN_CALLER, run.agent_id, position=run.position)
+                row = await layer.queries.agent(ADMIN_CALLER, run.agent_id, position=run.position)
                 assert (row.run_id, row.status) == (run.run_id, "completed")
-                assert len((await layer.reads.runs(ADMIN_CALLER, RunFilter(agent="soaker"))).rows) == 1
-                transcript = await layer.reads.transcript(ADMIN_CALLER, run.session_id)
+                assert len((await layer.queries.runs(ADMIN_CALLER, RunFilter(agent="soaker"))).rows) == 1
+                transcript = await layer.queries.transcript(ADMIN_CALLER, run.session_id)
                 assert [frame.type for frame in transcript.rows] == ["user_input", "started", "text", "usage", "done"]
-                replay = await pieces_of(await layer.reads.stream(ADMIN_CALLER, run.run_id))
+                replay = await pieces_of(await layer.queries.stream(ADMIN_CALLER, run.run_id))
                 assert types_of(replay) == ["agent", "steer", "started", "text", "usage", "done"]
-                events = await layer.audit.events(ADMIN_CALLER, EventQuery(run_id=run.run_id))
+                events = await layer.audit_log.events(ADMIN_CALLER, EventQuery(run_id=run.run_id))
                 assert [view.seq for view in events.events] == [1, 2, 3, 4]
                 more = await layer.runs.continue_session(ADMIN_CALLER, run.session_id, RunRequest(prompt="more"))
                 assert types_of(await pieces_of(more.stream))[-1] == "done"
                 assert not layer.hub.live_runs
             async with projecting(places), layer_of(places) as again:
                 # Another process, later: it begins where the read models stand and answers the same.
-                assert (await again.reads.run(ADMIN_CALLER, run.run_id)).status == "completed"
+                assert (await again.queries.run(ADMIN_CALLER, run.run_id)).status == "completed"
                 assert sum(again.hub.position(number) for number in again.hub.partitions) == 8 + PARTITIONS
         finally:
             await owner.close()

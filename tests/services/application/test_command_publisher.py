@@ -160,8 +160,8 @@ async def test_an_outage_does_not_fill_memory() -> None:
             await asyncio.sleep(0)
         asked += [asyncio.create_task(publisher.publish("k", f"c_{n}", command(n))) for n in range(1, 50)]
         await asyncio.gather(*asked, return_exceptions=True)
-        assert publisher.waiting == 0
-        assert not publisher._lanes[0].queue
+        assert publisher.waiting_count == 0
+        assert not publisher._queues[0].queue
 
 
 async def test_too_many_waiting_commands_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ async def test_a_secret_in_the_arguments_of_a_call_is_masked_once_they_are_opene
         TranscriptRow("r_1", seq, "acme", "s_1", 0, str(frame["type"]), orjson.dumps(frame).decode(), None)
         for seq, frame in enumerate((event, output))
     ]
-    call, text = await ContentAccess(keys).transcript(rows)
+    call, text = await ContentAccess(keys).decrypt_transcript(rows)
     assert orjson.loads(call.event)["tool_use"]["input"] == {"value": "[redacted:key]", "key": "k"}
     assert orjson.loads(text.event)["text"] == f"I was told {SECRET}"
 
@@ -31,7 +31,7 @@ async def test_a_key_that_only_a_newer_key_encryption_key_opens_is_said_and_not_
     log = MemoryLog({TOPIC: 1})
     await keys_over(log, b"n" * 32, KEK).cipher_for("acme", "ada")
     here = ContentAccess(keys_over(log))
-    for asked in (here.cipher_for("acme", "ada"), here.digest("acme", "ada", "ab12")):
+    for asked in (here.encryptor_for("acme", "ada"), here.keyed_digest("acme", "ada", "ab12")):
         with pytest.raises(RequestRefused) as caught:
             await asked
         assert caught.value.code == "keys_unavailable"

@@ -1,7 +1,7 @@
 import pytest
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.services.application.errors import CODES, RequestRefused, refused, unavailable
+from loomlog.services.application.errors import CODES, RequestRefused, owner_refusal, unavailable
 
 
 def test_a_code_outside_the_catalogue_is_a_bug() -> None:
@@ -14,11 +14,11 @@ def test_a_code_outside_the_catalogue_is_a_bug() -> None:
     [("invalid_argument", "bad_request"), ("session_busy", "session_busy"), ("not_found", "not_found")],
 )
 def test_what_an_owner_decides_is_told_in_words_callers_know(decided: str, shown: str) -> None:
-    assert refused(decided, "why").code == shown
+    assert owner_refusal(decided, "why").code == shown
 
 
 def test_a_code_of_a_newer_owner_is_told_as_it_is() -> None:
-    actual = refused("moon_phase_wrong", "come back")
+    actual = owner_refusal("moon_phase_wrong", "come back")
     assert (actual.code, actual.message) == ("bad_request", "moon_phase_wrong: come back")
 
 

@@ -5,7 +5,7 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, Segment
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.limits import COMMAND_BYTES_MAX, INLINE_BYTES
-from loomlog.services.application.payloads import COMMAND_ROOM_BYTES, offloaded
+from loomlog.services.application.payloads import COMMAND_OVERHEAD_BYTES, offload_payloads
 
 
 def text(size: int, letter: str = "x") -> ContentBlock:
@@ -19,13 +19,13 @@ def user(*blocks: ContentBlock) -> Segment:
 async def test_small_texts_stay_where_they_are_and_nothing_is_stored() -> None:
     blobs = MemoryBlobs()
     segments = (user(text(INLINE_BYTES)),)
-    assert await offloaded(segments, blobs) is segments
+    assert await offload_payloads(segments, blobs) is segments
     assert not blobs.blobs
 
 
 async def test_a_text_over_the_bound_becomes_a_reference_to_itself() -> None:
     blobs = MemoryBlobs()
-    (segment,) = await offloaded((user(text(3), text(INLINE_BYTES + 1)),), blobs)
+    (segment,) = await offload_payloads((user(text(3), text(INLINE_BYTES + 1)),), blobs)
     small, large = segment.content
     assert small.text == "xxx"
     assert (large.text, large.type) == ("", "trusted-text")
@@ -36,7 +36,7 @@ async def test_a_text_over_the_bound_becomes_a_reference_to_itself() -> None:
 async def test_of_an_image_the_base64_text_is_stored_and_its_type_stays() -> None:
     blobs = MemoryBlobs()
     block = ContentBlock(type="image", media_type="image/png", data="AAAA" * INLINE_BYTES)
-    (segment,) = await offloaded((user(block),), blobs)
+    (segment,) = await offload_payloads((user(block),), blobs)
     (content_block,) = segment.content
     assert (content_block.media_type, content_block.data) == ("image/png", "")
     assert content_block.blob is not None
@@ -45,28 +45,28 @@ async def test_of_an_image_the_base64_text_is_stored_and_its_type_stays() -> Non
 
 async def test_bytes_count_and_not_characters() -> None:
     blobs = MemoryBlobs()
-    await offloaded((user(text(INLINE_BYTES // 2 + 1, "ä")),), blobs)
+    await offload_payloads((user(text(INLINE_BYTES // 2 + 1, "ä")),), blobs)
     assert len(blobs.blobs) == 1
 
 
 async def test_many_small_texts_that_are_too_much_together_go_largest_first() -> None:
     blobs = MemoryBlobs()
     blocks = [text(INLINE_BYTES - n, "abcdefghijklmnop"[n]) for n in range(12)]
-    (segment,) = await offloaded((user(*blocks),), blobs)
+    (segment,) = await offload_payloads((user(*blocks),), blobs)
     moved = [block.blob is not None for block in segment.content]
     assert moved == sorted(moved, reverse=True), "the largest come first here"
     inline = sum(len(block.text) for block in segment.content)
-    assert inline <= COMMAND_BYTES_MAX - COMMAND_ROOM_BYTES
+    assert inline <= COMMAND_BYTES_MAX - COMMAND_OVERHEAD_BYTES
     assert not moved[-1]
 
 
 async def test_system_texts_stay_and_too_many_of_them_are_refused() -> None:
     blobs = MemoryBlobs()
     system = Segment(role="system", content=(text(INLINE_BYTES * 2),))
-    assert (await offloaded((system, user(text(1))), blobs))[0] == system
+    assert (await offload_payloads((system, user(text(1))), blobs))[0] == system
     too_much = Segment(role="system", content=(text(COMMAND_BYTES_MAX),))
     with pytest.raises(RequestRefused) as info:
-        await offloaded((too_much, user(text(1))), blobs)
+        await offload_payloads((too_much, user(text(1))), blobs)
     assert info.value.code == "payload_too_large"
 
 
@@ -77,5 +77,5 @@ async def test_a_store_that_is_away_is_an_answer_and_not_a_crash(error: Exceptio
             raise error
 
     with pytest.raises(RequestRefused) as info:
-        await offloaded((user(text(INLINE_BYTES + 1)),), Broken())
+        await offload_payloads((user(text(INLINE_BYTES + 1)),), Broken())
     assert info.value.code == "blobs_unavailable"

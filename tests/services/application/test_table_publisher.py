@@ -28,7 +28,7 @@ async def test_the_place_is_told_when_our_own_board_has_the_record() -> None:
     log = MemoryLog({TOPIC: 1})
     post, board = posting(log)
     following = asyncio.create_task(board.follow(log.tail(TOPIC, {0: 0})))
-    assert await post.publish_and_wait(ALL, shown_at="GET /v1/_state") == "control.events/0:0"
+    assert await post.publish_and_wait(ALL, status_route="GET /v1/_state") == "control.events/0:0"
     assert list(board.table.entries) == [("all", "", "")]
     following.cancel()
 
@@ -45,7 +45,7 @@ class Fails:
 async def test_a_log_that_does_not_acknowledge_is_said_and_where_to_look(error: Exception) -> None:
     post, _ = posting(Fails(error))
     with pytest.raises(RequestRefused) as info:
-        await post.publish_and_wait(ALL, shown_at="GET /v1/_state")
+        await post.publish_and_wait(ALL, status_route="GET /v1/_state")
     assert (info.value.code, info.value.details) == ("log_unavailable", {"outcome": "unknown"})
     assert "GET /v1/_state tells what is so" in info.value.message
 
@@ -59,4 +59,4 @@ async def test_a_log_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.
 
     post, _ = posting(Silent())
     with pytest.raises(RequestRefused):
-        await post.publish(ALL, unknown="it did not answer")
+        await post.publish(ALL, unknown_message="it did not answer")

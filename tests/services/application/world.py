@@ -61,7 +61,7 @@ from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import AgentDefinition, Envelope, ForkPoint, InterruptionTerms, ToolCall, Usage
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application.application import TOPICS, Application
-from loomlog.services.application.authentication import Gate
+from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.errors import RequestRefused, unavailable
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.application.streaming.items import StreamChunk
@@ -175,7 +175,7 @@ class World:
         self.keys = self.keys_of_a_process() if encrypted else None
         self.layer = Application(
             **{
-                "gate": Gate(tokens()),
+                "gate": Authenticator(tokens()),
                 "hub": self.hub,
                 "appender": self.log,
                 "ranges": self.log,
@@ -534,8 +534,8 @@ class TwinProjection:
         page = await self.runs(scope, RunFilter(agent_id=agent_id, user_id=user_id), limit=SAME_HANDLE_MAX)
         return min(page.rows, key=lambda row: (row.tenant != home, row.status != "running"), default=None)
 
-    async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage:
-        rows = [row for row in self._tables["runs"].values() if _within(scope, row.tenant) and _wanted(wanted, row)]
+    async def runs(self, scope: Scope, criteria: RunFilter, *, limit: int, after: str = "") -> RunPage:
+        rows = [row for row in self._tables["runs"].values() if _within(scope, row.tenant) and _wanted(criteria, row)]
         rows.sort(key=lambda row: (row.started_at_ms, row.run_id), reverse=True)
         if after:
             at_ms, run_id = parse_page_token(after, 2)
@@ -555,7 +555,7 @@ class TwinProjection:
         )
         return [ActiveRuns(*of, runs) for of, runs in counts.items()]
 
-    async def place(self, scope: Scope, run_id: str) -> AuditRow | None:
+    async def audit_row(self, scope: Scope, run_id: str) -> AuditRow | None:
         row = self._tables["audit"].get(run_id)
         return row if row is not None and _within(scope, row.tenant) else None
 
@@ -597,14 +597,16 @@ class TwinProjection:
         row: InterruptRow | None = self._tables["interrupts"].get((run_id, interrupt_id))
         return row if row is not None and _within(scope, row.tenant) else None
 
-    async def interrupts(self, scope: Scope, wanted: InterruptFilter, *, limit: int, after: str = "") -> InterruptPage:
+    async def interrupts(
+        self, scope: Scope, criteria: InterruptFilter, *, limit: int, after: str = ""
+    ) -> InterruptPage:
         rows = [
             row
             for row in self._tables["interrupts"].values()
             if _within(scope, row.tenant)
-            and (not wanted.statuses or row.status in wanted.statuses)
-            and wanted.run_id in ("", row.run_id)
-            and wanted.user_id in ("", row.user_id)
+            and (not criteria.statuses or row.status in criteria.statuses)
+            and criteria.run_id in ("", row.run_id)
+            and criteria.user_id in ("", row.user_id)
         ]
         rows.sort(key=lambda row: (row.created_at_ms, row.run_id, row.interrupt_id), reverse=True)
         return InterruptPage(rows=tuple(rows[:limit]), next="more" if len(rows) > limit else "", total=len(rows))
@@ -669,15 +671,18 @@ async def world(*, owner: bool = True, books: bool = False, **more: Any) -> Asyn
     providers = made.log.tail(TOPICS.providers, {0: 0})
     hooks = made.log.tail(TOPICS.hooks, {0: 0})
     beside = [
-        lambda: made.layer.pauses.follow(control),
-        lambda: made.layer.providers.follow(providers),
-        lambda: made.layer.hook_board.follow(hooks),
+        lambda: made.layer.pause_table.follow(control),
+        lambda: made.layer.provider_table.follow(providers),
+        lambda: made.layer.hook_table.follow(hooks),
         *([made.own] if owner else []),
     ]
     if made.keys is not None:
         beside.append(partial(made.keys.follow, made.log.tail(TOPICS.subjects, {0: 0})))
     if books:
-        beside += [made.host_of_the_books().run, lambda: made.layer.books.follow(made.log.tail(BUDGETS.events, {0: 0}))]
+        beside += [
+            made.host_of_the_books().run,
+            lambda: made.layer.budget_replica.follow(made.log.tail(BUDGETS.events, {0: 0})),
+        ]
     work = asyncio.create_task(made.layer.run(events, previews, *beside))
     try:
         await asyncio.sleep(0)
@@ -703,7 +708,7 @@ async def until_type(stream: RunStream, kind: str) -> list[StreamChunk]:
     async with asyncio.timeout(WAIT_S):
         while not any(piece.type == kind for piece in result):
             pieces = await stream.next()
-            assert pieces is not None, f"the stream ended ({stream.ended_because}) before {kind}: {types_of(result)}"
+            assert pieces is not None, f"the stream ended ({stream.end_reason}) before {kind}: {types_of(result)}"
             result += pieces
     return result
 

@@ -101,7 +101,7 @@ async def test_the_position_of_a_limit_is_waited_for_and_that_of_something_else_
         await made.layer.budgets.wait_for("run.events/0:99999")
         await made.layer.budgets.wait_for("")
         actual = await declined(made.layer.budgets.wait_for("budget.events/0:7"))
-        assert (actual.code, actual.details["lag"]) == ("not_yet", 8 - made.layer.books.next_offset)
+        assert (actual.code, actual.details["lag"]) == ("not_yet", 8 - made.layer.budget_replica.next_offset)
 
 
 MAY: list[tuple[Caller, LimitRequest, str]] = [
@@ -157,8 +157,8 @@ async def test_without_a_runtime_a_limit_is_said_to_be_pending_and_is_set_when_o
     async with world(control_wait_s=0.05) as made:
         assert (await declined(put(made, ACME, of_user()))).code == "limit_pending"
         host = asyncio.create_task(made.host_of_the_books().run())
-        follow = asyncio.create_task(made.layer.books.follow(made.log.tail("loom.budget.events", {0: 0})))
-        await until(lambda: made.layer.books.books.limits)
+        follow = asyncio.create_task(made.layer.budget_replica.follow(made.log.tail("loom.budget.events", {0: 0})))
+        await until(lambda: made.layer.budget_replica.books.limits)
         for task in (host, follow):
             task.cancel()
         await asyncio.wait([host, follow])

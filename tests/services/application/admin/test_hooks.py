@@ -22,7 +22,7 @@ async def register(made: World, caller: Caller = ACME, **fields: Any) -> str:
 
 
 def seen(made: World, caller: Caller) -> list[str]:
-    return [hook.hook_id for hook in made.layer.hooks.listed(caller)]
+    return [hook.hook_id for hook in made.layer.hooks.list_hooks(caller)]
 
 
 async def test_a_hook_is_in_the_log_with_who_and_where_before_it_is_answered() -> None:
@@ -31,7 +31,7 @@ async def test_a_hook_is_in_the_log_with_who_and_where_before_it_is_answered() -
             ACME, replace(REQUEST, agents=("a/b",), tools=("mcp__*",), timeout_ms=60_000)
         )
         assert actual.position == "hook.events/0:0"
-        assert made.layer.hooks.listed(ACME) == (actual.hook,)
+        assert made.layer.hooks.list_hooks(ACME) == (actual.hook,)
         assert actual.hook == HookRegistered(
             hook_id=actual.hook.hook_id,
             tenant="acme",
@@ -83,7 +83,7 @@ async def test_hooks_of_others_do_not_exist() -> None:
 async def test_the_shared_token_registers_for_every_tenant() -> None:
     async with world() as made:
         await register(made, ADMIN_CALLER)
-        assert made.layer.hooks.listed(ADMIN_CALLER)[0].tenant == ""
+        assert made.layer.hooks.list_hooks(ADMIN_CALLER)[0].tenant == ""
 
 
 @pytest.mark.parametrize("caller", [IVY, READER])
@@ -93,7 +93,7 @@ async def test_who_does_not_operate_the_tenant_may_do_nothing_with_hooks(caller:
         assert (await declined(made.layer.hooks.remove(caller, "hook_x"))).code == "insufficient_scope"
 
         async def listed() -> object:
-            return made.layer.hooks.listed(caller)
+            return made.layer.hooks.list_hooks(caller)
 
         assert (await declined(listed())).code == "insufficient_scope"
 

@@ -29,15 +29,15 @@ async def start(made: World, agent: str = "soaker", caller: Caller = ADMIN_CALLE
 
 
 async def pause(made: World, target: PauseTarget = ALL, *, timeout_s: float = 0.0, reason: str = "deploy") -> str:
-    still = await made.layer.pausing.pause(ADMIN_CALLER, target, reason=reason, timeout_s=timeout_s)
+    still = await made.layer.wide_pauses.pause(ADMIN_CALLER, target, reason=reason, timeout_s=timeout_s)
     return still.state
 
 
 async def test_a_pause_is_in_the_log_with_who_and_why_before_it_is_answered() -> None:
     async with world() as made:
-        still = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="deploy", timeout_s=0.0)
+        still = await made.layer.wide_pauses.pause(ADMIN_CALLER, ALL, reason="deploy", timeout_s=0.0)
         assert (still.state, still.position) == ("paused", "control.events/0:0")
-        _, (entry,) = await made.layer.pausing.state(ADMIN_CALLER)
+        _, (entry,) = await made.layer.wide_pauses.state(ADMIN_CALLER)
         assert (entry.scope, entry.reason, entry.by, entry.paused) == ("all", "deploy", "default", True)
 
 
@@ -49,7 +49,7 @@ async def test_new_runs_of_what_is_paused_are_refused_until_it_is_resumed(target
         assert (actual.code, actual.retry_after_s) == ("runtime_paused", None)
         assert "deploy" in actual.message
         assert made.commands() == []
-        await made.layer.pausing.resume(ADMIN_CALLER, target)
+        await made.layer.wide_pauses.resume(ADMIN_CALLER, target)
         run = await made.layer.runs.start(ACME, RunRequest(agent="soaker", prompt="go"))
         assert (await pieces_of(run.stream))[-1].type == "done"
 
@@ -64,15 +64,15 @@ async def test_runs_of_others_start_all_the_same(target: PauseTarget) -> None:
 async def test_a_pause_waits_until_the_runs_stand_still() -> None:
     async with world() as made:
         run_id = await start(made, "silent")
-        waiting = asyncio.create_task(made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=5.0))
-        await until(lambda: made.layer.pauses.table.entries)
+        waiting = asyncio.create_task(made.layer.wide_pauses.pause(ADMIN_CALLER, ALL, reason="", timeout_s=5.0))
+        await until(lambda: made.layer.pause_table.table.entries)
         made.happen(run_id, RunPauseRequested(scope="all"))
         made.happen(run_id, RunPaused(turn=1))
         still = await waiting
-        assert (still.state, still.paused, still.moving) == ("paused", 1, ())
-        now, _ = await made.layer.pausing.state(ADMIN_CALLER)
+        assert (still.state, still.paused, still.pending_runs) == ("paused", 1, ())
+        now, _ = await made.layer.wide_pauses.state(ADMIN_CALLER)
         assert (now.state, now.paused) == ("paused", 1)
-        assert (await made.layer.pausing.resume(ADMIN_CALLER, ALL)).resumed == 1
+        assert (await made.layer.wide_pauses.resume(ADMIN_CALLER, ALL)).resumed == 1
 
 
 async def test_runs_that_wait_for_people_stand_still_and_stay_so_when_they_are_answered() -> None:
@@ -85,7 +85,7 @@ async def test_runs_that_wait_for_people_stand_still_and_stay_so_when_they_are_a
             made.happen(run_id, RunPauseRequested(scope="all"))
         await made.layer.interrupts.resolve(ADMIN_CALLER, asking, question, InterruptResponse(answer="yes"))
         await made.layer.control.resolve(ADMIN_CALLER, losing, 1, 0, done=True)
-        now, _ = await made.layer.pausing.state(ADMIN_CALLER)
+        now, _ = await made.layer.wide_pauses.state(ADMIN_CALLER)
         assert (now.state, now.paused) == ("paused", 2)
 
 
@@ -96,7 +96,7 @@ async def test_a_run_that_waits_for_people_is_shown_as_paused_and_found_so() -> 
         for is_requested in (False, True):
             if is_requested:
                 made.happen(run_id, RunPauseRequested(scope="run"))
-            row = await made.layer.reads.run(ADMIN_CALLER, run_id)
+            row = await made.layer.queries.run(ADMIN_CALLER, run_id)
             assert (row.paused, run_json(row)["pause_requested"], run_json(row)["paused"]) == (
                 False,
                 is_requested,
@@ -105,17 +105,17 @@ async def test_a_run_that_waits_for_people_is_shown_as_paused_and_found_so() -> 
             preview = await made.layer.bulk.preview(ADMIN_CALLER, "resume", "status=paused")
             assert [one.run_id for one in preview.first] == [run_id] * is_requested
         made.happen(run_id, RunResumed(scope="run", remaining=0))
-        assert not run_json(await made.layer.reads.run(ADMIN_CALLER, run_id))["paused"]
+        assert not run_json(await made.layer.queries.run(ADMIN_CALLER, run_id))["paused"]
 
 
 async def test_a_call_that_is_made_again_is_shown_as_under_way() -> None:
     async with world() as made:
         run_id = await start(made, "silent")
-        assert run_json(await made.layer.reads.run(ADMIN_CALLER, run_id))["under_way"] == ["model"]
+        assert run_json(await made.layer.queries.run(ADMIN_CALLER, run_id))["under_way"] == ["model"]
         made.lose_a_call(run_id)
-        assert run_json(await made.layer.reads.run(ADMIN_CALLER, run_id))["under_way"] == []
+        assert run_json(await made.layer.queries.run(ADMIN_CALLER, run_id))["under_way"] == []
         await made.layer.control.resolve(ADMIN_CALLER, run_id, 1, 0, done=False)
-        assert run_json(await made.layer.reads.run(ADMIN_CALLER, run_id))["under_way"] == ["0"]
+        assert run_json(await made.layer.queries.run(ADMIN_CALLER, run_id))["under_way"] == ["0"]
 
 
 async def test_a_run_that_waits_for_its_children_stands_still_and_the_children_do_or_do_not() -> None:
@@ -124,27 +124,27 @@ async def test_a_run_that_waits_for_its_children_stands_still_and_the_children_d
         made.reply(parent, tool_calls=(ToolCall(id="c1", name="Agent", input="{}"),), effect_classes=("idempotent",))
         spawns = (Spawn(agent="silent", prompt="look"),)
         made.happen(parent, ChildrenPlanned(turn=1, index=0, call_id="c1", op="spawn", spawns=spawns))
-        still = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
-        assert (still.state, still.moving) == ("pausing", (child,))
+        still = await made.layer.wide_pauses.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
+        assert (still.state, still.pending_runs) == ("pausing", (child,))
         made.ask(child, {"question": "Shall I?"})
-        now, _ = await made.layer.pausing.state(ADMIN_CALLER)
+        now, _ = await made.layer.wide_pauses.state(ADMIN_CALLER)
         assert now.state == "paused"
 
 
 async def test_a_pause_that_takes_longer_names_the_runs_and_stays() -> None:
     async with world() as made:
         run_id = await start(made, "silent")
-        still = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
-        assert (still.state, still.moving) == ("pausing", (run_id,))
-        now, _ = await made.layer.pausing.state(ADMIN_CALLER)
+        still = await made.layer.wide_pauses.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
+        assert (still.state, still.pending_runs) == ("pausing", (run_id,))
+        now, _ = await made.layer.wide_pauses.state(ADMIN_CALLER)
         assert now.state == "pausing"
 
 
 async def test_pausing_twice_and_resuming_what_is_not_paused_are_refused() -> None:
     async with world() as made:
-        assert (await declined(made.layer.pausing.resume(ADMIN_CALLER, ALL))).code == "not_paused"
+        assert (await declined(made.layer.wide_pauses.resume(ADMIN_CALLER, ALL))).code == "not_paused"
         await pause(made)
-        again = made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
+        again = made.layer.wide_pauses.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
         assert (await declined(again)).code == "already_pausing"
         assert await pause(made, ACME_ONLY) == "paused"
 
@@ -157,8 +157,8 @@ async def test_a_resume_counts_the_runs_that_go_on_and_not_those_that_something_
             made.happen(run_id, RunPauseRequested(scope="all"), RunPaused(turn=1))
         made.happen(own, RunPauseRequested(scope="run"))
         made.happen(broken, RunQuarantined(error="bad fold", record_offset=1, record_topic="t"))
-        assert (await made.layer.pausing.state(ADMIN_CALLER))[0].paused == 3
-        assert (await made.layer.pausing.resume(ADMIN_CALLER, ALL)).resumed == 1
+        assert (await made.layer.wide_pauses.state(ADMIN_CALLER))[0].paused == 3
+        assert (await made.layer.wide_pauses.resume(ADMIN_CALLER, ALL)).resumed == 1
 
 
 async def test_a_resume_of_something_narrow_counts_nothing_while_something_wider_is_paused() -> None:
@@ -167,10 +167,10 @@ async def test_a_resume_of_something_narrow_counts_nothing_while_something_wider
         await pause(made)
         await pause(made, PauseTarget(scope="agent", agent="silent"))
         made.happen(run_id, RunPauseRequested(scope="all"), RunPauseRequested(scope="agent"), RunPaused(turn=1))
-        lifted = await made.layer.pausing.resume(ADMIN_CALLER, PauseTarget(scope="agent", agent="silent"))
+        lifted = await made.layer.wide_pauses.resume(ADMIN_CALLER, PauseTarget(scope="agent", agent="silent"))
         assert (lifted.state, lifted.resumed) == ("paused", 0)
         made.happen(run_id, RunResumed(scope="agent", remaining=1))
-        lifted = await made.layer.pausing.resume(ADMIN_CALLER, ALL)
+        lifted = await made.layer.wide_pauses.resume(ADMIN_CALLER, ALL)
         assert (lifted.state, lifted.resumed) == ("running", 1)
 
 
@@ -182,14 +182,14 @@ async def test_what_does_not_say_what_to_pause_is_a_bad_request() -> None:
             PauseTarget(tenant="acme"),
             PauseTarget(scope="galaxy"),
         ):
-            wrong = made.layer.pausing.pause(ADMIN_CALLER, target, reason="", timeout_s=0.0)
+            wrong = made.layer.wide_pauses.pause(ADMIN_CALLER, target, reason="", timeout_s=0.0)
             assert (await declined(wrong)).code == "bad_request"
 
 
 @pytest.mark.parametrize("caller", [ACME, IVY])
 async def test_only_administrators_pause(caller: Caller) -> None:
     async with world() as made:
-        pausing = made.layer.pausing
+        pausing = made.layer.wide_pauses
         for asked in (
             pausing.pause(caller, ALL, reason="", timeout_s=0.0),
             pausing.resume(caller, ALL),
@@ -201,5 +201,5 @@ async def test_only_administrators_pause(caller: Caller) -> None:
 async def test_a_log_that_does_not_acknowledge_is_said() -> None:
     async with world() as made:
         made.log.lose_acks = 10**9
-        actual = await declined(made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0))
+        actual = await declined(made.layer.wide_pauses.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0))
         assert (actual.code, actual.details["outcome"]) == ("log_unavailable", "unknown")

@@ -84,8 +84,8 @@ class Scene:
             topic=TOPIC,
             clock_ms=lambda: self.now,
             fresh_token=lambda: "h",
-            bounds=ClientLimits(**bounds),
-            beat_s=0.01,
+            client_limits=ClientLimits(**bounds),
+            heartbeat_s=0.01,
         )
         self.serving: list[asyncio.Task[None]] = []
 

@@ -27,7 +27,7 @@ async def finished(made: World, *, caller: Caller = ADMIN_CALLER, agent: str = "
 
 
 async def listed(made: World, caller: Caller = ADMIN_CALLER, **query: Any) -> EventPage:
-    return await made.layer.audit.events(caller, EventQuery(**query))
+    return await made.layer.audit_log.events(caller, EventQuery(**query))
 
 
 def types(page: EventPage) -> list[str]:
@@ -72,7 +72,7 @@ async def test_what_a_fenced_owner_wrote_is_left_out() -> None:
         page = await listed(made, run_id=run.run_id)
         assert types(page) == RUN_EVENTS
         assert types(await listed(made, partition=partition)) == ["Claim", *RUN_EVENTS, "Claim"]
-        single = await made.layer.audit.record(ADMIN_CALLER, TOPICS.events, partition, offset)
+        single = await made.layer.audit_log.record(ADMIN_CALLER, TOPICS.events, partition, offset)
     assert (single.type, single.stale, single.run_id) == ("RunParked", True, run.run_id)
 
 
@@ -82,7 +82,7 @@ async def test_the_events_of_another_tenants_or_users_run_do_not_exist(stranger:
         run = await finished(made, caller=ACME)
         assert (await declined(listed(made, stranger, run_id=run.run_id))).code == "not_found"
         place = run.position.removeprefix("run.events/").split(":")
-        actual = await declined(made.layer.audit.record(stranger, TOPICS.events, int(place[0]), int(place[1])))
+        actual = await declined(made.layer.audit_log.record(stranger, TOPICS.events, int(place[0]), int(place[1])))
         assert actual.code == "not_found"
 
 
@@ -91,7 +91,7 @@ async def test_an_isolated_user_sees_the_events_of_its_own_run() -> None:
         run = await finished(made, caller=IVY)
         assert types(await listed(made, IVY, run_id=run.run_id)) == RUN_EVENTS
         place = run.position.removeprefix("run.events/").split(":")
-        view = await made.layer.audit.record(IVY, TOPICS.events, int(place[0]), int(place[1]))
+        view = await made.layer.audit_log.record(IVY, TOPICS.events, int(place[0]), int(place[1]))
     assert view.type == "RunStarted"
 
 
@@ -214,9 +214,9 @@ async def test_a_record_is_shown_with_its_cause() -> None:
         run = await finished(made)
         partition = made.layer.publisher.partition_of(partition_key(run.run_id))
         for topic in (TOPICS.events, "run.events"):
-            view = await made.layer.audit.record(ADMIN_CALLER, topic, partition, 1)
+            view = await made.layer.audit_log.record(ADMIN_CALLER, topic, partition, 1)
             assert (view.type, view.stale, view.cause_id) == ("RunStarted", False, run.run_id)
-        claim = await made.layer.audit.record(ADMIN_CALLER, TOPICS.events, partition, 0)
+        claim = await made.layer.audit_log.record(ADMIN_CALLER, TOPICS.events, partition, 0)
         assert (claim.type, claim.stale) == ("Claim", False)
 
 
@@ -224,9 +224,9 @@ async def test_commands_are_for_administrators() -> None:
     async with world() as made:
         run = await finished(made, caller=ACME)
         partition = made.layer.publisher.partition_of(partition_key(run.run_id))
-        view = await made.layer.audit.record(ADMIN_CALLER, TOPICS.commands, partition, 0)
+        view = await made.layer.audit_log.record(ADMIN_CALLER, TOPICS.commands, partition, 0)
         assert (view.type, view.run_id, view.tenant) == ("StartRun", run.run_id, "acme")
-        assert (await declined(made.layer.audit.record(ACME, TOPICS.commands, partition, 0))).code == "not_found"
+        assert (await declined(made.layer.audit_log.record(ACME, TOPICS.commands, partition, 0))).code == "not_found"
 
 
 @pytest.mark.parametrize(
@@ -241,14 +241,14 @@ async def test_commands_are_for_administrators() -> None:
 )
 async def test_a_record_that_is_not_there_is_not_found(topic: str, partition: int, offset: int) -> None:
     async with world() as made:
-        assert (await declined(made.layer.audit.record(ADMIN_CALLER, topic, partition, offset))).code == "not_found"
+        assert (await declined(made.layer.audit_log.record(ADMIN_CALLER, topic, partition, offset))).code == "not_found"
 
 
 async def test_a_record_nobody_can_read_is_passed_by_and_not_found_alone() -> None:
     async with world() as made:
         offset = made.log.put(TOPICS.events, 0, [ProducerRecord(key=b"k", value=b"junk")])
         assert types(await listed(made, partition=0)) == ["Claim"]
-        assert (await declined(made.layer.audit.record(ADMIN_CALLER, TOPICS.events, 0, offset))).code == "not_found"
+        assert (await declined(made.layer.audit_log.record(ADMIN_CALLER, TOPICS.events, 0, offset))).code == "not_found"
 
 
 # --- bounds ----------------------------------------------------------------------------------------------------------

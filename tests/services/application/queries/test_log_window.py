@@ -24,11 +24,11 @@ async def window_of(claims_after: list[int]) -> tuple[LogWindow, World, int]:
 
 async def test_a_single_record_or_none() -> None:
     window, _, partition = await window_of([3])
-    record = await window.one(partition, 2)
+    record = await window.record_at(partition, 2)
     assert record is not None
     assert record.offset == 2
-    assert await window.one(partition, 4) is None
-    assert await window.one(partition, 10**17) is None
+    assert await window.record_at(partition, 4) is None
+    assert await window.record_at(partition, 10**17) is None
 
 
 async def test_the_term_before_an_offset_is_the_nearest_claim() -> None:
@@ -37,20 +37,20 @@ async def test_the_term_before_an_offset_is_the_nearest_claim() -> None:
 
 
 async def test_the_term_is_found_through_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK", 3)
+    monkeypatch.setattr(module, "CHUNK_RECORDS", 3)
     window, _, partition = await window_of([2, 20])
     assert await window.term_before(partition, 22) == 3
 
 
 async def test_too_far_from_a_claim_the_newest_term_met_stands_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK", 3)
+    monkeypatch.setattr(module, "CHUNK_RECORDS", 3)
     monkeypatch.setattr(module, "TERM_SEARCH_MAX", 6)
     window, _, partition = await window_of([2, 20])
     assert await window.term_before(partition, 22) == 3
 
 
 async def test_a_time_is_searched_from_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK", 2)
+    monkeypatch.setattr(module, "CHUNK_RECORDS", 2)
     window, made, partition = await window_of([100])
     records = made.log.records[TOPICS.events, partition]
     for at_ms in (0, 1_500, 50_500, 99_999, 10**9):

@@ -43,7 +43,7 @@ def questions(one: ReadModels) -> list[Any]:
         one.run_of_handle("acme", "a_1"),
         one.runs("acme", RunFilter(), limit=1),
         one.count_active("acme"),
-        one.place("acme", "r_1"),
+        one.audit_row("acme", "r_1"),
         one.last_of_session("acme", "s_1"),
         one.transcript("acme", "s_1", limit=1),
         one.frames("acme", "r_1", from_seq=0, limit=1),

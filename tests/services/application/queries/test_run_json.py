@@ -19,7 +19,7 @@ async def finished_row(**fields: object) -> RunRow:
         request = RunRequest(agent="soaker", prompt="go", **fields)  # type: ignore[arg-type]
         accepted = await made.layer.runs.start(ADMIN_CALLER, request)
         await pieces_of(accepted.stream)
-        return await made.layer.reads.run(ADMIN_CALLER, accepted.run_id)
+        return await made.layer.queries.run(ADMIN_CALLER, accepted.run_id)
 
 
 def through_json(value: object) -> dict[str, object]:
@@ -70,7 +70,7 @@ async def test_a_session_and_a_frame_as_the_transcript_shows_them() -> None:
     async with world() as made:
         accepted = await made.layer.runs.start(ADMIN_CALLER, RunRequest(agent="soaker", prompt="go"))
         await pieces_of(accepted.stream)
-        transcript = await made.layer.reads.transcript(ADMIN_CALLER, accepted.session_id)
+        transcript = await made.layer.queries.transcript(ADMIN_CALLER, accepted.session_id)
     first = through_json(frame_json(transcript.rows[0]))
     assert first["type"] == "user_input"
     assert first["payload"] == [{"role": "user", "content": [{"type": "trusted-text", "text": "go"}]}]

@@ -35,12 +35,12 @@ async def test_a_preview_counts_and_shows_and_changes_nothing() -> None:
         runs = {await started(made) for _ in range(3)}
         await started(made, "soaker")
         preview = await made.layer.bulk.preview(ADMIN_CALLER, "pause", "agent=silent")
-        assert (preview.matched, preview.more, {row.run_id for row in preview.first}) == (3, False, runs)
+        assert (preview.matched, preview.has_more, {row.run_id for row in preview.first}) == (3, False, runs)
         assert not any(isinstance(command, PauseRun) for command in made.commands())
 
 
 async def test_a_preview_with_a_cursor_is_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "PAGE", 2)
+    monkeypatch.setattr(bulk, "PAGE_SIZE", 2)
     async with world() as made:
         runs = {await started(made) for _ in range(3)}
         page = await made.layer.bulk.act(ADMIN_CALLER, "pause", "agent=silent", "why")
@@ -54,7 +54,7 @@ async def test_a_preview_with_a_cursor_is_of_what_is_left(monkeypatch: pytest.Mo
 async def test_an_order_reaches_every_run_of_the_filter_page_by_page_and_each_names_its_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bulk, "PAGE", 2)
+    monkeypatch.setattr(bulk, "PAGE_SIZE", 2)
     async with world() as made:
         runs = {await started(made) for _ in range(5)}
         other = await started(made, "silent", ACME)

@@ -46,7 +46,7 @@ async def test_a_parked_run_is_compacted_where_it_is() -> None:
         pieces = await until_type(run.stream, "context_compaction")
         assert any(b"they talked" in piece.data for piece in pieces)
         assert isinstance(made.states[run.run_id], Parked)
-        row = await made.layer.reads.run(ADMIN_CALLER, run.run_id)
+        row = await made.layer.queries.run(ADMIN_CALLER, run.run_id)
         assert (row.compactions, row.parked, row.status) == (1, True, "running")
         run.stream.close()
 

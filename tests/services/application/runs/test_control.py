@@ -81,7 +81,7 @@ async def test_a_long_text_lies_in_the_blob_store_and_is_shown_whole() -> None:
         run.stream.close()
         [command] = [command for command in made.commands() if isinstance(command, PostInput)]
         output = made.states[run.run_id].facts.messages[-2].blocks[0]  # type: ignore[union-attr]
-        again = await made.layer.reads.stream(ADMIN_CALLER, run.run_id)
+        again = await made.layer.queries.stream(ADMIN_CALLER, run.run_id)
         stored: list[StreamChunk] = []
         while types_of(stored).count("awaiting_input") < 2:
             stored += await until_type(again, "awaiting_input")
@@ -471,13 +471,13 @@ async def test_a_paused_run_shows_why_and_goes_on_when_it_is_resumed() -> None:
         run = await start(made, "silent", interactive=True)
         held = await made.layer.control.pause(ADMIN_CALLER, run.run_id, "look first")
         assert held.position.startswith("run.events/")
-        row = await made.layer.reads.run(ADMIN_CALLER, run.run_id)
+        row = await made.layer.queries.run(ADMIN_CALLER, run.run_id)
         assert (row.status, row.pause_requested, row.paused, row.pause_reason) == ("running", True, False, "look first")
         made.reply(run.run_id)
         await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "and then?")
-        assert (await made.layer.reads.run(ADMIN_CALLER, run.run_id)).paused
+        assert (await made.layer.queries.run(ADMIN_CALLER, run.run_id)).paused
         await made.layer.control.resume(ADMIN_CALLER, run.run_id)
-        row = await made.layer.reads.run(ADMIN_CALLER, run.run_id)
+        row = await made.layer.queries.run(ADMIN_CALLER, run.run_id)
         assert (row.pause_requested, row.paused, row.pause_reason) == (False, False, "")
         run.stream.close()
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loomlog.schemas.generated.run_commands import ResolveInterruption
-from loomlog.services.application.runs.interrupts import InterruptResponse, check_response, statuses_of
+from loomlog.services.application.runs.interrupts import InterruptResponse, check_response, parse_statuses
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
@@ -90,7 +90,7 @@ async def test_an_answer_outside_the_options_is_refused_and_the_question_waits()
         run, [question] = await asking(made)
         asked = made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, InterruptResponse(answer="maybe"))
         assert (await declined(asked)).code == "invalid_answer"
-        [row] = (await made.layer.interrupts.of_run(ADMIN_CALLER, run.run_id)).rows
+        [row] = (await made.layer.interrupts.list_of_run(ADMIN_CALLER, run.run_id)).rows
         run.stream.close()
     assert row.status == "pending"
 
@@ -167,11 +167,11 @@ async def test_nobody_else_sees_or_answers_the_question_of_a_tenant_or_user(stra
         run, [question] = await asking(made, caller=ACME)
         layer = made.layer.interrupts
         assert (await declined(layer.resolve(stranger, run.run_id, question, YES))).code == "not_found"
-        assert (await declined(layer.of_run(stranger, run.run_id))).code == "not_found"
+        assert (await declined(layer.list_of_run(stranger, run.run_id))).code == "not_found"
         assert (await declined(layer.cancel_turn(stranger, run.run_id))).code == "not_found"
-        assert (await layer.of_all(stranger, user_id="acme-op")).rows == ()
-        assert (await layer.of_all(stranger)).total == 0
-        assert [row.interrupt_id for row in (await layer.of_all(ACME)).rows] == [question]
+        assert (await layer.list_all(stranger, user_id="acme-op")).rows == ()
+        assert (await layer.list_all(stranger)).total == 0
+        assert [row.interrupt_id for row in (await layer.list_all(ACME)).rows] == [question]
         run.stream.close()
 
 
@@ -179,7 +179,7 @@ async def test_who_may_only_read_sees_and_does_not_answer() -> None:
     async with world() as made:
         run, [question] = await asking(made, caller=ACME)
         layer = made.layer.interrupts
-        assert [row.interrupt_id for row in (await layer.of_all(READER)).rows] == [question]
+        assert [row.interrupt_id for row in (await layer.list_all(READER)).rows] == [question]
         assert (await declined(layer.resolve(READER, run.run_id, question, YES))).code == "insufficient_scope"
         assert (await declined(layer.cancel_turn(READER, run.run_id))).code == "insufficient_scope"
         run.stream.close()
@@ -190,22 +190,22 @@ async def test_lists_show_what_waits_unless_more_is_asked_for() -> None:
         run, [first, second] = await asking(made, ASK, {"question": "name?"})
         await made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, first, YES)
         layer = made.layer.interrupts
-        assert [row.interrupt_id for row in (await layer.of_run(ADMIN_CALLER, run.run_id)).rows] == [second]
-        every = await layer.of_all(ADMIN_CALLER, user_id="default", status="all")
+        assert [row.interrupt_id for row in (await layer.list_of_run(ADMIN_CALLER, run.run_id)).rows] == [second]
+        every = await layer.list_all(ADMIN_CALLER, user_id="default", status="all")
         assert {row.status for row in every.rows} == {"pending", "resolved"}
         assert every.total == 2
         run.stream.close()
 
 
 def test_statuses_are_checked() -> None:
-    assert statuses_of("") == {"pending"}
-    assert statuses_of("all") == frozenset()
-    assert statuses_of("resolved, declined") == {"resolved", "declined"}
+    assert parse_statuses("") == {"pending"}
+    assert parse_statuses("all") == frozenset()
+    assert parse_statuses("resolved, declined") == {"resolved", "declined"}
 
 
 async def test_a_status_that_does_not_exist_is_refused() -> None:
     async with world() as made:
-        assert (await declined(made.layer.interrupts.of_all(ADMIN_CALLER, status="odd"))).code == "bad_request"
+        assert (await declined(made.layer.interrupts.list_all(ADMIN_CALLER, status="odd"))).code == "bad_request"
 
 
 async def test_an_answer_nobody_takes_is_said_to_be_pending() -> None:
@@ -226,7 +226,7 @@ async def test_with_a_key_what_is_asked_lies_encrypted_and_is_shown_in_clear() -
         assert made.keys is not None
         sealer = await made.keys.cipher_for("default", "default")
         made.ask(run.run_id, {"question": sealer.text('a "secret"?'), "options": [sealer.text('"yes"'), "no"]})
-        [row] = (await made.layer.interrupts.of_run(ADMIN_CALLER, run.run_id)).rows
+        [row] = (await made.layer.interrupts.list_of_run(ADMIN_CALLER, run.run_id)).rows
         stored = made.twin.tables["interrupts"][run.run_id, row.interrupt_id]
         run.stream.close()
     assert (row.question, row.options) == ('a "secret"?', '["\\"yes\\"","no"]')

@@ -10,10 +10,10 @@ from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.runs.requests import (
     RunRequest,
     check_input,
-    check_reason,
     check_request,
     request_digest,
-    texts_of,
+    sanitize_reason,
+    to_json_texts,
 )
 
 PIXEL = base64.b64encode(b"\x89PNG fake").decode()
@@ -306,7 +306,7 @@ def test_the_key_the_trace_and_the_secrets_are_no_part_of_the_digest() -> None:
 
 
 def test_metadata_values_become_json_texts() -> None:
-    assert texts_of({"ticket": "a", "n": 1, "deep": {"x": [None]}}) == {
+    assert to_json_texts({"ticket": "a", "n": 1, "deep": {"x": [None]}}) == {
         "ticket": '"a"',
         "n": "1",
         "deep": '{"x":[null]}',
@@ -324,8 +324,8 @@ def test_an_empty_input_is_refused_and_a_large_one_too() -> None:
 
 
 def test_a_reason_keeps_its_words_and_loses_control_characters() -> None:
-    assert check_reason(" it\0 is\nenough ") == "it  is enough"
-    assert len(check_reason("x" * 10_000)) == limits.REASON_CHARACTERS_MAX
+    assert sanitize_reason(" it\0 is\nenough ") == "it  is enough"
+    assert len(sanitize_reason("x" * 10_000)) == limits.REASON_CHARACTERS_MAX
 
 
 def test_checking_twice_changes_nothing() -> None:

@@ -21,12 +21,12 @@ def test_keys_are_read_with_commas_between_and_spaces_do_not_matter() -> None:
 
 @pytest.mark.parametrize(("said", "ms"), [("90s", 90_000), ("10m", 600_000), ("2h", 7_200_000), ("7d", 604_800_000)])
 def test_ages_become_bounds_of_the_start(said: str, ms: int) -> None:
-    assert parse_filter(f"older_than={said}").run_filter(NOW).until_ms == NOW - ms
-    assert parse_filter(f"newer_than={said}").run_filter(NOW).since_ms == NOW - ms
+    assert parse_filter(f"older_than={said}").to_run_filter(NOW).until_ms == NOW - ms
+    assert parse_filter(f"newer_than={said}").to_run_filter(NOW).since_ms == NOW - ms
 
 
 def test_only_live_runs_are_ever_meant() -> None:
-    assert parse_filter("agent=helper").run_filter(NOW).statuses == {"running"}
+    assert parse_filter("agent=helper").to_run_filter(NOW).statuses == {"running"}
     assert "only live runs" in wrong("status=completed")
 
 

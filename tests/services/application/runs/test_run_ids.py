@@ -8,12 +8,12 @@ OTHER = "01kfresh00000000000000000b"
 def named(
     *, fresh: str = FRESH, agent_id: str = "", key: str = "", tenant: str = "acme", subject: str = "ann"
 ) -> RunNames:
-    return new_run_names(fresh=fresh, tenant=tenant, subject=subject, agent_id=agent_id, idempotency_key=key)
+    return new_run_names(fresh_token=fresh, tenant=tenant, subject=subject, agent_id=agent_id, idempotency_key=key)
 
 
 def continued(*, fresh: str = FRESH, key: str = "", session_id: str = "s_tokenoftheseason") -> RunNames:
     return continuation_names(
-        fresh=fresh, session_id=session_id, tenant="acme", subject="ann", agent_id="", idempotency_key=key
+        fresh_token=fresh, session_id=session_id, tenant="acme", subject="ann", agent_id="", idempotency_key=key
     )
 
 

@@ -64,7 +64,7 @@ async def test_a_run_streams_its_ids_then_its_events_to_the_end() -> None:
         "parent_agent_id": None,
         "parent_context": {"function_key": "f"},
     }
-    assert accepted.stream.ended_because == "ended"
+    assert accepted.stream.end_reason == "ended"
 
 
 async def test_the_command_says_everything_the_owner_needs() -> None:
@@ -264,10 +264,10 @@ async def test_whoever_has_all_that_he_may_have_is_named_with_the_bound(code: st
     async with world() as made:
         asked = asyncio.create_task(start(made, "deaf"))
         await until(made.commands)
-        await until(lambda: made.layer.runs.undecided == 1)
+        await until(lambda: made.layer.runs.pending_starts == 1)
         made.happen(made.commands()[0].run_id, RunRefused(code=code, message="no", about="ada", cap=3))
         actual = await declined(asked)
-        assert made.layer.runs.undecided == 0
+        assert made.layer.runs.pending_starts == 0
     assert (actual.code, actual.retry_after_s, dict(actual.details)) == (code, 5, {name: "ada", "cap": 3})
 
 
@@ -369,7 +369,7 @@ def _handle_of_another_partition(made: World, run: StartedRun) -> str:
     partition_of = made.layer.publisher.partition_of
     tenant = made.tenants[run.run_id]
     for handle in (f"mine{n}" for n in range(100)):
-        names = new_run_names(fresh="x", tenant=tenant, subject="", agent_id=handle, idempotency_key="")
+        names = new_run_names(fresh_token="x", tenant=tenant, subject="", agent_id=handle, idempotency_key="")
         if partition_of(names.key) != partition_of(partition_key(run.run_id)):
             return handle
     raise AssertionError("all handles lie in one partition")
@@ -500,8 +500,8 @@ async def test_the_same_key_gives_the_same_run() -> None:
         again = await start(made, idempotency_key="k")
         pieces = await pieces_of(again.stream)
     assert (again.run_id, again.session_id, again.agent_id) == (first.run_id, first.session_id, first.agent_id)
-    assert again.repeated
-    assert not first.repeated
+    assert again.is_repeated
+    assert not first.is_repeated
     assert types_of(pieces) == ["session", "agent", "steer", "started", "text", "usage", "done"]
     assert len(made.commands()) == 1, "it was not even asked again"
 
@@ -532,7 +532,7 @@ async def test_a_repetition_after_a_crash_finds_the_run_that_was_started_before(
         first = await finished(made, idempotency_key="k")
         made.project()
         # A process that has just begun: its hub starts where the read models stand, its ring is empty.
-        made.hub._ring.age_out(1e18)
+        made.hub._recent_events.drop_expired(1e18)
         again = await start(made, idempotency_key="k")
         assert again.run_id == first.run_id
         assert types_of(await pieces_of(again.stream))[-1] == "done"
@@ -542,10 +542,10 @@ async def test_a_repetition_after_a_crash_finds_the_run_that_was_started_before(
 async def test_a_repetition_is_found_while_waiting_when_the_read_models_come_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "DECISION_LOOK_S", 0.01)
+    monkeypatch.setattr(limits, "DECISION_POLL_S", 0.01)
     async with world(projecting=False) as made:
         first = await finished(made, idempotency_key="k")
-        made.hub._ring.age_out(1e18)
+        made.hub._recent_events.drop_expired(1e18)
         asked = asyncio.create_task(start(made, idempotency_key="k"))
         await until(lambda: len(made.commands()) == 2)
         made.project()
@@ -572,7 +572,7 @@ async def test_the_same_key_with_another_request_is_refused_while_only_the_hub_k
 async def test_a_refusal_is_repeated_under_its_key() -> None:
     async with world() as made:
         assert (await declined(start(made, "ghost", idempotency_key="k"))).code == "unknown_agent"
-        made.hub._ring.age_out(1e18)
+        made.hub._recent_events.drop_expired(1e18)
         actual = await declined(start(made, "ghost", idempotency_key="k"))
     assert actual.code == "unknown_agent"
     assert "new key" in actual.message
@@ -600,7 +600,7 @@ async def test_the_same_key_continues_a_session_once() -> None:
         two = await made.layer.runs.continue_session(ADMIN_CALLER, first.session_id, asked)
         await pieces_of(two.stream)
     assert one.run_id == two.run_id
-    assert two.repeated
+    assert two.is_repeated
     assert len(made.commands()) == 2
 
 

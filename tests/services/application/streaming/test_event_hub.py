@@ -25,8 +25,8 @@ def feed(made: World) -> None:
     """Gives the hub everything of the log it has not read."""
     for partition in made.hub.partitions:
         records = made.log.records[TOPICS.events, partition]
-        made.hub.take_events(partition, records[made.hub.position(partition) :])
-        made.hub.take_previews(partition, made.log.records[TOPICS.previews, partition])
+        made.hub.handle_events(partition, records[made.hub.position(partition) :])
+        made.hub.handle_previews(partition, made.log.records[TOPICS.previews, partition])
         made.log.records[TOPICS.previews, partition].clear()
     made.hub.wake()
 
@@ -134,7 +134,7 @@ async def test_a_hub_that_starts_in_the_middle_knows_the_term_it_was_told() -> N
     made.happen(RUN, said("a"), said("b"))
     hub = EventHub(local_codec(), {partition: HubStart(next_offset=2, term=made.terms[partition])})
     subscription = hub.subscribe(RUN)
-    hub.take_events(partition, made.log.records[TOPICS.events, partition][2:])
+    hub.handle_events(partition, made.log.records[TOPICS.events, partition][2:])
     assert texts(await subscription.take(0.0)) == ["b"]
 
 
@@ -171,7 +171,7 @@ async def test_a_subscriber_dropped_in_the_middle_of_a_batch_harms_no_other(monk
     await quick.take(0.0)
     made.happen(RUN, said("c"))
     feed(made)
-    assert slow.closed == "slow"
+    assert slow.close_reason == "slow"
     assert texts(await quick.take(0.0)) == ["c"]
 
 
@@ -188,13 +188,13 @@ async def test_a_stop_closes_everything_and_nothing_can_be_subscribed_any_more()
     made = await quiet_world()
     subscription = made.hub.subscribe(RUN)
     made.hub.stop()
-    assert subscription.closed == STOPPING
-    assert made.hub.subscribe(RUN).closed == STOPPING
+    assert subscription.close_reason == STOPPING
+    assert made.hub.subscribe(RUN).close_reason == STOPPING
     assert made.hub.subscribers == 0
 
 
 async def test_a_broker_that_refuses_a_poll_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TAIL_PAUSE_S", 0.0)
+    monkeypatch.setattr(limits, "TAIL_RETRY_S", 0.0)
     made = await quiet_world()
     real = made.log.tail(TOPICS.events, {p: made.hub.position(p) for p in made.hub.partitions})
 
@@ -241,10 +241,10 @@ async def test_the_ring_forgets_by_age_while_the_hub_reads() -> None:
     made.happen(RUN, said("a"))
     partition = made.layer.publisher.partition_of(RUN[2:])
     hub = EventHub(local_codec(), {partition: HubStart()}, clock=lambda: clock[0])
-    hub.take_events(partition, made.log.records[TOPICS.events, partition])
+    hub.handle_events(partition, made.log.records[TOPICS.events, partition])
     assert hub.kept_bytes > 0
-    clock[0] = limits.RING_AGE_MAX_S + 1
-    hub._ring.age_out(clock[0])
+    clock[0] = limits.RECENT_AGE_MAX_S + 1
+    hub._recent_events.drop_expired(clock[0])
     assert hub.kept_bytes == 0
 
 
@@ -266,7 +266,7 @@ async def test_the_end_of_a_run_ends_the_gathering_of_its_subscribers() -> None:
 async def test_a_hub_nobody_listens_to_reads_less_often_until_somebody_subscribes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "UNHEARD_REST_S", 3_600.0)
+    monkeypatch.setattr(limits, "IDLE_POLL_PAUSE_S", 3_600.0)
     made = await quiet_world()
     tail = made.log.tail(TOPICS.events, {p: made.hub.position(p) for p in made.hub.partitions})
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(made.hub.partitions, 0))

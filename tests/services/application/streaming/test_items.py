@@ -9,7 +9,7 @@ from loomlog.schemas.generated.run_events import Event, InputReceived, ModelCall
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.reader import RawEvent
-from loomlog.services.application.streaming.items import DeltaItem, EventItem, item_of, stored_event
+from loomlog.services.application.streaming.items import DeltaItem, EventItem, restore_item, stored_event
 
 EVENT = InputReceived(text="hello", source="api")
 
@@ -75,11 +75,11 @@ def test_what_cannot_be_read_says_so() -> None:
 
 
 def test_what_is_kept_becomes_the_same_item_again() -> None:
-    event = item_of("r_1", stored_event(raw(), 2), None)
+    event = restore_item("r_1", stored_event(raw(), 2), None)
     assert isinstance(event, EventItem)
     assert (event.raw, event.partition, event.record) == (raw(), 2, EVENT)
     delta = ModelDelta(term=1, run_id="r_1", turn=1, attempt=1, start=0, text="hel", thinking=True)
-    preview = item_of("r_1", (3, local_codec().encode(delta)), None)
+    preview = restore_item("r_1", (3, local_codec().encode(delta)), None)
     assert isinstance(preview, DeltaItem)
     assert (preview.delta, preview.partition) == (delta, 3)
 

@@ -284,7 +284,7 @@ def test_an_event_nobody_can_read_stops_the_stream_there() -> None:
 
 
 def test_previews_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HELD_PREVIEWS_MAX", 2)
+    monkeypatch.setattr(module, "BUFFERED_PREVIEWS_MAX", 2)
     merge = merging()
     for number in range(5):
         merge.take(delta("x", number))
@@ -296,7 +296,7 @@ def test_previews_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 def joined(recent: Sequence[EventItem], last_event: int, **more: Any) -> StreamMerge:
     previews = PreviewBuffer()
-    previews.joined(recent, last_event)
+    previews.resume_after(recent, last_event)
     memory = FrameMemory(provider="mock", model="m")
     return merging(memory=memory, next_event=last_event + 1, previews=previews, **more)
 
@@ -329,7 +329,7 @@ def test_what_was_shown_before_a_stream_fell_behind_is_not_shown_again() -> None
     before = merging(previews=previews)
     opening = events(started(), requested())
     taken(before, [*opening, delta("hel")])
-    previews.joined(opening, 2)
+    previews.resume_after(opening, 2)
     after = merging(memory=FrameMemory(), next_event=3, previews=previews)
     assert texts(taken(after, [*opening, delta("hel"), delta("lo", 3), item(3, replied("hello!"))])) == ["lo", "!"]
 
@@ -344,7 +344,7 @@ def test_a_turn_that_ended_while_a_stream_was_behind_is_not_shown_in_the_next() 
         _, stored, memory = one.frames(memory)
         for piece in stored:
             previews.remainder(piece, lambda: "hello")
-    previews.joined([], 3)  # nothing is at hand any more
+    previews.resume_after([], 3)  # nothing is at hand any more
     after = merging(memory=memory, next_event=4, previews=previews)
     assert taken(after, [delta("hel"), delta("lo", 3)]) == []
 
@@ -456,7 +456,7 @@ def test_falling_back_to_the_read_models_at_any_moment_changes_no_text(data: st.
             pieces += [kept] if kept is not None else []
     after = max([first.after, *(piece.seq or 0 for piece in stored)])
     recent = [one for one in items if isinstance(one, EventItem)] if data.draw(st.booleans()) else []
-    state.joined(recent, last_event)
+    state.resume_after(recent, last_event)
     second = merging(memory=memory, next_event=last_event + 1, after=after, previews=state)
     pieces += taken(second, order)
     assert turns_of(pieces, "text") == answers

@@ -42,11 +42,11 @@ def test_what_is_too_old_goes() -> None:
     ring = RecentEvents(age_s=10.0)
     add(ring, "r_1", "old", now=0.0)
     add(ring, "r_1", "new", now=5.0)
-    ring.age_out(10.0)
+    ring.drop_expired(10.0)
     assert names(ring, "r_1") == ["old", "new"]
-    ring.age_out(10.1)
+    ring.drop_expired(10.1)
     assert names(ring, "r_1") == ["new"]
-    ring.age_out(100.0)
+    ring.drop_expired(100.0)
     assert (len(ring), ring.bytes) == (0, 0)
 
 
@@ -54,7 +54,7 @@ def test_a_run_whose_items_are_gone_leaves_nothing_behind() -> None:
     ring = RecentEvents(age_s=1.0)
     for number in range(100):
         add(ring, f"r_{number}", "x", now=0.0)
-    ring.age_out(2.0)
+    ring.drop_expired(2.0)
     assert not ring._runs
 
 

@@ -23,7 +23,7 @@ async def watching(
     opened = await stream.next()
     assert opened is not None
     assert [piece.type for piece in opened] == ["stream_open"]
-    stream._known = await stream._live()
+    stream._known_runs = await stream._live_runs()
     try:
         yield stream
     finally:
@@ -99,5 +99,5 @@ async def test_an_end_that_nobody_waits_for_any_more_closes_it() -> None:
         made.layer.run_states = RunStates(made.layer.sources, lifetime_s=0.02)
         async with watching(made) as stream:
             assert await stream.next() is None
-            assert stream.ended_because == "ended"
+            assert stream.end_reason == "ended"
         assert made.hub.subscribers == 0

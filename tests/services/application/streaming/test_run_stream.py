@@ -31,7 +31,7 @@ async def start(made: World, agent: str = "silent", **fields: Any) -> StartedRun
 
 
 async def watch(made: World, run: StartedRun, after: int = -1) -> RunStream:
-    return await made.layer.reads.stream(ADMIN_CALLER, run.run_id, after=after)
+    return await made.layer.queries.stream(ADMIN_CALLER, run.run_id, after=after)
 
 
 def text_of(pieces: list[StreamChunk]) -> str:
@@ -113,7 +113,7 @@ async def test_a_stopping_process_ends_its_streams_with_the_reason() -> None:
         await until_type(run.stream, "started")
         made.hub.stop()
         assert await run.stream.next() is None
-        assert run.stream.ended_because == STOPPING
+        assert run.stream.end_reason == STOPPING
 
 
 # --- from the read models --------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ async def test_a_slow_client_reads_on_from_the_read_models(monkeypatch: pytest.M
         await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)
         seen += await pieces_of(run.stream)
         whole = await pieces_of(await watch(made, run))
-    assert run.stream._catch_ups >= 1, "it did fall behind"
+    assert run.stream._catch_up_count >= 1, "it did fall behind"
     places = [piece.seq for piece in seen if piece.seq is not None]
     assert places == sorted(set(places))
     stored = [piece for piece in whole if piece.seq is not None]
@@ -216,7 +216,7 @@ async def test_no_character_is_sent_twice_when_a_stream_falls_behind_in_a_turn(m
         pieces += await until_type(run.stream, "text")
         for number in range(8):
             made.preview(run.run_id, "x", start=4 + number)
-        await until(lambda: run.stream._subscription.closed)
+        await until(lambda: run.stream._subscription.close_reason)
         made.reply(run.run_id, "one xxxxxxxx two")
         pieces += await pieces_of(run.stream)
     assert text_of(pieces) == "one xxxxxxxx two"
@@ -231,12 +231,12 @@ async def test_read_models_that_are_behind_the_ring_are_waited_for(monkeypatch: 
         made.projecting = False
         await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "unseen")
         await until_type(run.stream, "awaiting_input")
-        made.hub._ring.age_out(FOREVER)  # neither the ring nor the read models have these events
+        made.hub._recent_events.drop_expired(FOREVER)  # neither the ring nor the read models have these events
         stream = await watch(made, run)
         await until_type(stream, "awaiting_input")
         made.happen(run.run_id, RunCompleted(stop_reason="end_turn", usage=Usage()))
         asked = asyncio.create_task(pieces_of(stream))
-        await until(lambda: stream._catch_ups > 3)
+        await until(lambda: stream._catch_up_count > 3)
         made.projecting = True
         pieces = await asked
         run.stream.close()
@@ -252,12 +252,12 @@ async def test_a_stream_that_cannot_catch_up_ends_and_says_so(monkeypatch: pytes
         made.project()
         made.projecting = False
         await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "unseen")
-        made.hub._ring.age_out(FOREVER)
+        made.hub._recent_events.drop_expired(FOREVER)
         stream = await watch(made, run)
         await until_type(stream, "awaiting_input")
         made.happen(run.run_id, RunCompleted(stop_reason="end_turn", usage=Usage()))
         await pieces_of(stream)
-        assert stream.ended_because == "behind"
+        assert stream.end_reason == "behind"
         run.stream.close()
 
 

@@ -49,10 +49,10 @@ async def test_a_wait_without_items_ends_at_its_bound() -> None:
 async def test_a_slow_subscriber_is_dropped_by_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "QUEUE_ITEMS_MAX", 3)
     forgotten: list[Subscription] = []
-    queue = Subscription("r_1", wants_previews=False, forget=forgotten.append)
+    queue = Subscription("r_1", wants_previews=False, on_close=forgotten.append)
     for _ in range(4):
         queue.put(item())
-    assert queue.closed == SLOW_CONSUMER
+    assert queue.close_reason == SLOW_CONSUMER
     assert forgotten == [queue]
     assert await queue.take(0.0) == [], "it reads on from the read models, so the queue is of no use"
     queue.put(item())
@@ -63,9 +63,9 @@ async def test_a_slow_subscriber_is_dropped_by_bytes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "QUEUE_BYTES_MAX", 100)
     queue = subscription()
     queue.put(item(60))
-    assert not queue.closed
+    assert not queue.close_reason
     queue.put(item(60))
-    assert queue.closed == SLOW_CONSUMER
+    assert queue.close_reason == SLOW_CONSUMER
 
 
 async def test_what_the_ring_had_makes_nobody_slow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ async def test_what_the_ring_had_makes_nobody_slow(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "QUEUE_BYTES_MAX", 30)
     queue = Subscription("r_1", wants_previews=True, recent=[item() for _ in range(10)])
     queue.put(item())
-    assert not queue.closed
+    assert not queue.close_reason
     assert len(await queue.take(0.0)) == 11
 
 
@@ -83,7 +83,7 @@ async def test_taking_makes_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(5):
         queue.put(item(60))
         assert len(await queue.take(0.0)) == 1
-    assert not queue.closed
+    assert not queue.close_reason
 
 
 async def test_closing_wakes_a_taker() -> None:
@@ -92,7 +92,7 @@ async def test_closing_wakes_a_taker() -> None:
     await asyncio.sleep(0)
     queue.close()
     assert await taking == []
-    assert queue.closed == CLIENT_LEFT
+    assert queue.close_reason == CLIENT_LEFT
 
 
 async def test_a_process_that_stops_still_gives_what_was_queued() -> None:
@@ -106,7 +106,7 @@ async def test_the_first_reason_to_close_stands() -> None:
     queue = subscription()
     queue.close(SLOW_CONSUMER)
     queue.close(STOPPING)
-    assert queue.closed == SLOW_CONSUMER
+    assert queue.close_reason == SLOW_CONSUMER
 
 
 async def test_what_is_given_back_is_taken_first() -> None:
@@ -115,7 +115,7 @@ async def test_what_is_given_back_is_taken_first() -> None:
     queue.put(first)
     taken = await queue.take(0.0)
     queue.put(second)
-    queue.give_back(taken)
+    queue.put_back(taken)
     assert await queue.take(0.0) == [first, second]
 
 
@@ -188,5 +188,5 @@ async def test_what_the_ring_had_or_was_given_back_is_wanted_at_once() -> None:
     queue = Subscription("r_1", wants_previews=True, recent=[item()])
     async with asyncio.timeout(20):
         taken = await queue.take(60.0, gather_s=60.0)
-        queue.give_back(taken)
+        queue.put_back(taken)
         assert await queue.take(60.0, gather_s=60.0) == taken

@@ -39,30 +39,30 @@ async def limited(made: World, tenant: str, **amounts: Any) -> None:
 
 async def spent(made: World, tenant: str, tokens: int) -> None:
     command = SettleBudget(
-        envelope=made.layer.clerk.envelope(tenant),
+        envelope=made.layer.budget_client.envelope(tenant),
         id=f"r:{tenant}",
         user_id="",
         tokens=tokens,
         micros=0,
         reserved=False,
     )
-    assert await made.layer.clerk.request(command, wait_s=10.0) is not None
+    assert await made.layer.budget_client.request(command, wait_s=10.0) is not None
 
 
 async def file_of(made: World, **wanted: Any) -> bytes:
-    manifest = await made.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(**wanted))
-    _, file = await made.layer.snapshots.open(ADMIN_CALLER, manifest["id"])
+    manifest = await made.layer.backups.create(ADMIN_CALLER, StateFileRequest(**wanted))
+    _, file = await made.layer.backups.open(ADMIN_CALLER, manifest["id"])
     with closing(file):
         return file.read()
 
 
 async def restored(made: World, data: bytes, *, dry_run: bool = False) -> RestoreResult:
-    return await made.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), dry_run=dry_run)
+    return await made.layer.state_restore.restore(ADMIN_CALLER, io.BytesIO(data), dry_run=dry_run)
 
 
 def accounts(made: World) -> dict[str, tuple[int | None, int]]:
     """Each limit's hard_tokens and what is used of them."""
-    books = made.layer.books.books
+    books = made.layer.budget_replica.books
     return {
         limit.scope_id: (limit.hard_tokens, books.accounts.get(key, AccountUsage()).used_tokens)
         for key, limit in books.limits.items()
@@ -132,7 +132,7 @@ def test_a_limit_that_makes_no_sense_breaks_the_file(wrong: dict[str, Any], tena
 async def test_what_was_spent_in_another_month_counts_for_nothing_and_what_is_set_aside_counts_as_spent() -> None:
     async with world(books=True) as made:
         await limited(made, "acme", hard_tokens=100)
-        books = made.layer.books.books
+        books = made.layer.budget_replica.books
         key = account_key("tenant", "acme", "acme")
         books = type(books)(
             month=books.month, limits=books.limits, accounts={key: AccountUsage(used_tokens=5, reserved_tokens=8)}

@@ -77,14 +77,14 @@ async def worked(there: Installation, seed: int, *, tenant: str = "t") -> None:
 
 
 async def file_of(there: Installation, **wanted: Any) -> bytes:
-    manifest = await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(**wanted))
-    _, file = await there.layer.snapshots.open(ADMIN_CALLER, manifest["id"])
+    manifest = await there.layer.backups.create(ADMIN_CALLER, StateFileRequest(**wanted))
+    _, file = await there.layer.backups.open(ADMIN_CALLER, manifest["id"])
     with closing(file):
         return file.read()
 
 
 async def restored(here: Installation, data: bytes, *, dry_run: bool = False, in_clear: bool = True) -> RestoreResult:
-    return await here.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), dry_run=dry_run, in_clear=in_clear)
+    return await here.layer.state_restore.restore(ADMIN_CALLER, io.BytesIO(data), dry_run=dry_run, in_clear=in_clear)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -241,7 +241,9 @@ async def test_what_nobody_can_read_ends_here_where_that_is_wanted_or_was_erased
     else:
         keys = keys_over(MemoryLog({TOPIC: 1}))
     async with installation(tmp_path / "b", partitions=1, keys=keys) as here:
-        actual = await here.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), sealed=not is_erased, in_clear=True)
+        actual = await here.layer.state_restore.restore(
+            ADMIN_CALLER, io.BytesIO(data), sealed=not is_erased, in_clear=True
+        )
         assert (actual.runs, actual.live_runs, actual.sealed_runs) == (3, 0, 2)
         state = (await here.states())["r_tok-2"][1]
         assert isinstance(state, Ended)
@@ -364,11 +366,11 @@ async def test_a_lost_model_call_is_visible_and_made_again(tmp_path: Path) -> No
     assert (events[3].kind, events[4].attempt) == ("interrupted", 2)
 
 
-@pytest.mark.parametrize("part_bytes", [1, limits.IMPORT_PART_BYTES], ids=["in parts", "at once"])
+@pytest.mark.parametrize("part_bytes", [1, limits.IMPORT_BATCH_BYTES], ids=["in parts", "at once"])
 async def test_a_restored_run_can_be_carried_on_to_a_third_installation(
     part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "IMPORT_PART_BYTES", part_bytes)
+    monkeypatch.setattr(limits, "IMPORT_BATCH_BYTES", part_bytes)
     async with installation(tmp_path / "a", partitions=1) as there:
         await worked(there, 3)
         data = await file_of(there)
@@ -400,7 +402,7 @@ async def test_a_restored_run_can_be_carried_on_to_a_third_installation(
 async def test_a_long_run_comes_in_parts_and_a_take_over_between_them_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "IMPORT_PART_BYTES", 1)
+    monkeypatch.setattr(limits, "IMPORT_BATCH_BYTES", 1)
     async with installation(tmp_path / "a", partitions=1) as there:
         await worked(there, 4)
         data, before = await file_of(there), await there.states()
@@ -444,13 +446,13 @@ async def test_a_tenants_file_holds_nothing_of_another(tmp_path: Path) -> None:
         there.world.start_run("r_mine", tenant="mine", prompt="my secret")
         there.world.start_run("r_theirs", tenant="theirs", prompt="their secret")
         await there.world.finished("r_mine", "r_theirs")
-        await there.layer.pausing.pause(
+        await there.layer.wide_pauses.pause(
             ADMIN_CALLER, PauseTarget(scope="tenant", tenant="mine"), reason="", timeout_s=0
         )
-        await there.layer.pausing.pause(
+        await there.layer.wide_pauses.pause(
             ADMIN_CALLER, PauseTarget(scope="tenant", tenant="theirs"), reason="", timeout_s=0
         )
-        await there.layer.pausing.pause(ADMIN_CALLER, PauseTarget(), reason="", timeout_s=0)
+        await there.layer.wide_pauses.pause(ADMIN_CALLER, PauseTarget(), reason="", timeout_s=0)
         data = await file_of(there, tenant="mine")
     items = list(StateReader(io.BytesIO(data)))
     assert [item.run_id for item in items if isinstance(item, StatedRun)] == ["r_mine"]
@@ -465,33 +467,33 @@ async def test_a_tenants_file_holds_nothing_of_another(tmp_path: Path) -> None:
 async def test_pauses_stand_here_before_the_first_run_goes_on_and_only_once(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
         target = PauseTarget(scope="agent", agent="helper", tenant="t")
-        await there.layer.pausing.pause(ADMIN_CALLER, target, reason="look", timeout_s=0)
+        await there.layer.wide_pauses.pause(ADMIN_CALLER, target, reason="look", timeout_s=0)
         data = await file_of(there)
     async with installation(tmp_path / "b", partitions=2) as here:
         actual = await restored(here, data)
         assert (actual.pauses, list(actual.positions.values())) == (1, ["control.events/0:0"])
-        (entry,) = here.layer.pauses.table.entries.values()
+        (entry,) = here.layer.pause_table.table.entries.values()
         assert (entry.scope, entry.agent, entry.tenant, entry.reason) == ("agent", "helper", "t", "look")
         assert (await restored(here, data)).pauses == 0
 
 
 async def test_a_file_of_nobody_says_so(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
-        manifest = await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(tenant="nobody"))
+        manifest = await there.layer.backups.create(ADMIN_CALLER, StateFileRequest(tenant="nobody"))
         assert manifest["warnings"] == ["there is no run of a tenant nobody to put into it"]
-        assert (await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest()))["warnings"] == []
+        assert (await there.layer.backups.create(ADMIN_CALLER, StateFileRequest()))["warnings"] == []
 
 
 async def test_a_tenants_runs_stay_held_by_what_held_everybody(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
-        await there.layer.pausing.pause(ADMIN_CALLER, PauseTarget(), reason="the move", timeout_s=0)
-        await there.layer.pausing.pause(
+        await there.layer.wide_pauses.pause(ADMIN_CALLER, PauseTarget(), reason="the move", timeout_s=0)
+        await there.layer.wide_pauses.pause(
             ADMIN_CALLER, PauseTarget(scope="agent", agent="helper"), reason="odd", timeout_s=0
         )
         data = await file_of(there, tenant="mine")
     async with installation(tmp_path / "b", partitions=2) as here:
         assert (await restored(here, data)).pauses == 2
-        table = here.layer.pauses.table
+        table = here.layer.pause_table.table
         assert [hold.reason for hold in table.pauses_for("mine", "helper")] == ["the move", "odd"]
         assert table.pauses_for("theirs", "helper") == ()
 
@@ -648,11 +650,11 @@ async def test_a_document_that_was_parsed_is_the_same_file_again(tmp_path: Path,
 async def test_only_administrators_may(tmp_path: Path, good: bytes) -> None:
     async with installation(tmp_path / "here", partitions=1) as here:
         for asked in (
-            here.layer.restoring.restore(ACME, io.BytesIO(good)),
-            here.layer.snapshots.create(ACME, StateFileRequest()),
-            here.layer.snapshots.list(ACME),
-            here.layer.snapshots.open(ACME, "snap_1_00000000"),
-            here.layer.snapshots.remove(ACME, "snap_1_00000000"),
+            here.layer.state_restore.restore(ACME, io.BytesIO(good)),
+            here.layer.backups.create(ACME, StateFileRequest()),
+            here.layer.backups.list(ACME),
+            here.layer.backups.open(ACME, "snap_1_00000000"),
+            here.layer.backups.remove(ACME, "snap_1_00000000"),
         ):
             with pytest.raises(RequestRefused, match="scope"):
                 await asked
@@ -669,7 +671,7 @@ async def test_a_run_whose_history_is_not_whole_is_left_out_and_said(tmp_path: P
         records = there.log.records["loom.run.events", 0]
         at = next(r.offset for r in records if b"r_tok" in (r.value or b"") and r.offset > 3)
         records[at] = replace(records[at], value=b"x")
-        manifest = await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest())
+        manifest = await there.layer.backups.create(ADMIN_CALLER, StateFileRequest())
     assert manifest["runs"] == 1
     assert [warning.split(":")[0] for warning in manifest["warnings"]] == ["r_tok is left out", "r_tok-2 is left out"]
 
@@ -681,22 +683,22 @@ async def test_files_are_listed_newest_first_and_go_when_removed(tmp_path: Path)
         made = []
         for label in ("one", "two"):
             there.world.now += 1000
-            made.append(await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(label=label)))
-        listed = await there.layer.snapshots.list(ADMIN_CALLER)
+            made.append(await there.layer.backups.create(ADMIN_CALLER, StateFileRequest(label=label)))
+        listed = await there.layer.backups.list(ADMIN_CALLER)
         assert [entry["label"] for entry in listed] == ["two", "one"]
         assert listed[1] == made[0]
         assert made[0]["byte_size"] == (tmp_path / "a" / f"{made[0]['id']}.loomlog-state.gz").stat().st_size
-        assert await there.layer.snapshots.remove(ADMIN_CALLER, made[0]["id"])
-        assert not await there.layer.snapshots.remove(ADMIN_CALLER, made[0]["id"])
+        assert await there.layer.backups.remove(ADMIN_CALLER, made[0]["id"])
+        assert not await there.layer.backups.remove(ADMIN_CALLER, made[0]["id"])
         assert len(list((tmp_path / "a").iterdir())) == 2
         with pytest.raises(RequestRefused, match="there is no snapshot"):
-            await there.layer.snapshots.open(ADMIN_CALLER, made[0]["id"])
+            await there.layer.backups.open(ADMIN_CALLER, made[0]["id"])
 
 
 async def test_one_over_its_bound_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
         with pytest.raises(RequestRefused) as caught:
-            await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(max_bytes=10))
+            await there.layer.backups.create(ADMIN_CALLER, StateFileRequest(max_bytes=10))
         assert caught.value.code == "snapshot_too_large"
         assert list((tmp_path / "a").iterdir()) == []
 

@@ -15,7 +15,7 @@ from loomlog.connectors.storage.postgres import PostgresOptions, connect
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.runs import RunRow
 from loomlog.redpanda.apply import apply
-from loomlog.services.application.application import Application, RunTopics
+from loomlog.services.application.application import Application, ApplicationTopics
 from loomlog.services.application.bootstrap import Endpoints
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.transfer.state_files import StateFileRequest
@@ -34,7 +34,7 @@ class Site:
     model: Scripted
 
     async def row_when(self, run_id: str, status: str) -> RunRow:
-        while (row := await self.layer.reads.run(ADMIN_CALLER, run_id)).status != status:
+        while (row := await self.layer.queries.run(ADMIN_CALLER, run_id)).status != status:
             await asyncio.sleep(0.05)
         return row
 
@@ -51,8 +51,8 @@ async def cluster(kafka: str, postgres: str, folder: Path, *, partitions: int) -
         blobs=FileBlobs(folder),
         state_files=StateFiles(folder / "states"),
         postgres_connections=2,
-        prefix=f"t{uuid.uuid4().hex[:10]}",
-        topics=RunTopics.under(prefix),
+        read_model_prefix=f"t{uuid.uuid4().hex[:10]}",
+        topics=ApplicationTopics.with_prefix(prefix),
     )
     async with AsyncExitStack() as stack:
         clients = KafkaAppender(options), KafkaRanges(options)
@@ -72,7 +72,7 @@ async def cluster(kafka: str, postgres: str, folder: Path, *, partitions: int) -
         await stack.enter_async_context(running(runtime))
         yield Site(layer, model)
     async with await connect(PostgresOptions(dsn=postgres)) as connection:
-        for schema in (places.prefix, f"{places.prefix}_1"):
+        for schema in (places.read_model_prefix, f"{places.read_model_prefix}_1"):
             await connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
 
 
@@ -87,16 +87,16 @@ async def test_a_run_that_was_under_way_is_finished_by_another_cluster(
             there.model.held = True
             live = await there.layer.runs.start(ADMIN_CALLER, RunRequest(agent=AGENT.name, prompt="second"))
             await there.model.holding.wait()
-            made = await there.layer.snapshots.create(ADMIN_CALLER, StateFileRequest(label="moving"))
+            made = await there.layer.backups.create(ADMIN_CALLER, StateFileRequest(label="moving"))
             assert (made["runs"], made["live_runs"]) == (2, 1)
-            _, file = await there.layer.snapshots.open(ADMIN_CALLER, made["id"])
+            _, file = await there.layer.backups.open(ADMIN_CALLER, made["id"])
         with file:
             async with cluster(kafka, postgres, tmp_path / "b", partitions=2) as here:
-                actual = await here.layer.restoring.restore(ADMIN_CALLER, file)
+                actual = await here.layer.state_restore.restore(ADMIN_CALLER, file)
                 assert (actual.runs, actual.live_runs, actual.failed_runs) == (2, 1, 0)
                 row = await here.row_when(live.run_id, "completed")
                 assert (row.iterations, row.model_errors, row.told_events) == (2, 1, 0)
-                again = await here.layer.restoring.restore(ADMIN_CALLER, file)
+                again = await here.layer.state_restore.restore(ADMIN_CALLER, file)
                 assert (again.runs, again.skipped_runs, again.positions) == (0, 2, {})
                 assert (await here.layer.histories.replay(ADMIN_CALLER, live.run_id)).drift == ()
                 old = await here.layer.histories.replay(ADMIN_CALLER, over.run_id)
