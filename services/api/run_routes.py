@@ -54,7 +54,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         path=f"{RUN_PATH}/stream",
         access=RUNS_READ,
         handler=run_endpoints.follow,
-        summary="The events of a run from any place in it, then as they happen. Also takes Last-Event-ID: drop the text "
+        summary="The events of a run from any position, then as they happen. Also takes Last-Event-ID: drop the text "
         "that came without an id since the last frame with one.",
         is_stream=True,
         accepts_position=True,
