@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import orjson
-from msgspec.structs import replace
 from sqlalchemy import select, tuple_
 
 from loomlog.connectors.storage.postgres import PostgresReader
@@ -35,6 +34,7 @@ from loomlog.projections.tables import (
     parse_page_token,
     parse_token_number,
 )
+from loomlog.schemas.records import replace
 
 PAGE_MAX = 5_000
 """Most frames of one page: some megabytes of text."""

@@ -13,16 +13,21 @@ Not chosen: frozen dataclasses (decision 30).
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from msgspec import Struct
+
+if TYPE_CHECKING:  # mypy checks the fields given to dataclasses.replace, also for a Struct
+    from dataclasses import replace
+else:
+    from msgspec.structs import replace
 
 TAG_FIELD = "_"
 """Key under which an object of JSON names its class; no field may be called so."""
 
 
 class Value(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag=True, tag_field=TAG_FIELD):
-    """An immutable value whose fields are values. A copy with some fields changed is `msgspec.structs.replace`."""
+    """An immutable value whose fields are values. A copy with some fields changed is `replace(value, field=...)`."""
 
 
 class Record(Value, frozen=True):
@@ -51,3 +56,6 @@ class Secretive(Value, frozen=True):
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
         return f"{type(self).__name__}({shown})"
+
+
+__all__ = ["TAG_FIELD", "Record", "Secretive", "Value", "replace"]

@@ -13,12 +13,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 import orjson
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.protocols import Capabilities, ModelRequest
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import ToolCall
+from loomlog.schemas.records import replace
 
 MAX_CALL_ID_CHARACTERS = 40
 """OpenAI refuses longer ids; every other provider's own are shorter."""

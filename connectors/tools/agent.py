@@ -15,12 +15,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.protocols import ChildrenPlan, EffectClass, ToolContext, ToolResult
 from loomlog.connectors.tools.arguments import check_arguments
 from loomlog.connectors.tools.results import ToolCallRefused, error_result
 from loomlog.schemas.generated.values import Spawn
+from loomlog.schemas.records import replace
 
 OPS = ("spawn", "parallel_spawn", "open", "send", "poll", "cancel", "close")
 SPAWNS_MAX = 32

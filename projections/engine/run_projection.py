@@ -23,7 +23,6 @@ from functools import cache
 from typing import Any
 
 import psycopg
-from msgspec.structs import replace
 from psycopg import sql
 
 from loomlog.connectors.protocols import LogRecord
@@ -43,7 +42,7 @@ from loomlog.projections.engine.writer import TableWriter, make_writer, render_s
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT
 from loomlog.projections.problems import ProblemRow
 from loomlog.schemas.codec import Codec
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 
 KNOWN_RUNS_MAX = 20_000
 """Runs kept at hand, a few kilobytes each; the others cost a read when their next event comes."""

@@ -47,8 +47,6 @@ Before: an accepted event. After: projections/transcript.py stores the frames, t
 
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameMemory, pending_input_of
 from loomlog.projections.frames.other_events import (
     COMPACTION_FAILED,
@@ -116,6 +114,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.records import replace
 
 
 def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[Frame], FrameMemory]:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
-from msgspec.structs import replace
 
 from loomlog.projections.frames.frame import Frame, StoredFrame, StreamFrame
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.records import replace
 
 
 def stream_frame(frame: Frame) -> StreamFrame:

@@ -6,9 +6,8 @@ caller may do is the core's (loomlog.services.core.access). Here the two meet, o
 Before: a transport hands over what it got. After: every use case begins with `require_scope`.
 """
 
-from msgspec.structs import replace
-
 from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate
+from loomlog.schemas.records import replace
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller, has_scope
 from loomlog.services.core.access.scopes import OPERATOR_KEY

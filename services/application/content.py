@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import orjson
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from loomlog.connectors.crypto.content_encryption import TOKEN_PREFIX, has_tokens, is_token
 from loomlog.connectors.errors import ConnectorError
@@ -23,6 +23,7 @@ from loomlog.projections.frames.masking import mask_frame
 from loomlog.projections.interrupts import InterruptRow
 from loomlog.projections.runs import RunRow
 from loomlog.projections.transcript import TranscriptRow
+from loomlog.schemas.records import replace
 from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, unavailable
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, NewerInstallationKey, SubjectKeys
 
@@ -179,7 +180,7 @@ class ContentAccess:
         if isinstance(value, Struct):
             found = asdict(value)
             changes = {name: now for name, was in found.items() if (now := self._decrypt_value(was, tenant)) != was}
-            return replace(value, **changes) if changes else value
+            return structs_replace(value, **changes) if changes else value
         return value
 
 

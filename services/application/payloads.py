@@ -11,11 +11,10 @@ the command.
 
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, Segment
+from loomlog.schemas.records import replace
 from loomlog.services.application.errors import RequestRefused, unavailable
 from loomlog.services.application.limits import COMMAND_BYTES_MAX, INLINE_BYTES
 

@@ -16,10 +16,9 @@ import re
 from collections.abc import Collection, Mapping
 
 from msgspec import field
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.turns.fallback import FALLBACK_CLASSES, STALE_CONNECTION, failure_class
 
 RATE_LIMITED, STALLED, RECOVERED = "rate_limited", "stalled", "recovered"

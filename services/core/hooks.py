@@ -16,10 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import field
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 
 PRE, POST = "pre", "post"
 PHASES = (PRE, POST)

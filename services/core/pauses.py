@@ -11,10 +11,9 @@ a process.
 from collections.abc import Mapping
 
 from msgspec import field
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import PauseSet
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.run_facts import Pause
 
 AGENT, TENANT, ALL = "agent", "tenant", "all"

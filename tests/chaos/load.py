@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from itertools import count
 
 import httpx
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka import KafkaAppender
@@ -35,6 +34,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun, StartRun
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import fresh_token
+from loomlog.schemas.records import replace
 from tests.chaos.evidence import COMMANDS, Promise
 from tests.chaos.stack import CALLER, PARTITIONS, SPRINTER, WORKER
 from tests.chaos.witness import Witness

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
 from loomlog.connectors.kafka.partitioner import partition_of
@@ -26,6 +25,7 @@ from loomlog.schemas.generated.stream_records import RemoteToolRequest
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING

@@ -7,7 +7,6 @@ a client's switch.
 from typing import get_args
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.projections.frames.frame import Frame, FrameMemory
 from loomlog.projections.frames.frames import build_frames
@@ -23,6 +22,7 @@ from loomlog.schemas.generated.run_events import (
     RunResumed,
 )
 from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.records import replace
 from tests.projections.stories import COMPACTED, call, replied
 from tests.services.core.run.test_state import EVERY
 

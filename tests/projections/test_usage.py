@@ -1,11 +1,11 @@
 import pytest
-from msgspec.structs import replace
 from sqlalchemy import func, select
 
 from loomlog.projections import usage as usage_module
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.projections.usage import SUMS, UsageRow, spent_since, sum_rows, usage, usage_report
 from loomlog.schemas.generated.values import ImportOrigin, Usage
+from loomlog.schemas.records import replace
 from tests.projections.engine.test_fold import records_of
 from tests.projections.stories import COMPACTED, NOT_COMPACTED, Partition, a3x2, completed, failed, replied, started
 from tests.projections.twin import projected

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.projections import interrupts, runs, steps, transcript, usage
 from loomlog.projections.engine.batch import Cursor, read_records
 from loomlog.projections.engine.fold import Changes, RunProjectionState, fold
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT
+from loomlog.schemas.records import replace
 from tests.projections.stories import TOPIC
 
 

@@ -5,11 +5,11 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from loomlog.schemas.codec import _load_released
 from loomlog.schemas.fast_encoder import CACHED_NUMBERS, ZIGZAG, compile_writer
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunStarted
+from loomlog.schemas.records import replace
 from tests.schemas.strategies import LONGS, PLAIN, records
 
 

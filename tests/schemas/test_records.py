@@ -2,11 +2,10 @@ import gc
 from typing import ClassVar
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import RECORDS
 from loomlog.schemas.generated.values import Usage
-from loomlog.schemas.records import Secretive
+from loomlog.schemas.records import Secretive, replace
 
 SECRET = "hunter2-hunter2"
 

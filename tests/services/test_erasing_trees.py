@@ -3,8 +3,6 @@
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 from loomlog.connectors.tools.agent import AgentTool
 from loomlog.connectors.tools.interruption import InterruptionTool
@@ -12,6 +10,7 @@ from loomlog.projections.run_queries import RunFilter
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.run_events import RunCompleted
 from loomlog.schemas.generated.values import InterruptionTerms, ToolCall, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.application.runs.control import CancelResult
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller

@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.errors import Permanent
@@ -41,6 +40,7 @@ from loomlog.schemas.generated.values import (
 )
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
+from loomlog.schemas.records import replace
 from loomlog.services.application.admin.erasure import TENANT_SUBJECT
 from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries.audit_log import EventQuery

@@ -7,8 +7,6 @@ import json
 from typing import Any
 from zlib import crc32
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.values import (
     AgentDefinition,
     Compaction,
@@ -17,6 +15,7 @@ from loomlog.schemas.generated.values import (
     ToolCall,
     Usage,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import (
     Alternative,
     ModelAnswered,

@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.budget_commands import SetLimit
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import (
     BudgetExceeded,
     ModelAnswered,

@@ -18,8 +18,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRecord, LogTail, ProducerRecord
@@ -32,7 +30,7 @@ from loomlog.schemas.generated.stream_records import (
     RemoteToolRequest,
     RemoteToolResult,
 )
-from loomlog.schemas.records import Record
+from loomlog.schemas.records import Record, replace
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.clients.connection import (
     ClientConnection,

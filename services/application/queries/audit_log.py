@@ -16,8 +16,6 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, peek, read_envelope
@@ -25,7 +23,7 @@ from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.reader import TermReader
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable

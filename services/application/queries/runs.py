@@ -13,7 +13,6 @@ import re
 from dataclasses import dataclass
 
 import orjson
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import key_ids_in
 from loomlog.projections.run_queries import ActiveRuns, RunFilter
@@ -22,6 +21,7 @@ from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken, Scope
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.ids import ID_PATTERN
+from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RequestRefused, bad_request

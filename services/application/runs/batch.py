@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from msgspec.structs import replace
 
+from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RequestRefused, bad_request

@@ -15,13 +15,12 @@ from typing import Any, ClassVar
 
 import orjson
 from msgspec import field
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.projections.runs import RunRow
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.values import CommandEnvelope, DefinitionOverrides, Sampling, Segment
-from loomlog.schemas.records import Record, Secretive
+from loomlog.schemas.records import Record, Secretive, replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request

@@ -10,8 +10,6 @@ Before: a transport. After: control.py, services/application/queries/runs.py.
 from dataclasses import dataclass
 from functools import partial
 
-from msgspec.structs import replace
-
 from loomlog.projections.interrupts import PENDING, STATUSES, InterruptFilter, InterruptRow
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import InvalidPageToken
@@ -27,6 +25,7 @@ from loomlog.schemas.generated.run_events import (
     RunPaused,
 )
 from loomlog.schemas.ids import ID_PATTERN
+from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RequestRefused, bad_request, owner_refusal

@@ -19,13 +19,12 @@ from typing import Any, ClassVar
 
 import orjson
 from msgspec import field
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.content_encryption import TOKEN, has_tokens
 from loomlog.connectors.tools.references import USER_BEARER_NAME as BEARER_NAME
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.schemas.ids import ID_PATTERN
-from loomlog.schemas.records import Secretive
+from loomlog.schemas.records import Secretive, replace
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 
 import orjson
 from msgspec import Struct
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
@@ -34,7 +33,7 @@ from loomlog.schemas.generated.run_commands import ForkRun, StartRun
 from loomlog.schemas.generated.run_events import RunRefused, RunStarted
 from loomlog.schemas.generated.values import CommandEnvelope, RunPosition
 from loomlog.schemas.ids import partition_key
-from loomlog.schemas.records import Record
+from loomlog.schemas.records import Record, replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
@@ -182,7 +181,7 @@ class RunStarts:
             await self._check_not_erased(attempt)
             attempt = replace(
                 attempt,
-                seal=await content.encryptor_for(who.tenant, who.user_id),
+                encryptor=await content.encryptor_for(who.tenant, who.user_id),
                 digest=await content.keyed_digest(who.tenant, who.user_id, attempt.digest),
             )
         request, names = attempt.request, attempt.names

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from msgspec.structs import replace
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.run_queries import PAGE_MAX, RunFilter
 from loomlog.projections.runs import CANCELLED, RunRow
 from loomlog.projections.tables import Scope
 from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunStarted
+from loomlog.schemas.records import replace
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.streaming.items import EventItem, StreamChunk

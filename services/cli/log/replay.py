@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 
@@ -33,6 +32,7 @@ from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec, local_codec
 from loomlog.schemas.ids import ID_PATTERN, partition_key
+from loomlog.schemas.records import replace
 from loomlog.services.application.queries.consistency_check import find_differences
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, Unreachable, UsageError

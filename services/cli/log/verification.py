@@ -13,13 +13,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from loomlog.connectors.crypto.signatures import PublicKey
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.protocols import Blobs, LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
+from loomlog.schemas.records import replace
 from loomlog.services.core.audit.checkpoints import read_signed
 from loomlog.services.core.audit.findings import AuditFinding, FindingKind
 from loomlog.services.core.audit.references import Reference

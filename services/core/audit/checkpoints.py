@@ -14,11 +14,9 @@ follows them.
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 
-from msgspec.structs import replace
-
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.audit.hashes import CHAIN_BYTES, FINGERPRINT_BYTES, HOLE
 
 SIGNATURE_BYTES = 64

@@ -18,11 +18,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import field
-from msgspec.structs import replace
 
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX
 from loomlog.schemas.generated.stream_records import ClientTool, RemoteToolRequest
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.clients import limits
 
 SUBPROTOCOL = "loomcycle.client-tools.v1"

@@ -8,8 +8,6 @@ Before: services/stream hands over a command with the folded state. After: the e
 
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import (
     CommandRefused,
     Event,
@@ -18,6 +16,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
     TurnCancelled,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
     AnswerInterruptionCommand,

@@ -12,8 +12,6 @@ Before: loomlog.schemas.reader gives accepted events. After: state.py, at which 
 
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import (
     CallNotBegun,
     ChildrenPlanned,
@@ -54,6 +52,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
     TurnCancelled,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.conversation import without_reasoning
 from loomlog.services.core.run.conversation.prompt import cache_marks, first_message
 from loomlog.services.core.run.interrupts.evolve_questions import (

@@ -6,12 +6,10 @@ they give changed copies.
 Before: RunStarted, for most of it. After: state.py, whose live states hold them.
 """
 
-from msgspec.structs import replace
-
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_events import InputReceived
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, ImportOrigin, ModelChoice, ParentCall, Usage
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.interrupts.questions import ClosedQuestion
 

@@ -19,11 +19,9 @@ Not chosen: one class with optional fields (wrong states could be said), mutatio
 
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.values import BlobRef, ToolCall
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.conversation.compaction_split import CompactionSplit
 from loomlog.services.core.run.interrupts.questions import Question
 from loomlog.services.core.run.run_facts import RunFacts

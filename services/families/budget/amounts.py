@@ -6,11 +6,9 @@ the rest.
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.budget_events import BudgetRefused
 from loomlog.schemas.generated.values import LimitNotice
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.families.budget.calendar_month import month_of
 from loomlog.services.families.budget.state import EMPTY, OPERATOR, AccountUsage, BudgetState, Limit, limited
 

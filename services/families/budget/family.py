@@ -10,8 +10,6 @@ import zlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.generated.budget_commands import (
     Command,
@@ -23,7 +21,7 @@ from loomlog.schemas.generated.budget_commands import (
 )
 from loomlog.schemas.generated.budget_events import BudgetQuarantined, Event
 from loomlog.schemas.reader import RawEvent
-from loomlog.schemas.records import Record
+from loomlog.schemas.records import Record, replace
 from loomlog.services.core.canonical import StateCodec, UnreadableState
 from loomlog.services.families.budget import limits
 from loomlog.services.families.budget.commands import (

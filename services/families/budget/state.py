@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from typing import TypeVar, assert_never
 
 from msgspec import field
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.budget_events import (
     BudgetMonthBegan,
@@ -34,7 +33,7 @@ from loomlog.schemas.generated.budget_events import (
     LimitRemoved,
     LimitSet,
 )
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.families.budget.limits import REMEMBERED_MAX
 
 REDUCER_VERSION = 2

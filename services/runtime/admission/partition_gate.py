@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.records import replace
 from loomlog.services.core.admission import Slot
 from loomlog.services.core.run.commands import CommandRefusal, StartCommand
 from loomlog.services.core.run.lifecycle.activity import ACTIVITY_EVENTS, is_active

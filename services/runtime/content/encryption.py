@@ -13,12 +13,11 @@ services/runtime/models/model_calls.py, services/runtime/tools/tool_calls.py, se
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.crypto.content_encryption import has_tokens, key_ids_in
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_commands import Command, ForkRun, PostInput, ResolveCall, StartRun
 from loomlog.schemas.generated.run_events import ToolReturned
+from loomlog.schemas.records import replace
 from loomlog.services.stream.encryption.content_fields import encrypt_command, texts_of_command
 from loomlog.services.stream.encryption.subject_keys import ContentCipher, SubjectKeys
 

@@ -10,11 +10,10 @@ an order of it.
 
 from collections.abc import Awaitable, Callable
 
-from msgspec.structs import replace
-
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock
 from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.prompt import fence, fence_tool_result
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 

@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Callable, Collection, Mapping, Set
 
-from msgspec.structs import replace
-
 from loomlog.connectors.configuration import (
     Configuration,
     ResolvedAgent,
@@ -15,6 +13,7 @@ from loomlog.connectors.configuration import (
 )
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, InterruptionTerms, ModelChoice, VolumeGrant
+from loomlog.schemas.records import replace
 from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX

@@ -15,12 +15,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ModelMarked
+from loomlog.schemas.records import replace
 from loomlog.services.core.availability import RATE_LIMITED, failure_mark, success_mark
 from loomlog.services.core.run.commands import Alternative, ModelFailed
 from loomlog.services.core.run.run_facts import RunFacts

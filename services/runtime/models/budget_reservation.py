@@ -28,15 +28,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from msgspec.structs import replace
-
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models.pricing import Price, cost_micros
 from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, ReserveBudget, SettleBudget
 from loomlog.schemas.generated.budget_events import BudgetRefused, BudgetReserved
 from loomlog.schemas.generated.values import LimitNotice, Usage
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.families.budget.amounts import exhausted, find_exceeded_limit, notice_of, passed_soft_limits
 from loomlog.services.families.budget.client import BudgetClient, BudgetClientBusy
 from loomlog.services.families.budget.limits import CALL_AMOUNT_MAX

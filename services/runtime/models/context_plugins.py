@@ -17,12 +17,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from msgspec.structs import replace
-
 from loomlog.connectors.crypto.secret_patterns import clean_json, redact_secrets
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.runtime.content.redaction import Redaction, mask_credentials
 from loomlog.services.runtime.content.run_credentials import Credentials

@@ -14,8 +14,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
-from msgspec.structs import replace
-
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.models.pricing import Price, cost_micros
 from loomlog.connectors.protocols import (
@@ -32,6 +30,7 @@ from loomlog.connectors.protocols import (
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.conversation import ToolUseBlock
 from loomlog.schemas.generated.values import AgentDefinition, InterruptionRequest, ToolCall, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run.commands import BudgetExceeded, ModelAnswered, ModelFailed
 from loomlog.services.core.run.interrupts import interruptions

@@ -14,12 +14,11 @@ orders.
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, assert_never
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_commands import CancelRun, CancelTurn, CloseResident, PostInput
 from loomlog.schemas.generated.run_events import RunRefused
 from loomlog.schemas.generated.values import CommandEnvelope, LimitNotice, RunPosition
 from loomlog.schemas.ids import partition_key
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
     CancelCommand,

@@ -3,11 +3,10 @@
 Before: command_handler.py has resolved the agent. After: the run is pinned to the result.
 """
 
-from msgspec.structs import replace
-
 from loomlog.schemas.client_names import visible_name
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.lifecycle.fork import merge_sampling
 

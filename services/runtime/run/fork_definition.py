@@ -14,11 +14,10 @@ that is not there) is refused with what there is.
 Before: command_handler.py has read the origin. After: services/core/run/lifecycle/fork.py.
 """
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import AgentDefinition, VolumeGrant
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.lifecycle.fork import (
     DIGEST_PREFIX_MIN,

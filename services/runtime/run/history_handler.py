@@ -10,14 +10,13 @@ Before: command_handler.py. After: services/core/run/lifecycle/fork.py, lifecycl
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import ForkRun, ImportRun
 from loomlog.schemas.generated.run_events import Event, RunStarted
 from loomlog.schemas.generated.values import AgentDefinition, ForkPoint, RunPosition
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ApplyWidePauses, CommandRefusal, ForkCommand, ForkOrigin, ImportCommand
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.lifecycle.fork import conversation_origin, fork_user_id

@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.generated.run_commands import ForkRun, ImportRun, StartRun
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.schemas.ids import hashed_token
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, StartCommand
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.run_facts import Pause

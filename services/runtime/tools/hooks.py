@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
@@ -29,7 +28,7 @@ from loomlog.connectors.http.signed_callbacks import callback_secrets, signature
 from loomlog.connectors.tools.hosts import EXACT_PREFIX, canonical_host
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import HookAct
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.hooks import (
     DENIED,
     FAIL_CLOSED,

@@ -15,8 +15,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import (
     Blobs,
@@ -30,6 +28,7 @@ from loomlog.connectors.protocols import (
     VolumeBinding,
 )
 from loomlog.schemas.generated.values import HookAct
+from loomlog.schemas.records import replace
 from loomlog.services.core.hooks import HookedResult
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (

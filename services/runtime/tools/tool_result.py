@@ -6,11 +6,10 @@ Before: tool_calls.py. After: decide with ToolCompleted.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs, ToolResult
 from loomlog.schemas.generated.values import HookAct
+from loomlog.schemas.records import replace
 from loomlog.services.core.hooks import HookedResult
 from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool

@@ -9,10 +9,8 @@ Before: bundle.py. After: the command line shows it, an import goes on only with
 from collections.abc import Callable
 from typing import IO
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.values import ForkPoint, RunPosition
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.evolve import REDUCER_VERSION
 from loomlog.services.core.run.history.replay import ReplayResult, RunFold, TimelineEntry
 from loomlog.services.core.run.lifecycle.fork import conversation_origin

@@ -15,13 +15,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, peek, read_envelope
 from loomlog.schemas.generated.values import ForkPoint
 from loomlog.schemas.reader import RawEvent, TermReader
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.history.replay import ReplayResult, RunFold, TimelineEntry
 from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.stream.partition.ended_aggregates import CHAIN_LENGTH_MAX, EventLocation

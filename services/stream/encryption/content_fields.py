@@ -6,8 +6,6 @@ Before: a client's request in services/commands, a command of a microservice in 
 
 from collections.abc import Callable, Iterable, Mapping
 
-from msgspec.structs import replace
-
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import Codec, Undecodable
@@ -32,7 +30,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import ContentBlock, Segment
-from loomlog.schemas.records import Record
+from loomlog.schemas.records import Record, replace
 from loomlog.services.stream.archive.bundle import blob_refs
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, SubjectKeys
 

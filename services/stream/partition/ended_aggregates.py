@@ -9,14 +9,13 @@ from collections import OrderedDict
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.codec import Codec, Undecodable, digest, peek
 from loomlog.schemas.generated.values import ForkPoint, RunPosition
 from loomlog.schemas.reader import RawEvent, TermReader
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.fold import BrokenHistory, fold_event
 from loomlog.services.stream.partition.partition import Aggregate

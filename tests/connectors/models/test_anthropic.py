@@ -1,13 +1,13 @@
 import json
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models.anthropic import AnthropicModel, has_vision
 from loomlog.connectors.protocols import Reply, SystemBlock
 from loomlog.schemas.conversation import ImageBlock, Message
 from loomlog.schemas.generated.values import Sampling
+from loomlog.schemas.records import replace
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import FaultServer, Peer
 from tests.connectors.models.samples import request

@@ -10,7 +10,6 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import CODE_AGENT_KINDS, Permanent
 from loomlog.connectors.models import code_sandbox
@@ -18,6 +17,7 @@ from loomlog.connectors.models.code_js import CODE_BODY_MAX_BYTES, REPORTED_MODE
 from loomlog.connectors.models.code_supervisor import STATUS
 from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.generated.values import Usage
+from loomlog.schemas.records import replace
 from tests.connectors.models.scripts import STARTED_MS, Answer, exchange, script_request, to_the_end, turn
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "agent_code"

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models.anthropic import AnthropicModel
@@ -22,6 +21,7 @@ from loomlog.connectors.models.ollama import OllamaModel
 from loomlog.connectors.models.openai import OpenAiModel
 from loomlog.connectors.protocols import Model, ModelItem, Reply, TextDelta
 from loomlog.schemas.conversation import ImageBlock, Message
+from loomlog.schemas.records import replace
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import Answer, FaultServer, Peer
 from tests.connectors.models.samples import request

@@ -3,11 +3,11 @@
 import logging
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.models.provider_client import ProviderClient
 from loomlog.connectors.protocols import Model, ModelRequest
+from loomlog.schemas.records import replace
 from tests.connectors.models import fault_server
 from tests.connectors.models.samples import request
 from tests.connectors.models.test_faults import DRIVERS, KEY, Driver, talking

@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models.ollama import OllamaModel
 from loomlog.connectors.protocols import ModelRequest, Reply
 from loomlog.schemas.conversation import ImageBlock, Message
+from loomlog.schemas.records import replace
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import Answer, FaultServer
 from tests.connectors.models.samples import request, user

@@ -1,5 +1,4 @@
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models import anthropic_request, gemini_request, ollama_request, openai_request
@@ -17,6 +16,7 @@ from loomlog.connectors.models.wire_format import (
 from loomlog.connectors.protocols import Capabilities, ModelRequest, SystemBlock
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import BlobRef, ToolCall
+from loomlog.schemas.records import replace
 from tests.connectors.models.samples import called, request, results, user
 
 BLOB = BlobRef(sha256="0" * 64, size_bytes=3)

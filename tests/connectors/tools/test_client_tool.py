@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
@@ -24,6 +23,7 @@ from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC,
 from loomlog.connectors.tools.remote_tool import INPUT_BYTES_MAX, RESULT_GRACE_S
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
+from loomlog.schemas.records import replace
 from tests.connectors.tools import given
 
 CODEC = local_codec()

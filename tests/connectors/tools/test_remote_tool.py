@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
@@ -17,6 +16,7 @@ from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC,
 from loomlog.connectors.tools.remote_tool import INPUT_BYTES_MAX, RESULT_GRACE_S, RemoteTool
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
+from loomlog.schemas.records import replace
 from tests.connectors.tools import given
 from tests.sleeps import noted_sleeps
 

@@ -1,6 +1,5 @@
 import orjson
 import pytest
-from msgspec.structs import replace
 
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameCall, FrameMemory
 from loomlog.projections.frames.frame_json import parse_input
@@ -27,6 +26,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, ContentBlock, Envelope, HookAct, Segment, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.admission import PROVIDER_FULL
 from tests.projections.stories import (
     COMPACTED,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from msgspec.structs import replace
 
 from loomlog.connectors.storage.blobs import blob_ref
 from loomlog.schemas.generated.run_commands import ImportRun
 from loomlog.schemas.generated.values import ContentBlock, Segment
+from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.transfer.event_import import EventImporter, ImportBatch

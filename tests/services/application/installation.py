@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.connectors.storage.blobs import MemoryBlobs
@@ -24,6 +22,7 @@ from loomlog.projections.engine.positions import WaitResult
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.reader import TermReader
+from loomlog.schemas.records import replace
 from loomlog.services.application.application import TOPICS, Application
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart

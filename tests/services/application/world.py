@@ -18,8 +18,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.configuration.principals import Principal, TokenTable
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, key_encryption_key_id
 from loomlog.connectors.errors import Transient
@@ -60,6 +58,7 @@ from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import AgentDefinition, Envelope, ForkPoint, InterruptionTerms, ToolCall, Usage
 from loomlog.schemas.ids import fresh_token, partition_key
+from loomlog.schemas.records import replace
 from loomlog.services.application.application import TOPICS, Application
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.errors import RequestRefused, unavailable
@@ -175,7 +174,7 @@ class World:
         self.keys = self.keys_of_a_process() if encrypted else None
         self.layer = Application(
             **{
-                "gate": Authenticator(tokens()),
+                "authenticator": Authenticator(tokens()),
                 "hub": self.hub,
                 "appender": self.log,
                 "ranges": self.log,

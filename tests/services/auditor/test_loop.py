@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from contextlib import asynccontextmanager
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.signatures import SigningKey, generate_key
 from loomlog.connectors.errors import Transient
@@ -12,6 +11,7 @@ from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryTail
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
+from loomlog.schemas.records import replace
 from loomlog.services.auditor.loop import Auditor
 from loomlog.services.auditor.settings import CHECKPOINTS_TOPIC, EVENTS_TOPIC, AuditorSettings
 from loomlog.services.core.audit.checkpoints import read_signed

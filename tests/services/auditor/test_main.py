@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.signatures import SigningKey, generate_key
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
@@ -19,6 +18,7 @@ from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.redpanda.apply import apply
 from loomlog.redpanda.topics import Topic
 from loomlog.schemas.codec import local_codec
+from loomlog.schemas.records import replace
 from loomlog.services.cli.log.audit import verify_partitions
 from loomlog.services.cli.log.reader import open_ranges, read_range
 from loomlog.services.cli.log.verification import VerificationTask

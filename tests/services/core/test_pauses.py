@@ -1,7 +1,7 @@
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.schemas.records import replace
 from loomlog.services.core.pauses import InvalidPause, PauseTable
 
 

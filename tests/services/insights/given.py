@@ -1,8 +1,7 @@
 """Tallies to test with: every field has an unremarkable value, a test names the ones it is about."""
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
+from loomlog.schemas.records import replace
 
 NOW_MS = 1_800_000_030_000
 """Half a minute into a minute."""

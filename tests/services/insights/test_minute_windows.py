@@ -5,9 +5,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import CostTally, ModelTally, RunTally, StatusTally, ToolTally
+from loomlog.schemas.records import replace
 from loomlog.services.insights.minute_windows import (
     CLOCK_SKEW_MS,
     DURATION_BOUNDS_MS,

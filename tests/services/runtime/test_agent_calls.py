@@ -3,13 +3,12 @@
 import json
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.tools.agent import AgentTool
 from loomlog.schemas.generated.values import BlobRef, Spawn
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ChildrenRequested, ChildReported, ToolCompleted
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.core.run.state import AwaitingTools

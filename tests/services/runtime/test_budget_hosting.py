@@ -4,7 +4,6 @@ import logging
 from contextlib import AsyncExitStack
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import ProducerRecord, Reply
@@ -13,6 +12,7 @@ from loomlog.schemas.generated.budget_commands import ReserveBudget
 from loomlog.schemas.generated.budget_events import BudgetMonthBegan, BudgetReserved
 from loomlog.schemas.generated.run_events import LimitReached, ModelReplied, RunFailed, RunRefused
 from loomlog.schemas.generated.values import Usage
+from loomlog.schemas.records import replace
 from loomlog.services.runtime.models import budget_reservation
 from loomlog.services.runtime.models.model_calls import RuntimeProvider
 from tests.services.runtime.budget_world import ACME, BUDGETS, WAIT_S, BudgetWorld, until

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply
@@ -14,6 +13,7 @@ from loomlog.connectors.tools.agent import AgentTool
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.run_events import ChildReturned, RunCompleted, RunFailed, RunStarted, ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, ToolCall, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.stream.partition import lookups
 from tests.services.runtime.budget_world import BudgetWorld, until

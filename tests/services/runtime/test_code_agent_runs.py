@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from msgspec.structs import replace
 
 from loomlog.connectors.models.code_js import CodeModel
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
@@ -22,6 +21,7 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope
 from loomlog.schemas.reader import TermReader
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
 from tests.services.runtime.small_runtime import AGENT, RUN, TOPICS, Echo, OneAgent, Stage
 

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import EffectClass, Reply, ToolContext, ToolResult
@@ -19,6 +17,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import CommandEnvelope, ToolCall, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.services.runtime.small_runtime import AGENT, TURNS, Scripted, Stage

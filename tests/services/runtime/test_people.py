@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply, TextDelta
 from loomlog.connectors.tools.interruption import InterruptionTool
@@ -25,6 +24,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import CommandEnvelope, InterruptionTerms, ToolCall, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME
 from tests.services.runtime.small_runtime import AGENT, RUN, Echo, Scripted, Stage
 

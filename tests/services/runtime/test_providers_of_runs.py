@@ -4,12 +4,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.configuration import ConfigurationError, ProcessConfiguration, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.runtime.models.availability import ModelTraits
 from loomlog.services.runtime.models.routing import Routing, check_configured_tiers, model_traits

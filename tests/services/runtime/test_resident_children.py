@@ -5,13 +5,12 @@ import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply
 from loomlog.connectors.tools.agent import AgentTool
 from loomlog.schemas.conversation import TextBlock, ToolResultBlock
 from loomlog.schemas.generated.run_events import ModelReplied, ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, ToolCall, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
 from tests.services.runtime.small_runtime import AGENT, OneAgent, Scripted, Stage
 

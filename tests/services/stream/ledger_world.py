@@ -10,8 +10,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.tools.ledger import LedgerTool, ReconcilingLedgerTool
@@ -19,6 +17,7 @@ from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.schemas.generated.run_commands import ResolveCall
 from loomlog.schemas.generated.run_events import ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, ToolCall
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.react import CallModel, CallTool, ReconcileTool
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.telemetry.tracing import NoTracing

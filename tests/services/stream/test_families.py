@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.schemas.generated.run_commands import CancelTurn
 from loomlog.schemas.generated.run_events import ChildRequested, RunStarted, ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, Spawn
 from loomlog.schemas.ids import child_run_id, partition_key
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ChildrenRequested, CommandRefusal
 from loomlog.services.core.run.react import NotifyParent
 from loomlog.services.core.run.state import Ended, Parked

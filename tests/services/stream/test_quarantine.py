@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.run_events import (
     Event,
@@ -15,6 +13,7 @@ from loomlog.schemas.generated.run_events import (
     RunReleased,
     RunStarted,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.react import CallModel, CallTool
 from loomlog.services.core.run.state import State

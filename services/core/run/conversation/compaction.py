@@ -18,8 +18,6 @@ makes the call.
 import json
 from typing import TypeVar
 
-from msgspec.structs import replace
-
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.run_events import (
@@ -33,7 +31,7 @@ from loomlog.schemas.generated.run_events import (
     RunParked,
 )
 from loomlog.schemas.generated.values import AgentDefinition, Compaction
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
     CommandRefusal,

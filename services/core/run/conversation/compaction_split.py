@@ -19,10 +19,8 @@ folds with it.
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.conversation.prompt import fence
 

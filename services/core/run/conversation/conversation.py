@@ -8,10 +8,9 @@ Before: the facts of a state. After: evolve at turn boundaries, the runs that go
 
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.compaction_split import estimate_text, estimate_tokens
 from loomlog.services.core.run.run_facts import RunFacts, with_compaction_requested
 from loomlog.services.core.run.state import (

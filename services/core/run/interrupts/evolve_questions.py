@@ -3,9 +3,8 @@
 Before: services/core/run/evolve.py. After: AwaitingTools, whose `questions` are the calls that wait for somebody.
 """
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.interrupts.questions import ClosedQuestion, Question, question_of
 from loomlog.services.core.run.run_facts import extend_deadline

@@ -18,9 +18,8 @@ Not chosen: one event that refers to the file (nobody could fold the run from th
 
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import Event, RunCancelled, RunRefused, RunRestored, RunStarted
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ImportCommand
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.interrupts import interruptions

@@ -21,8 +21,6 @@ import hashlib
 import json
 from typing import Any, assert_never
 
-from msgspec.structs import replace
-
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import Event, ModelCallRequested, RunRefused, RunStarted
@@ -34,6 +32,7 @@ from loomlog.schemas.generated.values import (
     Sampling,
     Segment,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, ForkCommand
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.conversation.conversation import build_conversation

@@ -7,8 +7,6 @@ is left. A pause never lies between a tool call and its result, and a model call
 Before: services/core/run/decide.py. After: services/core/run/state.py folds the pauses into the facts.
 """
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import (
     CommandRefused,
     Event,
@@ -17,6 +15,7 @@ from loomlog.schemas.generated.run_events import (
     RunPauseRequested,
     RunResumed,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ApplyWidePauses, PauseCommand, ResumeCommand
 from loomlog.services.core.run.conversation import compaction as conversation_compaction

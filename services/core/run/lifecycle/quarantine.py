@@ -13,9 +13,8 @@ Before: services/runtime/run/command_handler.py folds the run. After: services/c
 Not chosen: a state of its own (everything that was true of the run still is).
 """
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import CommandRefused, Event, RunQuarantined, RunReleased
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import CancelCommand, ImportCommand, QuarantineCommand, ReleaseCommand
 from loomlog.services.core.run.run_facts import NO_LOSSES

@@ -5,12 +5,11 @@ with the intent of the first call (or of the compaction before it, when the sess
 with a code.
 """
 
-from msgspec.structs import replace
-
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.run_events import Event, ModelCallRequested, RunRefused, RunStarted
 from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, StartCommand
 from loomlog.services.core.run.conversation import compaction as conversation_compaction
 from loomlog.services.core.run.conversation.conversation import used_tokens

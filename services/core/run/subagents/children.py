@@ -16,8 +16,6 @@ Before: services/core/run/decide.py. After: delegation.py is the fold; services/
 what react asks for.
 """
 
-from msgspec.structs import replace
-
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.run_events import (
@@ -30,6 +28,7 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, CommandEnvelope, ParentCall, VolumeGrant
 from loomlog.schemas.ids import child_run_id
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ChildrenRequested, ChildReported, CommandRefusal, StartCommand
 from loomlog.services.core.run.conversation import compaction as conversation_compaction

@@ -13,11 +13,9 @@ services/runtime/tools/tool_calls.py gathers long results.
 import json
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import ChildrenPlanned, ChildRequested, ChildReturned
 from loomlog.schemas.generated.values import BlobRef, Spawn
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run import limits
 
 SPAWN, PARALLEL_SPAWN = "spawn", "parallel_spawn"

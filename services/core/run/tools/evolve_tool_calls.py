@@ -7,8 +7,6 @@ Before: services/core/run/evolve.py. After: AwaitingTools with one call less ope
 
 from operator import attrgetter
 
-from msgspec.structs import replace
-
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_events import (
     ChildrenPlanned,
@@ -20,6 +18,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.conversation import result_block
 from loomlog.services.core.run.interrupts.evolve_questions import with_idle_time
 from loomlog.services.core.run.run_facts import Losses, with_compaction_requested, without_resident

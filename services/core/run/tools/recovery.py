@@ -9,9 +9,8 @@ services/core/run/turns/next_step.py for what comes next.
 
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import Event, ModelCallFailed
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import RecoverCommand, ReleaseCommand, ToolReconciled
 from loomlog.services.core.run.conversation import compaction

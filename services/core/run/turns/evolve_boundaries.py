@@ -3,8 +3,6 @@
 Before: services/core/run/evolve.py. After: Paused, Compacting, or the state as it was with other facts.
 """
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import (
     CompactionFailed,
     CompactionRequested,
@@ -13,6 +11,7 @@ from loomlog.schemas.generated.run_events import (
     RunPauseRequested,
     RunResumed,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.compaction_split import CompactionSplit, apply_split
 from loomlog.services.core.run.conversation.conversation import join_waiting_inputs, used_tokens
 from loomlog.services.core.run.run_facts import CompactionState, ContextGauge, Pause, add_usage, extend_deadline

@@ -4,8 +4,6 @@ Before: services/core/run/evolve.py. After: AwaitingModel while attempts go on, 
 (also one that asks for no tool: what follows it comes in the same batch).
 """
 
-from msgspec.structs import replace
-
 from loomlog.schemas.conversation import Message, TextBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import (
     FallbackSuppressed,
@@ -16,6 +14,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import ModelChoice
+from loomlog.schemas.records import replace
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run.conversation.conversation import prepare_next_turn, without_reasoning
 from loomlog.services.core.run.run_facts import ContextGauge, add_usage, extend_deadline

@@ -6,8 +6,6 @@ instead.
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import (
     Event,
     ModelCallFailed,
@@ -17,6 +15,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import InterruptionRequest
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
 from loomlog.services.core.run.evolve import evolve

@@ -148,7 +148,7 @@ async def test_a_tenant_has_only_so_many_and_may_still_replace_one(monkeypatch: 
 
 
 async def test_whoever_registers_is_told_what_callbacks_are_signed_with() -> None:
-    async with world(secret=KEY) as made:
+    async with world(installation_key=KEY) as made:
         actual = await made.layer.hooks.register(ACME, REQUEST)
         assert actual.signing_secret == callback_secrets(KEY, "acme", "ops", "guard")[0]
         everything = [record.value or b"" for records in made.log.records.values() for record in records]

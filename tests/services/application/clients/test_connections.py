@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
@@ -21,6 +20,7 @@ from loomlog.schemas.generated.stream_records import (
     RemoteToolRequest,
     RemoteToolResult,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.application.clients import connections as module
 from loomlog.services.application.clients.connection import ClientDisconnected
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits

@@ -2,9 +2,9 @@ import base64
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
+from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.runs.requests import (

@@ -3,7 +3,6 @@ from typing import Any
 
 import orjson
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Transient
@@ -12,6 +11,7 @@ from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.run_events import RunRefused
 from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.schemas.ids import partition_key
+from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest

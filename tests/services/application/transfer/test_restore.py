@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.generated.run_commands import ForkRun
@@ -25,6 +24,7 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import ContentBlock, Segment
+from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.admin.pauses import PauseTarget
 from loomlog.services.application.errors import RequestRefused

@@ -4,7 +4,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
@@ -12,6 +11,7 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import local_codec, read_envelope
 from loomlog.schemas.generated.budget_events import BudgetMonthBegan
+from loomlog.schemas.records import replace
 from loomlog.services.cli.admin import budget_repair
 from loomlog.services.cli.admin.budget_repair import archive_records, limit_command, limit_lines, read_budget_table
 from loomlog.services.cli.errors import CliError

@@ -2,9 +2,9 @@ import json
 
 import httpx
 import pytest
-from msgspec.structs import replace
 from typer.testing import CliRunner
 
+from loomlog.schemas.records import replace
 from loomlog.services.cli.doctor import status
 from loomlog.services.cli.doctor.status import collect_status
 from loomlog.services.cli.errors import Unreachable

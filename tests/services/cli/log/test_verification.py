@@ -2,13 +2,13 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.connectors.storage.blobs import FileBlobs, MemoryBlobs
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.records import replace
 from loomlog.services.cli.log.verification import (
     LogReaders,
     RunRange,

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import pytest_asyncio
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.budget_events import LimitSet
 from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.records import replace
 from loomlog.services.auditor.settings import BUDGET_CHECKPOINTS_TOPIC, BUDGET_TOPIC, budget_settings
 from loomlog.services.cli.log.audit import VerificationRequest, budget_task
 from loomlog.services.cli.log.verification import LogReaders, verify_partition

@@ -2,9 +2,9 @@ import io
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from typer.testing import CliRunner
 
+from loomlog.schemas.records import replace
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import review

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
+from loomlog.schemas.records import replace
 from loomlog.services.core.audit.hashes import START_CHAIN, extend_chain, hash_record
 from tests.services.core.audit.written import Record
 

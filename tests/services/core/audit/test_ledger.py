@@ -1,8 +1,8 @@
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.signatures import generate_key
 from loomlog.schemas.codec import local_codec
+from loomlog.schemas.records import replace
 from loomlog.services.core.audit import ledger as module
 from loomlog.services.core.audit.checkpoints import SignedCheckpoint, read_signed, sign
 from loomlog.services.core.audit.hashes import START_CHAIN

@@ -1,9 +1,9 @@
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.signatures import generate_key
 from loomlog.schemas.codec import FRAME_BYTES, local_codec, read_envelope
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
+from loomlog.schemas.records import replace
 from loomlog.services.core.audit import alignment
 from loomlog.services.core.audit.checkpoints import SIGNATURE_BYTES, read_signed, sign
 from loomlog.services.core.audit.findings import FindingKind

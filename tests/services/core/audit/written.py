@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.connectors.crypto.signatures import PublicKey, SigningKey, generate_key
 from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.ids import event_id, partition_key
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.audit.checkpoints import read_signed, sign
 from loomlog.services.core.audit.findings import FindingKind
 from loomlog.services.core.audit.ledger import SigningCursor

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import RemoteToolRequest
+from loomlog.schemas.records import replace
 from loomlog.services.core.clients import limits
 from loomlog.services.core.clients.session import (
     NOT_BEGUN,

@@ -1,9 +1,9 @@
 """Who offers which tools, and to whom."""
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.stream_records import ClientHostAlive, ClientLeft, ClientRegistered, ClientTool
+from loomlog.schemas.records import replace
 from loomlog.services.core.clients import limits
 from loomlog.services.core.clients.limits import LEASE_MS
 from loomlog.services.core.clients.table import ClientTable, TooManyClients

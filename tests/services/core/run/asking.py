@@ -3,11 +3,10 @@
 import json
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_commands import CancelTurn, ResolveInterruption
 from loomlog.schemas.generated.run_events import ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, InterruptionTerms, ToolCall
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import AnswerInterruptionCommand, CancelTurnCommand
 from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME, interrupt_id_for, parse_request
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.schemas.conversation import Message, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_commands import (
     CancelRun,
@@ -20,6 +18,7 @@ from loomlog.schemas.generated.run_commands import (
 )
 from loomlog.schemas.generated.run_events import Event
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, Compaction, ToolCall, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import (
     ApplyWidePauses,
     CallKey,

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import (
     ModelCallFailed,
@@ -15,6 +14,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import BlobRef, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.react import CallModel, CallTool, StopCalls
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended

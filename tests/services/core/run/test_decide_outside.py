@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import (
     CommandRefused,
@@ -13,6 +12,7 @@ from loomlog.schemas.generated.run_events import (
     RunCompleted,
 )
 from loomlog.schemas.generated.values import Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.react import StopCalls
 from loomlog.services.core.run.state import Absent, AwaitingModel, Ended, Parked

@@ -1,7 +1,6 @@
 """A new owner has folded the run: what was under way is re-run visibly, or said to be unknown; never silently."""
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import (
     ModelCallFailed,
@@ -10,6 +9,7 @@ from loomlog.schemas.generated.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelFailed
 from loomlog.services.core.run.react import CallModel, CallTool

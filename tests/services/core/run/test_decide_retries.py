@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import TRANSIENT_KINDS
 from loomlog.schemas.generated.run_events import ModelCallFailed, ModelCallRequested, RunFailed
+from loomlog.schemas.records import replace
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelFailed

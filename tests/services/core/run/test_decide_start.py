@@ -1,8 +1,8 @@
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunRefused, RunStarted
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, RunPosition, Segment
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, StartCommand
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.state import Absent, AwaitingModel, Refused

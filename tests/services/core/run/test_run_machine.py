@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import (
     CompactionFailed,
@@ -23,6 +22,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import Compaction, ModelChoice, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.run.commands import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Alternative, RunCommand
 from loomlog.services.core.run.conversation.conversation import build_conversation

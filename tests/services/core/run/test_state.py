@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Message, TextBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import (
@@ -47,6 +46,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import BlobRef, HookAct, LimitNotice, Spawn, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.run_facts import add_usage

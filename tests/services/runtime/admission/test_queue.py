@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import CancelRun, PauseRun
 from loomlog.schemas.generated.run_events import (
@@ -17,6 +16,7 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import CommandEnvelope, ParentCall
 from loomlog.schemas.reader import TermReader
+from loomlog.schemas.records import replace
 from loomlog.services.core.admission import AdmissionLimits
 from loomlog.services.core.run.lifecycle.activity import ACTIVITY_EVENTS, is_active
 from loomlog.services.core.run.state import AwaitingModel

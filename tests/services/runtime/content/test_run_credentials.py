@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
@@ -15,6 +14,7 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.storage.run_credentials import MemoryCredentialRows, RunCredentials
 from loomlog.schemas.generated.run_events import RunCompleted, ToolReturned
 from loomlog.schemas.generated.values import ParentCall
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import FAILED, ToolCompleted
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.run_facts import RunFacts

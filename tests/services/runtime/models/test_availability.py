@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.models.mock.model import MockModel, MockOptions
 from loomlog.schemas.generated.run_events import ModelReplied, ModelSwitched, RunCompleted
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition, ModelChoice
+from loomlog.schemas.records import replace
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run.commands import Alternative, CommandRefusal
 from loomlog.services.core.run.state import AwaitingModel

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.configuration import ConfigurationError, load_configuration, read_settings
 from loomlog.connectors.errors import Permanent, Transient
@@ -16,6 +15,7 @@ from loomlog.connectors.protocols import ModelRequest, Reply
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.core.run.run_facts import RunFacts

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
@@ -14,6 +13,7 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, Sampling, Segment, ToolCall, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
 from loomlog.services.core.run.react import CallModel

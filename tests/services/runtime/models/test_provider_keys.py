@@ -1,12 +1,12 @@
 """Which key a model call is made with, who pays, and what becomes of a call that has none."""
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import Reply
 from loomlog.schemas.generated.run_events import ModelReplied
 from loomlog.schemas.generated.values import ParentCall, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.content.run_credentials import Credentials

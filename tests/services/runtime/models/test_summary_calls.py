@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
@@ -13,6 +12,7 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import CompactionFailed, ContextCompacted
 from loomlog.schemas.generated.values import Compaction, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import SummaryCompleted, SummaryFailed
 from loomlog.services.core.run.conversation.summary_prompt import summary_request

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.values import ParentCall
 from loomlog.schemas.ids import child_run_id
+from loomlog.schemas.records import replace
 from loomlog.services.runtime.run.child_runs import _is_orphaned
 from loomlog.services.stream.partition.partition import Aggregate
 from tests.services.core.run.given import RUN, Run, begun, start

@@ -5,11 +5,11 @@ import inspect
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import AgentDefinition, DefinitionOverrides, RunPosition
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, ForkCommand
 from loomlog.services.core.run.lifecycle.fork import content_sha256
 from loomlog.services.core.run.state import AwaitingModel

@@ -111,7 +111,7 @@ def test_a_quarantine_is_told_by_its_event_and_its_state(make: Callable[[], Run]
 
 
 def test_the_trace_of_a_run_is_known_while_and_after_it_lives() -> None:
-    from msgspec.structs import replace
+    from loomlog.schemas.records import replace
 
     run = Run()
     run.give(replace(start(), traceparent="00-x"))

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import (
@@ -15,6 +14,7 @@ from loomlog.schemas.generated.values import (
     ModelChoice,
     VolumeGrant,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.runtime.run.fork_definition import resolve_fork_definition
 from tests.services.runtime.given import DeskAtWork

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.memory_log import MemoryLog
@@ -11,6 +10,7 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.run_commands import HandOverModelReply
 from loomlog.schemas.generated.values import BlobRef, HookAct
 from loomlog.schemas.ids import partition_key
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import HAPPENED, ModelAnswered
 from loomlog.services.runtime.run import late_results
 from loomlog.services.runtime.run.late_results import ResultForwarder, decode_result, encode_result

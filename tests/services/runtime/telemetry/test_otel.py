@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
-from msgspec.structs import replace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -18,6 +17,7 @@ from opentelemetry.semconv.attributes import error_attributes
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.run_events import ModelReplied, RunCompleted, RunStarted
 from loomlog.schemas.generated.values import CommandEnvelope, ParentCall
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.state import Ended
 from loomlog.services.runtime.telemetry import otel
 from loomlog.services.runtime.telemetry.otel import OtelTracing, build_span_processor

@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
@@ -21,6 +20,7 @@ from loomlog.schemas.generated.stream_records import (
     RemoteToolRequest,
     RemoteToolResult,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.clients.limits import LEASE_MS
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.telemetry.tracing import NoTracing

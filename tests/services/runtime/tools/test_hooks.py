@@ -5,7 +5,6 @@ from typing import Any
 
 import orjson
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
@@ -15,6 +14,7 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.run_events import ChildRequested
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import Spawn
+from loomlog.schemas.records import replace
 from loomlog.services.core.hooks import HookTable
 from loomlog.services.core.run.commands import HAPPENED, ChildrenRequested, ChildReported, ToolCompleted, ToolReconciled
 from loomlog.services.core.run.react import CallTool, ReconcileTool

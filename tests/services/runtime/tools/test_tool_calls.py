@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import NoEffect, ToolResult, UnknownEffect, VolumeBinding
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.values import BlobRef, Sampling, VolumeGrant
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.state import AwaitingTools

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.values import ForkPoint, RunPosition
+from loomlog.schemas.records import replace
 from loomlog.services.stream.archive import run_log
 from loomlog.services.stream.archive.run_log import LineageSegment, ReadStats, RunLog, fold_run
 from loomlog.services.stream.partition.fold import BrokenHistory

@@ -4,12 +4,12 @@ import dataclasses
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryRange
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.values import RunPosition
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.state import Ended
 from loomlog.services.stream.partition import ended_aggregates as past_module
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates

@@ -4,13 +4,13 @@ import dataclasses
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.values import RunPosition
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.stream.partition import fold as fold_module

@@ -2,7 +2,6 @@
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog
@@ -10,6 +9,7 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import digest
 from loomlog.schemas.generated.run_events import InputReceived, ModelReplied
 from loomlog.schemas.ids import event_id
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.stream.partition import partition as partition_module
 from loomlog.services.stream.partition.partition import NO_DIGEST, DecisionTooLarge, OffsetGap

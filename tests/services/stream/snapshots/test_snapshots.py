@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.stream_records import PartitionCheckpoint, RunSnapshot
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import RunCommand
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools
 from loomlog.services.stream.partition.command_offsets import CommandProgress

@@ -1,7 +1,6 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_commands import ForkRun
@@ -21,6 +20,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import AgentDefinition, Compaction, ForkPoint, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import CallsUnstarted, ForkCommand, ForkOrigin, RunTimerFired
 from loomlog.services.core.run.conversation.compaction import (

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock
 from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.state import Absent, State
 from tests.services.core.run.given import (

@@ -1,10 +1,9 @@
 from typing import Any
 
-from msgspec.structs import replace
-
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import RunPosition
 from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.history import replay as history_replay
 from loomlog.services.core.run.history.replay import ReplayResult, replay
 from loomlog.services.core.run.lifecycle.fork import conversation_origin

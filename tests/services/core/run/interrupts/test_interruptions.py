@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import (
     CommandRefused,
@@ -14,6 +13,7 @@ from loomlog.schemas.generated.run_events import (
     PersonNotified,
     ToolReturned,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import RunCommand, RunTimerFired
 from loomlog.services.core.run.interrupts.interruptions import answer_error, interrupt_id_for, parse_request

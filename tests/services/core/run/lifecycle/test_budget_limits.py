@@ -1,9 +1,8 @@
 """A run tells the limits it meets once, and ends at one that forbids its next call."""
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import LimitReached, RunFailed, RunRefused
 from loomlog.schemas.generated.values import LimitNotice
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import BudgetExceeded
 from loomlog.services.core.run.state import Ended
 from tests.services.core.run.given import NOW, Run, answered, begun, calls, kinds, parked, returned, start

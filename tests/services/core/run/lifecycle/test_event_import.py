@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import ImportRun
 from loomlog.schemas.generated.run_events import Event, RunCancelled, RunRestored, RunStarted
 from loomlog.schemas.generated.values import ImportOrigin
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ImportCommand
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.lifecycle.event_import import HISTORY_ONLY, is_importing

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import ForkRun
@@ -18,6 +17,7 @@ from loomlog.schemas.generated.values import (
     Sampling,
     Segment,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, ForkCommand, ForkOrigin
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.decide import decide

@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_events import (
@@ -13,6 +12,7 @@ from loomlog.schemas.generated.run_events import (
     RunPauseRequested,
     RunResumed,
 )
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import RunTimerFired
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, Paused

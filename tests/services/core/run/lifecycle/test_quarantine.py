@@ -1,8 +1,7 @@
 """A quarantined run stands still until it is released; one that costs its owners is quarantined by itself."""
 
-from msgspec.structs import replace
-
 from loomlog.schemas.generated.run_events import CommandRefused, RunCancelled, RunQuarantined, RunReleased, ToolReturned
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.react import StopCalls
 from tests.services.core.run.given import (

@@ -1,9 +1,9 @@
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_events import RunFailed
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import RunTimerFired
 from loomlog.services.core.run.lifecycle.timers import next_timer_at
 from loomlog.services.core.run.react import CallModel, CallTool

@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.generated.run_commands import CloseResident
 from loomlog.schemas.generated.run_events import ChildRequested, ChildReturned, RunCancelled, RunStarted, ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, Compaction, ParentCall, Spawn, VolumeGrant
 from loomlog.schemas.ids import child_run_id, partition_key
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
     ChildrenRequested,

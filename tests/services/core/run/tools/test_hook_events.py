@@ -1,11 +1,11 @@
 """What hooks did is told with the result, in one decision, and changes nothing else."""
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.conversation import ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import ChildrenPlanned, HookActed
 from loomlog.schemas.generated.values import HookAct, Spawn
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CANNOT_TELL, HAPPENED, ChildrenRequested
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.react import react

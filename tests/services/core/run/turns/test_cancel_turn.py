@@ -1,11 +1,11 @@
 """A turn that is stopped from outside: what stays, what the model is told, and how the run goes on."""
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_events import CommandRefused, ToolReturned, TurnCancelled
 from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.react import CallModel, StopCalls
 from loomlog.services.core.run.state import AwaitingModel, Parked
 from tests.services.core.run.asking import ASKER, QUESTION, asking, results, stops, turn

@@ -1,13 +1,13 @@
 """Runs whose agent is a script: no bound of turns, texts that wait, time, failures."""
 
 import pytest
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import CODE_AGENT_KINDS
 from loomlog.connectors.models.code_replay import recorded_calls
 from loomlog.schemas.conversation import TextBlock, ToolResultBlock
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunFailed
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, Compaction
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import InputCommand, RunTimerFired
 from loomlog.services.core.run.conversation.compaction import request_compaction
 from loomlog.services.core.run.state import AwaitingModel, Parked, Paused

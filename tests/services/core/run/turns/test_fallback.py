@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from loomlog.connectors.errors import PERMANENT_KINDS, TRANSIENT_KINDS
 from loomlog.schemas.conversation import ImageBlock, Message
@@ -17,6 +16,7 @@ from loomlog.schemas.generated.run_events import (
     ModelSwitched,
 )
 from loomlog.schemas.generated.values import AgentDefinition, ContentBlock, ModelChoice, Segment
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import Alternative
 from loomlog.services.core.run.state import AwaitingModel, Ended
