@@ -2,9 +2,9 @@
 
 A state is a tree of Values (schemas/records.py), tuples and plain values. It is written as JSON with the class name in
 each object, fields in the order of the class, keys of mappings sorted, bytes in base64. Reading follows the type hints
-of the root, so it creates nothing that cannot be reached from there. A float that is not finite is written as null; no
-provider takes one. Not chosen: pickle (runs code from a topic), Avro (a second description of each state), msgpack (as
-fast, and nobody can read it).
+of the root, so it creates nothing that cannot be reached from there. A float that is not finite is written as null
+and read as None (decision 30). Not chosen: pickle (runs code from a topic), Avro (a second description of each state),
+msgpack (a number above 64 bits raises).
 """
 
 from hashlib import sha256

@@ -34,8 +34,8 @@ CUTS: Sequence[Cut] = (
     ),
     Cut(
         change="values: Structs of msgspec instead of frozen dataclasses with tricks",
-        figure="18 fields: made in 1.6 to 0.7 us; facts of a run copied in 2.0 to 0.35 us; "
-        "a state of 2 KB to bytes and back 253 to 10 us",
+        figure="18 fields: made in 1.6 to 0.7 us; facts of a run copied in 1.0 to 0.35 us; "
+        "a state of 2 KB to bytes and back 135 to 8 us",
         source="decision 30",
     ),
     Cut(
