@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec.structs import asdict
 
 from loomlog.connectors.crypto.content_encryption import TOKEN_PREFIX, has_tokens, is_token
@@ -180,7 +180,7 @@ class ContentAccess:
         if isinstance(value, Struct):
             found = asdict(value)
             changes = {name: now for name, was in found.items() if (now := self._decrypt_value(was, tenant)) != was}
-            return structs_replace(value, **changes) if changes else value
+            return structs.replace(value, **changes) if changes else value
         return value
 
 
