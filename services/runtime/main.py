@@ -184,7 +184,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         membership=resources.group,
         commands=resources.commands_tail,
         standby=standby,
-        ask_for=request_handover if beside is not None else None,
+        request_handover=request_handover if beside is not None else None,
         drain_s=settings.drain_timeout_s,
     )
     if beside is not None:

@@ -39,7 +39,7 @@ class Flusher:
 
     def __init__(
         self,
-        work: HostContext,
+        context: HostContext,
         owners: Callable[[], Iterable[PartitionOwner]],
         *,
         lost: Callable[[PartitionOwner, str], None],
@@ -50,7 +50,7 @@ class Flusher:
         self.seconds = Histogram(SECONDS)
         self.in_flight_since: float | None = None
         """Monotonic time at which the batch on the wire left; None when the wire is free."""
-        self._work = work
+        self._context = context
         self._owners = owners
         self._lost = lost
         self._ready = asyncio.Event()
@@ -132,7 +132,7 @@ class Flusher:
         self, owner: PartitionOwner, partition: Partition, records: tuple[ProducerRecord, ...]
     ) -> int | UnknownOutcome:
         try:
-            return await self._work.appender.append(self._work.topics.events, partition.number, records)
+            return await self._context.appender.append(self._context.topics.events, partition.number, records)
         except UnknownOutcome as error:
             return error
 
@@ -140,7 +140,7 @@ class Flusher:
         if owner.partition is not partition:
             return  # dropped meanwhile; the next claim reads what became of the batch
         if isinstance(outcome, UnknownOutcome) or outcome < partition.next_offset:
-            log.warning("%s partition %d: unknown outcome: %s", self._work.family.name, partition.number, outcome)
+            log.warning("%s partition %d: unknown outcome: %s", self._context.family.name, partition.number, outcome)
             self._lost(owner, "unknown_outcome")
             return
         try:
@@ -158,21 +158,21 @@ class Flusher:
 
     async def _lost_to_claim(self, partition: int, gap: OffsetGap) -> str:
         """Why the owner must read the log again after a gap; empty when it may go on."""
-        work = self._work
+        context = self._context
         try:
             claimed = await has_claim_between(
-                work.ranges, work.codec, work.topics.events, partition, gap.start, gap.end
+                context.ranges, context.codec, context.topics.events, partition, gap.start, gap.end
             )
         except Transient as error:
             log.warning(
-                "%s partition %d: what came between cannot be read: %s", self._work.family.name, partition, error
+                "%s partition %d: what came between cannot be read: %s", self._context.family.name, partition, error
             )
             return "unknown_outcome"
         return "fenced" if claimed else ""
 
     def _start_effects(self, owner: PartitionOwner, partition: int, dues: list[ReadyEffect]) -> None:
-        calls: EffectRunner = self._work.effect_runner
-        family: Family = self._work.family
+        calls: EffectRunner = self._context.effect_runner
+        family: Family = self._context.family
         returned = partial(self._batch_returned, self._generation)
         for due in dues:
             if family.stops_calls(due.effect):

@@ -35,37 +35,39 @@ class Host:
 
     def __init__(
         self,
-        work: HostContext,
+        context: HostContext,
         *,
         membership: Membership,
         commands: PausableTail,
         standby: Standby | None = None,
-        ask_for: RequestHandover | None = None,
+        request_handover: RequestHandover | None = None,
         drain_s: float = DRAIN_S,
     ) -> None:
         """`ask_for` is loomlog.connectors.process.liveness_sockets.request_handover, for a process that has a lifeline
         of its own; `drain_s` is how long calls under way may take before their partition is given up."""
-        self.figures = HostMetrics()
+        self.metrics = HostMetrics()
         self.owners: dict[int, PartitionOwner] = {}
-        self.flusher = Flusher(work, lambda: list(self.owners.values()), lost=lambda *what: self.ownership.lost(*what))
-        self.checkpoints = SnapshotSchedule(work, self.owners, self.flusher.wake)
-        self._work = work
+        self.flusher = Flusher(
+            context, lambda: list(self.owners.values()), lost=lambda *what: self.ownership.lost(*what)
+        )
+        self.checkpoints = SnapshotSchedule(context, self.owners, self.flusher.wake)
+        self._context = context
         self._membership = membership
         self._commands = commands
         self._standby = standby
-        self._alarms = Timers(work.clock_ms, self._fire_timer)
+        self._timers = Timers(context.clock_ms, self._fire_timer)
         self._drain = Drain(self.owners, self.flusher)
         self.ownership = PartitionAssignment(
             self.owners,
-            work,
+            context,
             membership=membership,
             commands=commands,
             flusher=self.flusher,
             drain=self._drain,
-            alarms=self._alarms,
-            figures=self.figures,
+            timers=self._timers,
+            metrics=self.metrics,
             standby=standby,
-            ask_for=ask_for,
+            request_handover=request_handover,
             drain_s=drain_s,
         )
 
@@ -77,16 +79,18 @@ class Host:
     async def run(self) -> None:
         """Until cancelled; an unexpected exception of any task comes out."""
         async with asyncio.TaskGroup() as group:
-            self._work.effect_runner.group = group
+            self._context.effect_runner.group = group
             group.create_task(self._membership.stay(), name="membership")
             group.create_task(self.ownership.follow(), name="assignment")
             group.create_task(self._read_commands(), name="intake")
             group.create_task(self.flusher.run(), name="flusher")
-            group.create_task(self._work.dead_letters.run(), name="dead letters")
+            group.create_task(self._context.dead_letters.run(), name="dead letters")
             group.create_task(self.checkpoints.run(), name="checkpoints")
             group.create_task(watch_in_flight_batch(self.flusher, self._commands), name="watch")
-            group.create_task(watch_quiet_partitions(self._work, self.owners, self.ownership.lost), name="look around")
-            group.create_task(self._alarms.run(), name="alarms")
+            group.create_task(
+                watch_quiet_partitions(self._context, self.owners, self.ownership.lost), name="look around"
+            )
+            group.create_task(self._timers.run(), name="alarms")
             if self._standby is not None:
                 group.create_task(self._standby.run(), name="standby")
 
@@ -101,7 +105,7 @@ class Host:
 
     def fire_due_timers(self) -> None:
         """The clock was moved: give what is due now."""
-        self._alarms.fire_due()
+        self._timers.fire_due()
 
     def _fire_timer(self, partition: int, aggregate: str) -> None:
         owner = self.owners.get(partition)
@@ -121,7 +125,7 @@ class Host:
         self.ownership.stop()
         self.flusher.draining = True
         self._commands.pause(list(self.owners))
-        return await self._drain.run(timeout_s, lambda: self._work.effect_runner.running_count == 0)
+        return await self._drain.run(timeout_s, lambda: self._context.effect_runner.running_count == 0)
 
     # --- commands ----------------------------------------------------------------------------------------------------
 

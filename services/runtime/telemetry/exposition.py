@@ -78,7 +78,7 @@ class RuntimeCollector(Collector):
         yield _histograms("tool_call_seconds", "Length of an attempt.", ("tool",), metrics.tool_seconds)
 
     def _log_metrics(self) -> Iterator[Metric]:
-        figures, flusher = self._host.figures, self._host.flusher
+        figures, flusher = self._host.metrics, self._host.flusher
         yield _counter("flushes", "Group commits: appends to all partitions that had something.", flusher.flushes)
         yield _histogram("flush_records", "Records of a flush.", flusher.sizes)
         yield _histogram("flush_seconds", "From leaving to the acknowledgement of all.", flusher.seconds)

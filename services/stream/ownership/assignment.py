@@ -54,29 +54,29 @@ class PartitionAssignment:
     def __init__(
         self,
         owners: dict[int, PartitionOwner],
-        work: HostContext,
+        context: HostContext,
         *,
         membership: Membership,
         commands: PausableTail,
         flusher: Flusher,
         drain: Drain,
-        alarms: Timers,
-        figures: HostMetrics,
+        timers: Timers,
+        metrics: HostMetrics,
         standby: Standby | None,
-        ask_for: RequestHandover | None,
+        request_handover: RequestHandover | None,
         drain_s: float,
     ) -> None:
         """`commands`, `standby`, `ask_for` and `drain_s` are those of the Host."""
         self._owners = owners
-        self._work = work
+        self._context = context
         self._membership = membership
         self._commands = commands
         self._flusher = flusher
         self._drain = drain
-        self._alarms = alarms
-        self._figures = figures
+        self._timers = timers
+        self._metrics = metrics
         self._standby = standby
-        self._ask_for = ask_for
+        self._request_handover_from = request_handover
         self._drain_s = drain_s
         self._claiming: dict[int, asyncio.Task[None]] = {}
         self._failures: dict[int, int] = {}
@@ -136,7 +136,7 @@ class PartitionAssignment:
     def _add_owner(self, number: int, reason: str) -> None:
         folded = self._standby.take(number) if self._standby is not None else None
         self._owners[number] = PartitionOwner(
-            number, self._work, wake=self._flusher.wake, alarms=self._alarms, figures=self._figures
+            number, self._context, wake=self._flusher.wake, timers=self._timers, metrics=self._metrics
         )
         self._claim(number, reason, folded)
 
@@ -156,12 +156,12 @@ class PartitionAssignment:
             try:
                 before = (
                     partial(self._request_handover, number)
-                    if reason == "assigned" and self._ask_for is not None
+                    if reason == "assigned" and self._request_handover_from is not None
                     else None
                 )
                 commands_from = await owner.claim(reason, first, before)
             except Transient as error:
-                log.warning("%s partition %d cannot be taken yet: %s", self._work.family.name, number, error)
+                log.warning("%s partition %d cannot be taken yet: %s", self._context.family.name, number, error)
                 await self._back_off(number)
                 continue
             self._commands.seek(number, commands_from)
@@ -172,9 +172,11 @@ class PartitionAssignment:
 
     async def _request_handover(self, number: int, lifeline: str) -> None:
         """Before a Claim over somebody who may be at work."""
-        assert self._ask_for is not None
-        answer = await self._ask_for(lifeline, number, timeout_s=self._drain_s + NOTE_TIMEOUT_S + ASSIGNMENT_WAIT_S)
-        log.info("%s partition %d: asked %s for it: %s", self._work.family.name, number, lifeline, answer)
+        assert self._request_handover_from is not None
+        answer = await self._request_handover_from(
+            lifeline, number, timeout_s=self._drain_s + NOTE_TIMEOUT_S + ASSIGNMENT_WAIT_S
+        )
+        log.info("%s partition %d: asked %s for it: %s", self._context.family.name, number, lifeline, answer)
 
     async def _back_off(self, number: int) -> None:
         tried = self._failures.get(number, 0)
@@ -187,9 +189,9 @@ class PartitionAssignment:
     def lost(self, owner: PartitionOwner, reason: str) -> None:
         """An owner must read the log again: it was fenced, or does not know the outcome of an append."""
         if reason == "fenced":
-            self._figures.fenced += 1
+            self._metrics.fenced += 1
         else:
-            self._figures.unknown_outcomes += 1
+            self._metrics.unknown_outcomes += 1
         self._commands.pause([owner.number])
         owner.drop()
         if self._owners.get(owner.number) is not owner:
@@ -209,7 +211,7 @@ class PartitionAssignment:
 
     def _start_handover(self, number: int) -> None:
         """Somebody else is to own it, and asks for it; without a lifeline nobody can, and it is given up at once."""
-        if self._ask_for is None or number in self._claiming:
+        if self._request_handover_from is None or number in self._claiming:
             self._release(number)
         elif number not in self._leaving:
             self._flusher.leaving.add(number)
@@ -219,7 +221,7 @@ class PartitionAssignment:
     async def _hand_over(self, number: int) -> None:
         """Begin no more calls, let those under way finish and reach the log, give the partition up."""
         owner = self._owners[number]
-        calls = self._work.effect_runner
+        calls = self._context.effect_runner
 
         def is_lost() -> bool:
             return self._owners.get(number) is not owner
@@ -248,7 +250,7 @@ class PartitionAssignment:
             await asyncio.wait({self._leaving[number]})
 
     def _release(self, number: int) -> None:
-        log.info("%s partition %d given up", self._work.family.name, number)
+        log.info("%s partition %d given up", self._context.family.name, number)
         owner = self._owners.pop(number)
         self._commands.pause([number])
         task = self._claiming.pop(number, None)
@@ -256,7 +258,7 @@ class PartitionAssignment:
             task.cancel()
         owner.release()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        group = self._work.effect_runner.group
+    def _spawn(self, context: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        group = self._context.effect_runner.group
         assert group is not None, "partitions are owned inside the host's task group"
-        return group.create_task(work)
+        return group.create_task(context)

@@ -38,21 +38,23 @@ class Leadership:
     def __init__(
         self,
         partition: Partition,
-        desk: CommandHandler,
-        work: HostContext,
+        handler: CommandHandler,
+        context: HostContext,
         *,
         wake: Wake,
-        alarms: Timers,
-        figures: HostMetrics,
+        timers: Timers,
+        metrics: HostMetrics,
     ) -> None:
         self.partition = partition
-        self.desk = desk
-        self._work = work
-        self._figures = figures
-        self._tasks = PendingLookups(work.effect_runner.group)
-        self._deciding = DecisionExecutor(partition, work, wake=wake, alarms=alarms, figures=figures)
-        self.intake = CommandIntake(partition, desk, work, deciding=self._deciding, tasks=self._tasks, figures=figures)
-        self._local_effects = LocalEffects(partition, desk, work, deciding=self._deciding, tasks=self._tasks)
+        self.handler = handler
+        self._context = context
+        self._metrics = metrics
+        self._lookups = PendingLookups(context.effect_runner.group)
+        self._executor = DecisionExecutor(partition, context, wake=wake, timers=timers, metrics=metrics)
+        self.intake = CommandIntake(
+            partition, handler, context, executor=self._executor, lookups=self._lookups, metrics=metrics
+        )
+        self._local_effects = LocalEffects(partition, handler, context, executor=self._executor, lookups=self._lookups)
 
     # --- what the former owner left ----------------------------------------------------------------------------------
 
@@ -70,7 +72,7 @@ class Leadership:
         for returned in late:
             self.receive(returned)
         if awaited:
-            self._tasks.begin(self._recover_later(awaited))
+            self._lookups.begin(self._recover_later(awaited))
         for aggregate in live:
             self._local_effects.start_pending(aggregate)
 
@@ -78,35 +80,35 @@ class Leadership:
         self, aggregate: Aggregate, returned: frozenset[Hashable], *, may_be_alive: bool
     ) -> frozenset[Hashable]:
         """Hold it and recover its calls; gives those that are left to a former owner for a while."""
-        work = self._work
+        context = self._context
         self.partition.aggregates[aggregate.id] = aggregate
-        self.desk.live_found(aggregate)
+        self.handler.live_found(aggregate)
         if aggregate.quarantined:
-            self._deciding.is_quarantined(aggregate, aggregate.quarantined)
+            self._executor.is_quarantined(aggregate, aggregate.quarantined)
             return frozenset()
-        aggregate.quarantined = work.family.quarantined(aggregate.state)
+        aggregate.quarantined = context.family.quarantined(aggregate.state)
         if aggregate.quarantined:
-            self._figures.quarantined += 1
+            self._metrics.quarantined += 1
             return frozenset()
-        running = work.effect_runner.running(aggregate.id) | returned
-        self._deciding.set_timer(aggregate)
-        waits = work.family.costly_call_keys(aggregate.state) - running if may_be_alive else frozenset()
-        order = work.family.recover(work.clock_ms(), running | waits, self.desk.wide_pauses_command(aggregate))
-        self._deciding.submit(aggregate, order, at_ms=work.clock_ms())
+        running = context.effect_runner.running(aggregate.id) | returned
+        self._executor.set_timer(aggregate)
+        waits = context.family.costly_call_keys(aggregate.state) - running if may_be_alive else frozenset()
+        order = context.family.recover(context.clock_ms(), running | waits, self.handler.wide_pauses_command(aggregate))
+        self._executor.submit(aggregate, order, at_ms=context.clock_ms())
         return waits
 
     async def _recover_later(self, awaited: Mapping[str, frozenset[Hashable]]) -> None:
         """Recover what no former owner has handed over in time."""
-        work = self._work
+        context = self._context
         await asyncio.sleep(HANDOVER_GRACE_S)
         for name, waits in awaited.items():
             aggregate = self._decide_safely(name)
             if aggregate is None:
                 continue
             # What was begun here since is not lost, also while its intent is on the wire.
-            ours = work.family.open_calls(aggregate.state) - waits
-            order = work.family.recover(work.clock_ms(), work.effect_runner.running(name) | ours)
-            self._deciding.submit(aggregate, order, at_ms=work.clock_ms())
+            ours = context.family.open_calls(aggregate.state) - waits
+            order = context.family.recover(context.clock_ms(), context.effect_runner.running(name) | ours)
+            self._executor.submit(aggregate, order, at_ms=context.clock_ms())
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
@@ -130,35 +132,35 @@ class Leadership:
         """The result of a call. Of no use when its aggregate is over."""
         aggregate = self._decide_safely(name)
         if aggregate is not None:
-            self._deciding.submit(aggregate, result, at_ms=self._work.clock_ms(), is_result=True)
+            self._executor.submit(aggregate, result, at_ms=self._context.clock_ms(), is_result=True)
 
     def _record_unstarted_calls(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
         """Write down which calls of a planned stop were due and not begun, by aggregate."""
-        work = self._work
+        context = self._context
         for name, keys in calls.items():
             aggregate = self._decide_safely(name)
             if aggregate is not None:
-                order = work.family.record_unstarted_calls(work.clock_ms(), keys)
-                self._deciding.submit(aggregate, order, at_ms=work.clock_ms())
+                order = context.family.record_unstarted_calls(context.clock_ms(), keys)
+                self._executor.submit(aggregate, order, at_ms=context.clock_ms())
 
     def _fire_timer(self, name: str) -> None:
         """An alarm of the aggregate, perhaps a former one."""
         aggregate = self.partition.aggregates.get(name)
         if aggregate is None or not aggregate.timer_at_ms:
             return
-        now_ms = self._work.clock_ms()
+        now_ms = self._context.clock_ms()
         if aggregate.timer_at_ms > now_ms:
             return  # a former one; or the clock went back, and the next look is the one that was set then
         aggregate.timer_at_ms = 0
         if not aggregate.quarantined:  # once released, what is decided then sets it again
-            self._deciding.submit(aggregate, self._work.family.timer_fired(now_ms), at_ms=now_ms)
+            self._executor.submit(aggregate, self._context.family.timer_fired(now_ms), at_ms=now_ms)
 
     def _apply_wide_pauses(self) -> None:
         """Something wider than the aggregates has changed: each does what that asks of it now. Idempotent."""
         for aggregate in list(self.partition.aggregates.values()):
-            order = None if aggregate.quarantined else self.desk.wide_pauses_command(aggregate)
+            order = None if aggregate.quarantined else self.handler.wide_pauses_command(aggregate)
             if order is not None:
-                self._deciding.submit(aggregate, order, at_ms=self._work.clock_ms())
+                self._executor.submit(aggregate, order, at_ms=self._context.clock_ms())
 
     def _decide_safely(self, name: str) -> Aggregate | None:
         """The aggregate, when it is live and not quarantined."""
@@ -169,6 +171,6 @@ class Leadership:
 
     def end(self) -> list[CallReturned]:
         """Forget everything; gives the results that were decided on and may not be in the log."""
-        self._tasks.end()
-        self.desk.aggregate_closed()
+        self._lookups.end()
+        self.handler.aggregate_closed()
         return [CallReturned(*result) for result in self.partition.unacknowledged_results()]

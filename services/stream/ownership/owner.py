@@ -31,39 +31,39 @@ takes a session (3 s, less at most a heartbeat of 1 s) to notice a dead one, so 
 class PartitionOwner:
     """Owns one partition: holds it, or is about to claim it. Whatever comes for it in between is not lost by that."""
 
-    def __init__(self, number: int, work: HostContext, *, wake: Wake, alarms: Timers, figures: HostMetrics) -> None:
+    def __init__(self, number: int, context: HostContext, *, wake: Wake, timers: Timers, metrics: HostMetrics) -> None:
         self.number = number
         self.claimed_at_s = 0.0
         """When it was last claimed, monotonic."""
         self.snapshotted_at_s = 0.0
         """When it was last claimed or a checkpoint of it made, monotonic."""
-        self._work = work
+        self._context = context
         self._wake = wake
-        self._alarms = alarms
-        self._figures = figures
-        self._tenure: Leadership | None = None
+        self._timers = timers
+        self._metrics = metrics
+        self._leadership: Leadership | None = None
         self._late: list[CallReturned] = []
         """Results that came or were not recorded while nothing was held."""
 
     @property
     def partition(self) -> Partition | None:
         """None while it is being claimed and after it was lost."""
-        return self._tenure.partition if self._tenure is not None else None
+        return self._leadership.partition if self._leadership is not None else None
 
     @property
     def is_settled(self) -> bool:
         """Everything decided is in the log, and no result waits for the next claim."""
-        return not self._late if self._tenure is None else self._tenure.partition.is_idle
+        return not self._late if self._leadership is None else self._leadership.partition.is_idle
 
     @property
     def waiting_commands(self) -> int:
         """Commands held back by a look-up; 0 while nothing is held."""
-        return self._tenure.intake.waiting_count if self._tenure is not None else 0
+        return self._leadership.intake.waiting_count if self._leadership is not None else 0
 
     @property
     def issued_until_ms(self) -> int:
         """The desk's; 0 while nothing is held."""
-        return self._tenure.desk.issued_until_ms if self._tenure is not None else 0
+        return self._leadership.handler.issued_until_ms if self._leadership is not None else 0
 
     # --- taking it and letting it go ---------------------------------------------------------------------------------
 
@@ -78,44 +78,46 @@ class PartitionOwner:
         `folded` is what a standby has of it; without, it is folded from the latest checkpoint on. `before` is given the
         lifeline of the present owner, when that has one, and the Claim waits for it.
         """
-        work, began_s = self._work, time.monotonic()
+        context, began_s = self._context, time.monotonic()
         self.drop()
-        work.effect_runner.partition_reacquired(self.number)
-        folded, last_ms = await Takeover(self.number, work).claim_and_fold(reason, folded, before)
+        context.effect_runner.partition_reacquired(self.number)
+        folded, last_ms = await Takeover(self.number, context).claim_and_fold(reason, folded, before)
         fold = folded.fold
         term = fold.reader.term
         for problem in fold.problems:
             log.error(
-                "%s partition %d offset %d: %s", work.family.name, self.number, problem.record.offset, problem.error
+                "%s partition %d offset %d: %s", context.family.name, self.number, problem.record.offset, problem.error
             )
-            work.dead_letters.park(problem.record, kind="undecodable", error=problem.error)
-        desk = work.make_handler(self.number, term, folded.known_since_ms, folded.forgotten_until)
+            context.dead_letters.park(problem.record, kind="undecodable", error=problem.error)
+        handler = context.make_handler(self.number, term, folded.known_since_ms, folded.forgotten_until)
         partition = Partition(
             number=self.number,
             term=term,
             next_offset=term + 1,
-            family=work.family,
-            codec=work.codec,
-            watcher=desk,
+            family=context.family,
+            codec=context.codec,
+            observer=handler,
             progress=folded.progress,
-            events_topic=work.topics.events,
+            events_topic=context.topics.events,
         )
         partition.events_since_checkpoint = fold.events
         for first_event, last_event in fold.over.values():
-            desk.ended_found(first_event, last_event)
-        live = await fold.live(lambda event: work.ended_aggregates.history_for(self.number, event), desk.folded)
-        self._tenure = Leadership(partition, desk, work, wake=self._wake, alarms=self._alarms, figures=self._figures)
-        may_be_alive = reason == "assigned" and work.clock_ms() - last_ms < PREDECESSOR_ALIVE_MS
+            handler.ended_found(first_event, last_event)
+        live = await fold.live(lambda event: context.ended_aggregates.history_for(self.number, event), handler.folded)
+        self._leadership = Leadership(
+            partition, handler, context, wake=self._wake, timers=self._timers, metrics=self._metrics
+        )
+        may_be_alive = reason == "assigned" and context.clock_ms() - last_ms < PREDECESSOR_ALIVE_MS
         late, self._late = self._late, []
-        self._tenure.begin(live, late, may_be_alive=may_be_alive)
+        self._leadership.begin(live, late, may_be_alive=may_be_alive)
         self.claimed_at_s = self.snapshotted_at_s = time.monotonic()
         took_s = self.claimed_at_s - began_s
-        self._figures.claims_for[reason] += 1
-        self._figures.stale_records += fold.reader.stale
-        self._figures.takeover_s.observe(took_s)
+        self._metrics.claims_for[reason] += 1
+        self._metrics.stale_records += fold.reader.stale
+        self._metrics.takeover_s.observe(took_s)
         log.info(
             "%s partition %d taken (%s) in %.0f ms: term %d, %d events folded, %d live",
-            work.family.name,
+            context.family.name,
             self.number,
             reason,
             took_s * 1000,
@@ -131,13 +133,13 @@ class PartitionOwner:
 
         So do results that were decided on and may not be in the log: given again, they change nothing if they are.
         """
-        tenure, self._tenure = self._tenure, None
-        if tenure is not None:
-            self._late += tenure.end()
+        leadership, self._leadership = self._leadership, None
+        if leadership is not None:
+            self._late += leadership.end()
 
     def release(self) -> None:
         """Somebody else will own the partition: what its calls give from now on is handed over."""
-        calls = self._work.effect_runner
+        calls = self._context.effect_runner
         self.drop()
         calls.partition_released(self.number)
         late, self._late = self._late, []
@@ -153,7 +155,7 @@ class PartitionOwner:
         The rest is dropped then: a claim reads commands from the first unhandled one, and finds timers, local effects,
         unstarted calls and wide pauses in what it folds.
         """
-        if self._tenure is not None:
-            self._tenure.receive(message)
+        if self._leadership is not None:
+            self._leadership.receive(message)
         elif isinstance(message, CallReturned):
             self._late.append(message)

@@ -87,7 +87,7 @@ class Standby:
 
     def __init__(
         self,
-        work: HostContext,
+        context: HostContext,
         *,
         life: str,
         tail: PausableTail,
@@ -96,11 +96,11 @@ class Standby:
     ) -> None:
         self.life = life
         self.owner_died: Callable[[int, str], None] = lambda partition, life: None
-        self._work = work
+        self._context = context
         self._tail = tail
         self._ranges = ranges
         self._snapshots = Snapshots(
-            work.family, work.codec, appender=work.appender, ranges=ranges, topic=work.topics.snapshots
+            context.family, context.codec, appender=context.appender, ranges=ranges, topic=context.topics.snapshots
         )
         self._until_gone = until_gone
         self._followed: frozenset[int] = frozenset()
@@ -157,7 +157,7 @@ class Standby:
                     found = await self._tail.poll(timeout_s=POLL_S, max_records=POLL_RECORDS_MAX) if self._folds else {}
                 except Transient as error:
                     if not is_away:
-                        log.warning("the standby of %s waits for the broker: %s", self._work.family.name, error)
+                        log.warning("the standby of %s waits for the broker: %s", self._context.family.name, error)
                     is_away = True
                     await asyncio.sleep(BROKER_PAUSE_S)
                     continue
@@ -183,13 +183,13 @@ class Standby:
 
     async def _start_fold(self, number: int) -> None:
         """From the owner's latest checkpoint."""
-        topic, ranges = self._work.topics.events, self._ranges
+        topic, ranges = self._context.topics.events, self._ranges
         first = await ranges.beginning_offset(topic, number)
         start = await self._snapshots.load(number, first)
         end = await ranges.end_offset(topic, number)
         if start.next_offset > end:
             start = FoldStart(first)  # a checkpoint of another, longer log
-        folded = PartitionFold(self._work.family, self._work.codec, start, keep_over=ENDED_KEPT)
+        folded = PartitionFold(self._context.family, self._context.codec, start, keep_over=ENDED_KEPT)
         if start.term >= 0:
             async with await ranges.read(topic, number, start.term, start.term + 1) as chunks:
                 async for chunk in chunks:
@@ -207,7 +207,7 @@ class Standby:
         if folded is None or records[0].offset < folded.next_offset:
             return  # polled before it was dropped or begun anew
         if records[0].offset > folded.next_offset:
-            name, gone = self._work.family.name, (folded.next_offset, records[0].offset)
+            name, gone = self._context.family.name, (folded.next_offset, records[0].offset)
             log.warning("%s partition %d: records from %d to %d are gone", name, number, *gone)
             self._drop(number)
             return
@@ -234,7 +234,9 @@ class Standby:
     def _watch_owner(self) -> None:
         """Hold the lifelines of the owners of what is folded along, and no others."""
         wanted = (
-            {folded.lifeline for folded in self._folds.values()} - {"", self._work.liveness_address} - set(self._dead)
+            {folded.lifeline for folded in self._folds.values()}
+            - {"", self._context.liveness_address}
+            - set(self._dead)
         )
         for lifeline in set(self._held) - wanted:
             task = self._held.pop(lifeline)
@@ -250,7 +252,7 @@ class Standby:
         self._met.discard(lifeline)
         if not gone:
             return
-        log.warning("%s: the process at %s has died", self._work.family.name, lifeline)
+        log.warning("%s: the process at %s has died", self._context.family.name, lifeline)
         self._dead[lifeline] = set()
         if len(self._dead) > DEAD_OWNERS_MAX:
             del self._dead[next(iter(self._dead))]

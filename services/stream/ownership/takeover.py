@@ -26,9 +26,9 @@ CLAIM_KEY = b"claim"
 class Takeover:
     """One taking of one partition."""
 
-    def __init__(self, number: int, work: HostContext) -> None:
+    def __init__(self, number: int, context: HostContext) -> None:
         self.number = number
-        self._work = work
+        self._context = context
 
     async def claim_and_fold(
         self, reason: str, folded: PartitionFold | None, before: Callable[[str], Awaitable[None]] | None
@@ -37,21 +37,25 @@ class Takeover:
 
         The arguments are those of ResourceOwner.claim. Raises Transient or UnknownOutcome.
         """
-        work = self._work
+        context = self._context
         if folded is None:
             folded = await self._load_snapshot()
         else:
-            work.snapshots.forget(self.number)
+            context.snapshots.forget(self.number)
         if before is not None:
             await self._catch_up(folded)
-            if folded.lifeline not in ("", work.liveness_address):
+            if folded.lifeline not in ("", context.liveness_address):
                 await before(folded.lifeline)
-        term = await work.appender.append(work.topics.events, self.number, [self._claim_record(folded.term, reason)])
+        term = await context.appender.append(
+            context.topics.events, self.number, [self._claim_record(folded.term, reason)]
+        )
         if folded.next_offset > term:
             ignored = f"what was folded up to {folded.next_offset} is of another, longer log"
             folded = await self._fold_from_start(ignored)
         last_ms = folded.last_ms
-        async with await work.ranges.read(work.topics.events, self.number, folded.next_offset, term + 1) as chunks:
+        async with await context.ranges.read(
+            context.topics.events, self.number, folded.next_offset, term + 1
+        ) as chunks:
             async for chunk in chunks:
                 folded.feed(chunk)
                 last_ms = max((record.timestamp for record in chunk[-2:] if record.offset < term), default=last_ms)
@@ -62,38 +66,42 @@ class Takeover:
 
     async def _catch_up(self, folded: PartitionFold) -> None:
         """Fold what there is already, and learn who owns it."""
-        work, topic = self._work, self._work.topics.events
-        if not folded.lifeline and folded.term >= await work.ranges.beginning_offset(topic, self.number):
-            async with await work.ranges.read(topic, self.number, folded.term, folded.term + 1) as chunks:
+        context, topic = self._context, self._context.topics.events
+        if not folded.lifeline and folded.term >= await context.ranges.beginning_offset(topic, self.number):
+            async with await context.ranges.read(topic, self.number, folded.term, folded.term + 1) as chunks:
                 async for chunk in chunks:
                     folded.note_claim(chunk[0])
-        end = await work.ranges.end_offset(topic, self.number)
-        async with await work.ranges.read(topic, self.number, folded.next_offset, end) as chunks:
+        end = await context.ranges.end_offset(topic, self.number)
+        async with await context.ranges.read(topic, self.number, folded.next_offset, end) as chunks:
             async for chunk in chunks:
                 folded.feed(chunk)
                 await asyncio.sleep(0)  # heartbeats share this loop
 
     async def _load_snapshot(self) -> PartitionFold:
-        work = self._work
-        first = await work.ranges.beginning_offset(work.topics.events, self.number)
-        start = await work.snapshots.load(self.number, first)
+        context = self._context
+        first = await context.ranges.beginning_offset(context.topics.events, self.number)
+        start = await context.snapshots.load(self.number, first)
         if start.ignored:
             log.warning(
                 "%s partition %d: folding from offset %d because %s",
-                work.family.name,
+                context.family.name,
                 self.number,
                 first,
                 start.ignored,
             )
-        return PartitionFold(work.family, work.codec, start)
+        return PartitionFold(context.family, context.codec, start)
 
     async def _fold_from_start(self, because: str) -> PartitionFold:
-        work = self._work
-        first = await work.ranges.beginning_offset(work.topics.events, self.number)
-        log.warning("%s partition %d: folding from offset %d because %s", work.family.name, self.number, first, because)
-        return PartitionFold(work.family, work.codec, FoldStart(first))
+        context = self._context
+        first = await context.ranges.beginning_offset(context.topics.events, self.number)
+        log.warning(
+            "%s partition %d: folding from offset %d because %s", context.family.name, self.number, first, because
+        )
+        return PartitionFold(context.family, context.codec, FoldStart(first))
 
     def _claim_record(self, term: int, reason: str) -> ProducerRecord:
-        common = DecisionEnvelope(term=term, aggregate="", tenant="", at_ms=self._work.clock_ms())
-        claim = Claim(owner=self._work.name, reason=reason, lifeline=self._work.liveness_address)
-        return ProducerRecord(key=CLAIM_KEY, value=self._work.codec.encode_decision_event(common, 0, NO_DIGEST, claim))
+        common = DecisionEnvelope(term=term, aggregate="", tenant="", at_ms=self._context.clock_ms())
+        claim = Claim(owner=self._context.name, reason=reason, lifeline=self._context.liveness_address)
+        return ProducerRecord(
+            key=CLAIM_KEY, value=self._context.codec.encode_decision_event(common, 0, NO_DIGEST, claim)
+        )

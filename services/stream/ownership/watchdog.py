@@ -31,7 +31,7 @@ BROKER_TIMEOUT_S = 5.0
 
 
 async def watch_quiet_partitions(
-    work: HostContext, owners: Mapping[int, PartitionOwner], lost: Callable[[PartitionOwner, str], None]
+    context: HostContext, owners: Mapping[int, PartitionOwner], lost: Callable[[PartitionOwner, str], None]
 ) -> None:
     """Tells which ones were claimed over; until cancelled."""
     while True:
@@ -40,15 +40,15 @@ async def watch_quiet_partitions(
             partition = owner.partition
             if partition is None or not partition.is_idle:
                 continue
-            if await _is_fenced(work, partition) and owner.partition is partition:
+            if await _is_fenced(context, partition) and owner.partition is partition:
                 lost(owner, "fenced")
 
 
-async def _is_fenced(work: HostContext, partition: Partition) -> bool:
-    topic, number, start = work.topics.events, partition.number, partition.next_offset
+async def _is_fenced(context: HostContext, partition: Partition) -> bool:
+    topic, number, start = context.topics.events, partition.number, partition.next_offset
     try:
-        end = await work.ranges.end_offset(topic, number)
-        return end > start and await has_claim_between(work.ranges, work.codec, topic, number, start, end)
+        end = await context.ranges.end_offset(topic, number)
+        return end > start and await has_claim_between(context.ranges, context.codec, topic, number, start, end)
     except Transient:
         return False  # the next look may be luckier
 

@@ -25,19 +25,19 @@ class CommandIntake:
     def __init__(
         self,
         partition: Partition,
-        desk: CommandHandler,
-        work: HostContext,
+        handler: CommandHandler,
+        context: HostContext,
         *,
-        deciding: DecisionExecutor,
-        tasks: PendingLookups,
-        figures: HostMetrics,
+        executor: DecisionExecutor,
+        lookups: PendingLookups,
+        metrics: HostMetrics,
     ) -> None:
         self._partition = partition
-        self._desk = desk
-        self._work = work
-        self._deciding = deciding
-        self._tasks = tasks
-        self._figures = figures
+        self._handler = handler
+        self._context = context
+        self._executor = executor
+        self._lookups = lookups
+        self._metrics = metrics
         self._behind: dict[bytes, deque[tuple[LogRecord, Any]]] = {}
         """By the key of each look-up under way, the commands that came after it."""
 
@@ -50,12 +50,12 @@ class CommandIntake:
         """A command from the topic, in order. A repeated or handled one changes nothing."""
         if self._partition.progress.is_handled(record.offset):
             return
-        self._figures.commands += 1
+        self._metrics.commands += 1
         try:
-            command = self._work.codec.decode(record.value or b"").record
+            command = self._context.codec.decode(record.value or b"").record
         except Undecodable as error:
             kind = "unknown_schema" if isinstance(error, UnknownSchema) else "undecodable"
-            self._deciding.refuse(record, kind, str(error))
+            self._executor.refuse(record, kind, str(error))
             return
         behind = self._behind.get(record.key or b"")
         if behind is not None:
@@ -65,7 +65,7 @@ class CommandIntake:
 
     def _handle(self, record: LogRecord, command: Any) -> None:
         try:
-            prepared = self._desk.prepare(record, command, self._partition)
+            prepared = self._handler.prepare(record, command, self._partition)
         except Exception as error:  # noqa: BLE001 - a command we cannot even look at must not stop the partition
             self._refuse(record, error)
             return
@@ -73,14 +73,14 @@ class CommandIntake:
             self._decide(record, prepared)
             return
         self._behind[record.key or b""] = deque()
-        self._tasks.begin(self._handle_async(record, command, prepared))
+        self._lookups.begin(self._handle_async(record, command, prepared))
 
     async def _handle_async(self, record: LogRecord, command: Any, preparing: Awaitable[PendingDecision]) -> None:
         prepared = None
         try:
-            prepared = await self._tasks.lookup_with_retry(
+            prepared = await self._lookups.lookup_with_retry(
                 preparing,
-                lambda: self._desk.prepare(record, command, self._partition),
+                lambda: self._handler.prepare(record, command, self._partition),
                 waits=lambda: f"command {record.topic}/{record.offset}",
             )
         except Exception as error:  # noqa: BLE001 - as in _handle
@@ -98,19 +98,19 @@ class CommandIntake:
     def _decide(self, record: LogRecord, prepared: PendingDecision) -> None:
         aggregate = prepared.aggregate
         if aggregate is not None and aggregate.quarantined and not prepared.allowed_in_quarantine:
-            self._deciding.refuse(record, "refused", f"{aggregate.id} is quarantined: {aggregate.quarantined}")
+            self._executor.refuse(record, "refused", f"{aggregate.id} is quarantined: {aggregate.quarantined}")
             return
         if aggregate is None or prepared.command is None:
-            self._deciding.had_no_effect(record)
+            self._executor.had_no_effect(record)
             return
         try:
             order = prepared.command()
         except Exception as error:  # noqa: BLE001 - as in _handle
             self._refuse(record, error)
             return
-        at_ms = self._work.clock_ms()
-        if not self._deciding.submit(aggregate, order, at_ms=at_ms, cause_id=prepared.cause_id, record=record):
-            self._deciding.had_no_effect(record)
+        at_ms = self._context.clock_ms()
+        if not self._executor.submit(aggregate, order, at_ms=at_ms, cause_id=prepared.cause_id, record=record):
+            self._executor.had_no_effect(record)
 
     def _refuse(self, record: LogRecord, error: Exception) -> None:
-        self._deciding.refuse(record, "refused", f"{type(error).__name__}: {error}")
+        self._executor.refuse(record, "refused", f"{type(error).__name__}: {error}")

@@ -29,13 +29,13 @@ class DecisionExecutor:
     """Decides in the aggregates of one held partition."""
 
     def __init__(
-        self, partition: Partition, work: HostContext, *, wake: Wake, alarms: Timers, figures: HostMetrics
+        self, partition: Partition, context: HostContext, *, wake: Wake, timers: Timers, metrics: HostMetrics
     ) -> None:
         self._partition = partition
-        self._work = work
+        self._context = context
         self._wake = wake
-        self._alarms = alarms
-        self._figures = figures
+        self._timers = timers
+        self._metrics = metrics
 
     def submit(
         self,
@@ -66,22 +66,22 @@ class DecisionExecutor:
 
     def set_timer(self, aggregate: Aggregate) -> None:
         """For the time its state names."""
-        at_ms = self._work.family.next_timer_at(aggregate.state)
+        at_ms = self._context.family.next_timer_at(aggregate.state)
         if at_ms and at_ms != aggregate.timer_at_ms:
-            self._alarms.set(at_ms, self._partition.number, aggregate.id)
+            self._timers.set(at_ms, self._partition.number, aggregate.id)
         aggregate.timer_at_ms = at_ms
 
     def _look_at(self, aggregate: Aggregate) -> None:
         """What was decided may have parked the aggregate, or released it."""
-        before, now = aggregate.quarantined, self._work.family.quarantined(aggregate.state)
+        before, now = aggregate.quarantined, self._context.family.quarantined(aggregate.state)
         if now and not before:
             self.is_quarantined(aggregate, now)
         aggregate.quarantined = now or (before if aggregate.pending_events else "")
 
     def is_quarantined(self, aggregate: Aggregate, why: str, error: Exception | None = None) -> None:
         """Count and tell a quarantine that is in its state, or will be."""
-        self._figures.quarantined += 1
-        log.error("%s %s is quarantined: %s", self._work.family.name, aggregate.id, why, exc_info=error)
+        self._metrics.quarantined += 1
+        log.error("%s %s is quarantined: %s", self._context.family.name, aggregate.id, why, exc_info=error)
 
     def quarantine(
         self,
@@ -93,7 +93,7 @@ class DecisionExecutor:
         record: LogRecord | None = None,
     ) -> None:
         """Nothing is decided in it any more, because a rule broke; the command that met the rule is parked."""
-        work, partition, text = self._work, self._partition, f"{type(error).__name__}: {error}"
+        context, partition, text = self._context, self._partition, f"{type(error).__name__}: {error}"
         if record is not None:
             too_large = isinstance(error, DecisionTooLarge)
             self.refuse(record, "refused" if too_large else "fold_bug", text)
@@ -102,22 +102,22 @@ class DecisionExecutor:
         self.is_quarantined(aggregate, text, error)
         if aggregate.id not in partition.aggregates:
             return
-        topic, offset = (record.topic, record.offset) if record is not None else (work.topics.events, -1)
+        topic, offset = (record.topic, record.offset) if record is not None else (context.topics.events, -1)
         aggregate.quarantined = text
-        work.effect_runner.stop(aggregate.id)
+        context.effect_runner.stop(aggregate.id)
         try:
-            parked = work.family.quarantine(text, topic, offset)
+            parked = context.family.quarantine(text, topic, offset)
             partition.append(aggregate, [parked], at_ms=at_ms, cause_id=cause_id)
         except Exception:
-            log.exception("%s %s: its quarantine cannot be recorded", work.family.name, aggregate.id)
+            log.exception("%s %s: its quarantine cannot be recorded", context.family.name, aggregate.id)
         self._wake()
 
     def refuse(self, record: LogRecord, kind: str, error: str) -> None:
         """Park a command with its bytes; it counts as handled once the dead letter is in the log."""
         partition = self._partition
-        self._figures.refused_records += 1
+        self._metrics.refused_records += 1
         log.warning("%s/%d offset %d is parked (%s): %s", record.topic, partition.number, record.offset, kind, error)
-        self._work.dead_letters.park(
+        self._context.dead_letters.park(
             record, kind=kind, error=error, parked=lambda: partition.progress.mark_handled(record.offset)
         )
 

@@ -23,47 +23,47 @@ class LocalEffects:
     def __init__(
         self,
         partition: Partition,
-        desk: CommandHandler,
-        work: HostContext,
+        handler: CommandHandler,
+        context: HostContext,
         *,
-        deciding: DecisionExecutor,
-        tasks: PendingLookups,
+        executor: DecisionExecutor,
+        lookups: PendingLookups,
     ) -> None:
         self._partition = partition
-        self._desk = desk
-        self._work = work
-        self._deciding = deciding
-        self._tasks = tasks
+        self._handler = handler
+        self._context = context
+        self._executor = executor
+        self._lookups = lookups
 
     def start(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
         """A local effect that became due, with the state after the decision that asked for it."""
         try:
-            found = self._desk.prepare_local_effect(aggregate, effect, state, self._partition)
+            found = self._handler.prepare_local_effect(aggregate, effect, state, self._partition)
         except Exception as error:  # noqa: BLE001 - a broken rule parks one aggregate, never the partition
-            self._deciding.quarantine(aggregate, error, at_ms=self._work.clock_ms())
+            self._executor.quarantine(aggregate, error, at_ms=self._context.clock_ms())
             return
         if isinstance(found, Sequence):
             self._submit(found)
         else:
-            self._tasks.begin(self._prepare_async(aggregate, effect, state, found))
+            self._lookups.begin(self._prepare_async(aggregate, effect, state, found))
 
     def start_pending(self, aggregate: Aggregate) -> None:
         """After a take-over: carry out what may not have been."""
         if not aggregate.quarantined:
-            for effect in self._work.family.pending_local_effects(aggregate.state):
+            for effect in self._context.family.pending_local_effects(aggregate.state):
                 self.start(aggregate, effect, aggregate.state)
 
     async def _prepare_async(
         self, aggregate: Aggregate, effect: Any, state: Any, found: Awaitable[Sequence[PendingDecision]]
     ) -> None:
         try:
-            prepared = await self._tasks.lookup_with_retry(
+            prepared = await self._lookups.lookup_with_retry(
                 found,
-                partial(self._desk.prepare_local_effect, aggregate, effect, state, self._partition),
-                waits=lambda: f"{self._work.family.name} {aggregate.id}: {type(effect).__name__}",
+                partial(self._handler.prepare_local_effect, aggregate, effect, state, self._partition),
+                waits=lambda: f"{self._context.family.name} {aggregate.id}: {type(effect).__name__}",
             )
         except Exception as error:  # noqa: BLE001 - as in carry_out
-            self._deciding.quarantine(aggregate, error, at_ms=self._work.clock_ms())
+            self._executor.quarantine(aggregate, error, at_ms=self._context.clock_ms())
             return
         self._submit(prepared)
 
@@ -77,6 +77,6 @@ class LocalEffects:
             try:
                 order = prepared.command()
             except Exception as error:  # noqa: BLE001 - as in carry_out
-                self._deciding.quarantine(aggregate, error, at_ms=self._work.clock_ms(), cause_id=prepared.cause_id)
+                self._executor.quarantine(aggregate, error, at_ms=self._context.clock_ms(), cause_id=prepared.cause_id)
                 continue
-            self._deciding.submit(aggregate, order, at_ms=self._work.clock_ms(), cause_id=prepared.cause_id)
+            self._executor.submit(aggregate, order, at_ms=self._context.clock_ms(), cause_id=prepared.cause_id)

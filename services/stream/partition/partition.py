@@ -144,7 +144,7 @@ class Partition:
         next_offset: int,
         family: Family,
         codec: Codec,
-        watcher: PartitionObserver,
+        observer: PartitionObserver,
         progress: CommandProgress,
         events_topic: str,
     ) -> None:
@@ -156,7 +156,7 @@ class Partition:
         self.events_since_checkpoint = 0
         self._family = family
         self._codec = codec
-        self._watcher = watcher
+        self._observer = observer
         self._source = f"/loomlog/{events_topic}/{number}".encode()
         self._source_header = ("ce_source", self._source)
         self._pending: deque[Decision] = deque()
@@ -196,7 +196,7 @@ class Partition:
             return False
         times = self._family.event_times(order)
         if not times:  # a history that is told again stays as it is
-            events = self._watcher.to_snapshot_state(aggregate, events)
+            events = self._observer.to_snapshot_state(aggregate, events)
         self.append(
             aggregate,
             events,
@@ -270,7 +270,7 @@ class Partition:
         else:
             self.aggregates[aggregate.id] = aggregate
         self._pending.append(decision)
-        decided = self._watcher.decided
+        decided = self._observer.decided
         for event in events:
             decided(aggregate, event)
 
@@ -332,7 +332,7 @@ class Partition:
             if decision.command_offset >= 0:
                 self.progress.mark_handled(decision.command_offset)
             dues += decision.ready_effects
-            self._watcher.durable(aggregate, decision)
+            self._observer.durable(aggregate, decision)
         self.events_since_checkpoint += len(flight.records)
         self.next_offset = offset
         return dues

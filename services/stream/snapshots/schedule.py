@@ -31,8 +31,8 @@ SNAPSHOT_CHECK_EVERY_S = 1.0
 class SnapshotSchedule:
     """Makes them for the owners of a process. `wake` is Flusher.wake."""
 
-    def __init__(self, work: HostContext, owners: Mapping[int, PartitionOwner], wake: Callable[[], None]) -> None:
-        self._work = work
+    def __init__(self, context: HostContext, owners: Mapping[int, PartitionOwner], wake: Callable[[], None]) -> None:
+        self._context = context
         self._owners = owners
         self._wake = wake
 
@@ -77,15 +77,15 @@ class SnapshotSchedule:
         next_offset, progress = reached.result()
         owner.snapshotted_at_s = time.monotonic()
         try:
-            return await self._work.snapshots.write(
+            return await self._context.snapshots.write(
                 owner.number,
                 term=partition.term,
                 next_offset=next_offset,
                 progress=progress,
                 cut=cut,
-                at_ms=self._work.clock_ms(),
+                at_ms=self._context.clock_ms(),
                 issued_until_ms=owner.issued_until_ms,
             )
         except Transient as error:
-            log.warning("%s partition %d: no checkpoint: %s", self._work.family.name, owner.number, error)
+            log.warning("%s partition %d: no checkpoint: %s", self._context.family.name, owner.number, error)
             return False

@@ -91,7 +91,7 @@ class DeskAtWork:
             next_offset=term + 1,
             family=FAMILY,
             codec=CODEC,
-            watcher=self.desk,
+            observer=self.desk,
             progress=CommandProgress(),
             events_topic=EVENTS,
         )

@@ -48,7 +48,7 @@ async def test_a_runtime_that_is_behind_lets_no_run_in_that_was_started_with_kno
         await world.limit(api, **NOTHING_LEFT)
         assert not behind.board.books.limits
         world.start("r_one", books_offset=api.board.limits_offset)
-        await until(lambda: runtime.host.figures.commands == 1)  # what can be decided at once is decided
+        await until(lambda: runtime.host.metrics.commands == 1)  # what can be decided at once is decided
         assert world.events() == []
         world.see()
         await until(lambda: world.ends().total() == 1)

@@ -217,7 +217,7 @@ async def test_a_command_that_makes_no_sense_is_parked_and_the_books_go_on() -> 
         bad = ReserveBudget(envelope=envelope, id="r:1.1", tokens=-5, micros=0, deadline_ms=1 << 50)
         await books.clerk.send(bad)
         await world.limit(books, hard_micros=10_000)
-        assert host.figures.refused_records == 1
+        assert host.metrics.refused_records == 1
     assert world.kinds() == ["BudgetMonthBegan", "LimitSet"]
 
 

@@ -29,7 +29,7 @@ async def test_all_partitions_fly_together(world_of: Worlds) -> None:
     await world.until(lambda: hosted.host.flusher.in_flight_since)
     for name in names:
         world.start_run(name)
-    await world.until(lambda: hosted.host.figures.commands == 17)
+    await world.until(lambda: hosted.host.metrics.commands == 17)
     hosted.wire.open.set()
     await world.until(lambda: all(world.has(name) for name in names))
     await world.until(lambda: hosted.host.flusher.records >= 34)

@@ -241,7 +241,7 @@ async def test_commands_stay_in_their_topic_while_too_many_decisions_wait(
     for number in range(15, 40):
         world.start_run(f"r_{number}")
     await world.ticks(50)
-    assert hosted.host.figures.commands < 40
+    assert hosted.host.metrics.commands < 40
     hosted.wire.open.set()
     await world.finished(*(f"r_{number}" for number in range(40)))
 
@@ -258,11 +258,11 @@ async def test_intake_goes_on_when_what_waited_vanished_with_its_partition(
     hosted.wire.open.clear()
     for number in range(20):
         world.start_run(f"r_{number}")
-    await world.until(lambda: hosted.host.figures.commands >= 20)
+    await world.until(lambda: hosted.host.metrics.commands >= 20)
     await world.ticks(20)
     hosted.wire.lose_batches = 1.0
     hosted.wire.open.set()
-    await world.until(lambda: hosted.host.figures.unknown_outcomes == 1)
+    await world.until(lambda: hosted.host.metrics.unknown_outcomes == 1)
     hosted.wire.lose_batches = 0.0
     await world.finished(*(f"r_{number}" for number in range(20)))
 
@@ -279,7 +279,7 @@ async def test_commands_that_wait_for_the_index_are_bounded_too(
         world.start_run(f"r_{number}", session_id=f"s_{number}")
         await world.ticks(3)
     await world.ticks(100)
-    assert hosted.host.figures.commands < 30
+    assert hosted.host.metrics.commands < 30
     del world.index.limits[0]
     await world.finished(*(f"r_{number}" for number in range(30)))
 

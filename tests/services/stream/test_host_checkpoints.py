@@ -46,7 +46,7 @@ async def test_a_take_over_from_a_checkpoint_goes_on_as_one_from_the_log_would(w
     story = await world.finished(*names)
     assert set(story.runs) == set(names)
     every_start_has_its_run(world.log, story, TOPICS.commands, TOPICS.dead_letters, 1)
-    assert second.host.figures.claims == 1
+    assert second.host.metrics.claims == 1
 
 
 async def test_a_start_that_ended_before_the_checkpoint_is_known_by_the_index_alone(world_of: Worlds) -> None:

@@ -64,8 +64,8 @@ async def test_a_lost_acknowledgement_means_reading_the_log_again(world_of: Worl
     world.log.lose_acks = 1
     with_runs(world)
     await judged_end(world)
-    assert hosted.host.figures.unknown_outcomes == 1
-    assert hosted.host.figures.claims == 2
+    assert hosted.host.metrics.unknown_outcomes == 1
+    assert hosted.host.metrics.claims == 2
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -73,7 +73,7 @@ async def test_many_lost_acknowledgements_and_batches_lose_nothing(world_of: Wor
     world = with_runs(world_of(partitions=2, seed=seed, effect_delay=3))
     hosted = world.host()
     hosted.wire.lose_acks = hosted.wire.lose_batches = 0.15
-    await world.until(lambda: hosted.host.figures.unknown_outcomes >= 4 or not world.story().live)
+    await world.until(lambda: hosted.host.metrics.unknown_outcomes >= 4 or not world.story().live)
     hosted.wire.lose_acks = hosted.wire.lose_batches = 0.0
     await judged_end(world)
 
@@ -113,7 +113,7 @@ async def test_calls_outlive_a_claim_and_their_results_count(world_of: Worlds) -
     world.start_run("r_y")
     await world.until(lambda: hosted.work.effect_runner.running_count == 2)
     hosted.host.ownership.lost(hosted.host.owners[0], "unknown_outcome")
-    await world.until(lambda: hosted.host.figures.claims == 2)
+    await world.until(lambda: hosted.host.metrics.claims == 2)
     opened.set()
     story = await world.finished("r_x", "r_y")
     for run in story.runs.values():
@@ -151,14 +151,14 @@ async def test_an_overtaken_host_changes_nothing_with_what_it_still_had_on_the_w
     story = await world.finished("r_x", "r_y")
     zombie.reassign()
     zombie.wire.open.set()
-    await world.until(lambda: zombie.host.figures.fenced == 1 or not zombie.host.owners)
+    await world.until(lambda: zombie.host.metrics.fenced == 1 or not zombie.host.owners)
     await world.ticks(10)
     after = world.story()
     assert after.stale > 0
     assert {name: len(run.events) for name, run in after.runs.items()} == {
         name: len(run.events) for name, run in story.runs.items()
     }
-    assert owner.host.figures.fenced == 0
+    assert owner.host.metrics.fenced == 0
 
 
 async def test_the_owner_steps_over_stale_records_and_goes_on_without_a_new_claim(world_of: Worlds) -> None:
@@ -177,7 +177,7 @@ async def test_the_owner_steps_over_stale_records_and_goes_on_without_a_new_clai
     opened.set()
     story = await world.finished("r_x")
     assert story.claims == 2
-    assert owner.host.figures.claims == 1
+    assert owner.host.metrics.claims == 1
 
 
 async def test_a_fenced_host_claims_again_only_what_it_is_still_told_to_own(world_of: Worlds) -> None:
@@ -198,7 +198,7 @@ async def test_two_hosts_that_both_believe_they_own_everything_end_every_run_onc
     world = with_runs(world_of(seed=seed, effect_delay=2, turns=2))
     first, second = world.host("a"), world.host("b")
     first.wire.delay = second.wire.delay = 3
-    await world.until(lambda: first.host.figures.fenced + second.host.figures.fenced >= 3 or not world.story().live)
+    await world.until(lambda: first.host.metrics.fenced + second.host.metrics.fenced >= 3 or not world.story().live)
     first.reassign()  # the group comes to a decision at last
     await judged_end(world)
 
@@ -254,14 +254,14 @@ async def test_a_gap_that_cannot_be_read_is_an_unknown_outcome_and_no_crash(worl
     failures = [Transient("the broker is away", kind="unavailable")]
 
     async def unreadable(*where: Any) -> Any:
-        if failures and hosted.host.figures.claims == 1:
+        if failures and hosted.host.metrics.claims == 1:
             raise failures.pop()
         return await read(*where)
 
     world.log.read = unreadable  # type: ignore[method-assign, assignment]  # the fault is asked for
     world.start_run("r_x")
     await world.finished("r_x")
-    assert hosted.host.figures.unknown_outcomes == 1
+    assert hosted.host.metrics.unknown_outcomes == 1
 
 
 async def test_bytes_of_others_in_a_gap_are_no_claim_and_no_reason_to_stop(world_of: Worlds) -> None:
@@ -272,8 +272,8 @@ async def test_bytes_of_others_in_a_gap_are_no_claim_and_no_reason_to_stop(world
         world.log.put(TOPICS.events, 0, [ProducerRecord(key=None, value=value)])
     world.start_run("r_x")
     await world.finished("r_x")
-    assert hosted.host.figures.claims == 1
-    assert hosted.host.figures.fenced == 0
+    assert hosted.host.metrics.claims == 1
+    assert hosted.host.metrics.fenced == 0
 
 
 async def test_claims_are_found_in_a_gap_and_nowhere_else(world_of: Worlds) -> None:

@@ -155,7 +155,7 @@ async def test_a_bug_that_shows_in_one_run_quarantines_that_run_and_no_other(wor
     await world.until(lambda: any(isinstance(e, RunQuarantined) for e in world.story().runs["r_bad"].events))
     quarantine = world.story().runs["r_bad"].events[-1]
     assert "ZeroDivisionError" in quarantine.error
-    assert hosted.host.figures.quarantined == 1
+    assert hosted.host.metrics.quarantined == 1
     # What is said to it from now on is parked, with the reason.
     offset = world.say("r_bad", "are you there?")
     await world.until(lambda: hosted.handled(offset))
@@ -166,7 +166,7 @@ async def test_a_quarantined_run_stays_so_with_the_next_owner(world_of: Worlds) 
     world = world_of()
     first = world.host("a", family=BuggyFamily("decide"))
     world.start_run("r_bad")
-    await world.until(lambda: first.host.figures.quarantined == 1)
+    await world.until(lambda: first.host.metrics.quarantined == 1)
     await world.until(lambda: isinstance(world.story().runs["r_bad"].events[-1], RunQuarantined))
     await first.kill()
     begun = world.begun.copy()
@@ -200,7 +200,7 @@ async def test_a_bug_that_only_the_new_owner_has_quarantines_the_run_until_it_is
     world.on_effect = None
     buggy = world.host("b", family=BuggyFamily("evolve", turn=1))
     await others_finish(world)
-    assert buggy.host.figures.quarantined == 1
+    assert buggy.host.metrics.quarantined == 1
     await buggy.kill()
     world.host("c")  # the bug is fixed; nothing about it was written into the log
     story = await world.finished("r_bad")
@@ -242,7 +242,7 @@ async def test_damaged_records_of_the_log_are_parked_and_only_their_run_suffers(
     replaced(world.log, place, bytes(damaged))
     world.log.put(TOPICS.events, 0, [ProducerRecord(key=None, value=b"garbage")])
     second = world.host("b")
-    await world.until(lambda: second.host.figures.quarantined == 1)
+    await world.until(lambda: second.host.metrics.quarantined == 1)
     partition = second.partition()
     assert partition is not None
     assert partition.aggregates["r_bad"].quarantined

@@ -228,7 +228,7 @@ async def test_a_run_of_which_not_even_the_first_event_can_be_read_leaves_a_lett
     await first.kill()
     second = world.host("b", family=NothingBegins())
     world.on_effect = None
-    await world.until(lambda: second.host.figures.quarantined == 1)
+    await world.until(lambda: second.host.metrics.quarantined == 1)
     world.release_run("r_bad")
     await world.until(lambda: dead_letters(world.log, TOPICS.dead_letters))
     assert "cannot be folded from its first event on" in dead_letters(world.log, TOPICS.dead_letters)[-1].error
@@ -282,4 +282,4 @@ async def test_a_tool_that_ends_its_process_is_begun_a_bounded_number_of_times(w
     never.set()
     story = await world.finished("r_innocent")
     assert isinstance(story.runs["r_innocent"].events[-1], RunCompleted)
-    assert hosted.host.figures.quarantined == 1
+    assert hosted.host.metrics.quarantined == 1

@@ -55,7 +55,7 @@ async def test_a_call_under_way_ends_before_the_partition_moves_and_is_made_once
     assert world.begun["r_x", ("model", 1, 0, 1)] == 1
     assert world.lifelines.answers[-1] == ("a", 0, "yielded")
     assert first.host.owners == {}
-    assert second.host.figures.claims_for == {"assigned": 1}
+    assert second.host.metrics.claims_for == {"assigned": 1}
 
 
 async def test_what_was_due_meanwhile_is_not_begun_by_the_one_who_leaves(world_of: Worlds) -> None:

@@ -280,7 +280,7 @@ class World:
             membership=membership,
             commands=commands,
             standby=standby,
-            ask_for=self.lifelines.ask_for if stands_by else None,
+            request_handover=self.lifelines.ask_for if stands_by else None,
             drain_s=drain_s,
         )
         task = asyncio.get_running_loop().create_task(host.run(), name=f"host {name}")

@@ -49,7 +49,7 @@ async def test_a_result_for_a_run_that_is_over_or_unknown_changes_nothing(world_
     assert not hosted.host.result(7, "r_elsewhere", "t", object())
     await world.ticks(10)
     assert len(world.log.records[TOPICS.events, 0]) == before
-    assert hosted.host.figures.quarantined == 0
+    assert hosted.host.metrics.quarantined == 0
 
 
 async def test_results_that_waited_for_a_claim_are_handed_over_when_the_partition_goes(
@@ -81,6 +81,6 @@ async def test_figures_tell_what_happened(world_of: Worlds) -> None:
     world.log.put(TOPICS.commands, 0, [ProducerRecord(key=b"k", value=b"garbage")])
     await world.finished("r_x")
     await world.until(lambda: hosted.handled(1))
-    figures = hosted.host.figures
+    figures = hosted.host.metrics
     assert (figures.claims, figures.commands, figures.refused_records, figures.fenced) == (1, 2, 1, 0)
     assert figures.takeover_s.total == 1

@@ -111,7 +111,7 @@ async def test_the_partitions_of_a_dead_owner_are_claimed_without_the_group(worl
     story = await world.finished("r_x")
     assert isinstance(story.runs["r_x"].events[-1], RunCompleted)
     assert claims(world) == [("a", "assigned", "memory:1/a"), ("b", "standby", "memory:1/b")]
-    assert second.host.figures.claims_for == {"standby": 1}
+    assert second.host.metrics.claims_for == {"standby": 1}
     assert second.host.warm_partitions == 0
 
 
@@ -148,7 +148,7 @@ async def test_a_command_is_not_handled_again_by_a_warm_take_over(world_of: Worl
     assert second.partition().progress.low == 20  # type: ignore[union-attr]  # awaited above
     world.start_run("r_new")
     story = await world.finished("r_new")
-    assert second.host.figures.commands == 1
+    assert second.host.metrics.commands == 1
     assert set(story.runs) == {*names, "r_new"}
 
 
@@ -203,13 +203,13 @@ async def test_an_owner_that_only_seemed_dead_claims_again_and_the_standby_gives
     world.lifelines.end("a")
     await world.until(second.partition)
     opened.set()
-    await world.until(lambda: first.host.figures.fenced == 1)
+    await world.until(lambda: first.host.metrics.fenced == 1)
     story = await world.finished("r_x")
     assert isinstance(story.runs["r_x"].events[-1], RunCompleted)
     world.start_run("r_y")
     await world.finished("r_y")
     await world.until(lambda: set(first.host.owners) == {0} and not second.host.owners)
-    assert second.host.figures.claims_for == {"standby": 1}
+    assert second.host.metrics.claims_for == {"standby": 1}
 
 
 async def test_a_life_that_was_taken_for_dead_by_mistake_is_claimed_against_once(
@@ -221,7 +221,7 @@ async def test_a_life_that_was_taken_for_dead_by_mistake_is_claimed_against_once
     gate(world)
     first, second = await pair(world)
     world.lifelines.end("a")
-    await world.until(lambda: second.host.figures.claims_for == {"standby": 1})
+    await world.until(lambda: second.host.metrics.claims_for == {"standby": 1})
     await world.until(lambda: first.partition() is not None and not second.host.owners)
     await world.until(lambda: second.host.warm_partitions == 1)
     await world.ticks(100)

@@ -81,7 +81,7 @@ async def test_a_look_up_that_the_outside_refuses_is_tried_again(world_of: World
     story = await world.finished("r_tok")
     assert story.runs["r_tok"].events[0].code == "not_found"
     assert dead_letters(world.log, TOPICS.dead_letters) == []
-    assert hosted.host.figures.refused_records == 0
+    assert hosted.host.metrics.refused_records == 0
 
 
 async def test_a_look_up_that_crashes_parks_its_command_alone(world_of: Worlds) -> None:
