@@ -1,1 +1,1 @@
-"""What can be asked: read models in Postgres, one file a family of tables, made from the events of the log alone."""
+"""Read models in Postgres: one file per family of tables, derived from the events of the log alone."""

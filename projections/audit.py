@@ -1,12 +1,12 @@
-"""The audit index: where each run's history lies in the log.
+"""Audit index: the position of each run's history in the log.
 
-One row for everything that ever had an event under a run id, refused requests included: partition, first and last
-offset, how many events, and the digest of the last one, which the next must name as its `prev`. `loomlog audit` seeks
-by it, and run owners find a finished run or the last run of a session with it instead of scanning a partition.
+One row for every run id that ever had an event, refused requests included: partition, first and last offset, number of
+events, and the digest of the last one, which the next event must name as its `prev`. `loomlog audit` seeks by it, and
+run owners find a finished run or the last run of a session with it instead of scanning a partition.
 
-It also keeps what the projection itself needs to go on: the last seq (the next event must be one higher) and where a
-run was halted because of a gap or an unreadable record. Events after that are counted in `withheld`, never folded; a
-rebuild with code that can read them brings the run back.
+It also stores what the projection needs to continue: the last seq (the next event must be one higher) and where a run
+was halted because of a gap or an unreadable record. Events after that are counted in `withheld`, never folded; a
+rebuild with code that can read them restores the run.
 
 Before: projections/engine/run_projection.py. After: services/runtime, the CLI, the API.
 """
@@ -23,12 +23,12 @@ from loomlog.projections.tables import Scope, define_table, in_scope
 from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 
 DIGEST_BYTES = 16
-"""As in Envelope.prev."""
+"""Length of Envelope.prev."""
 ENDED = frozenset({"completed", "failed", "cancelled"})
 
 
 class AuditRow(NamedTuple):
-    """Where a run lies in the log."""
+    """Position of a run in the log."""
 
     run_id: str
     tenant: str
@@ -48,9 +48,9 @@ class AuditRow(NamedTuple):
     started_at_ms: int
     ended_at_ms: int | None
     halted_offset: int | None
-    """Offset of the record that could not be projected; nothing of the run after it was."""
+    """Offset of the record that could not be projected; no later record of the run was."""
     withheld: int
-    """Records from there on."""
+    """Number of records from `halted_offset` on."""
 
 
 audit = define_table(
@@ -63,7 +63,7 @@ audit = define_table(
 
 
 def apply(before: AuditRow | None, events: Sequence[PositionedEvent]) -> AuditRow | None:
-    """The row after these events of its run, which are dense and follow what is in `before`."""
+    """The row after these events of its run, which have no gaps and follow `before`."""
     if not events:
         return before
     first, last = events[0], events[-1]
@@ -77,7 +77,7 @@ def apply(before: AuditRow | None, events: Sequence[PositionedEvent]) -> AuditRo
         last_seq=0,
         events=0,
         tail_digest=bytes(DIGEST_BYTES),
-        # What never starts was refused, whichever events say so.
+        # A run that never starts was refused, whatever its events are.
         status="refused",
         reason="",
         started_at_ms=first.envelope.at_ms,
@@ -112,7 +112,7 @@ def _apply_event(row: AuditRow, at: PositionedEvent) -> AuditRow:
 
 
 def halt(before: AuditRow | None, run_id: str, partition: int, items: Sequence[ProjectionItem]) -> AuditRow:
-    """The row of a run that stops, or has stopped, before `items`, the first of which cannot be folded."""
+    """The row of a run that is halted, now or earlier, before `items`, the first of which cannot be folded."""
     offset = items[0].offset
     if before is not None:
         halted = before.halted_offset if before.halted_offset is not None else offset
@@ -120,7 +120,7 @@ def halt(before: AuditRow | None, run_id: str, partition: int, items: Sequence[P
     first = items[0]
     return AuditRow(
         run_id=run_id,
-        # Only the first record may say: the others could come in a later poll, and rows must not depend on polls.
+        # From the first record only: the others could come in a later poll, and rows must not depend on polls.
         tenant=first.envelope.tenant if isinstance(first, PositionedEvent) else "",
         session_id="",
         partition=partition,
@@ -139,17 +139,17 @@ def halt(before: AuditRow | None, run_id: str, partition: int, items: Sequence[P
 
 
 async def find_run(reader: PostgresReader, tenant: Scope, run_id: str) -> AuditRow | None:
-    """Where that run lies, whatever became of it. Of a halted run only the part before the halt is known."""
-    found = await reader.fetch(select(audit).where(in_scope(audit.c.tenant, tenant), audit.c.run_id == run_id))
-    return AuditRow._make(found[0]) if found else None
+    """The row of a run of any status. For a halted run it covers only the part before the halt."""
+    rows = await reader.fetch(select(audit).where(in_scope(audit.c.tenant, tenant), audit.c.run_id == run_id))
+    return AuditRow._make(rows[0]) if rows else None
 
 
 async def last_run_of_session(reader: PostgresReader, tenant: Scope, session_id: str) -> AuditRow | None:
-    """The newest run of a session that was accepted. All runs of a session share a partition, so offsets order them."""
-    found = await reader.fetch(
+    """The newest accepted run of a session. All runs of a session share a partition, so offsets order them."""
+    rows = await reader.fetch(
         select(audit)
         .where(in_scope(audit.c.tenant, tenant), audit.c.session_id == session_id, audit.c.status != "refused")
         .order_by(audit.c.first_offset.desc())
         .limit(1)
     )
-    return AuditRow._make(found[0]) if found else None
+    return AuditRow._make(rows[0]) if rows else None

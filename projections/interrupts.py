@@ -1,8 +1,9 @@
 """Interrupts: one row for every question a run has asked a person, and for every notice.
 
-The event that opens a question makes its row, the one that closes it says how it ended; a notice is delivered with its
-one event. Either may come in another poll than the other, so a change is only the fields one event knows, laid over the
-row as in steps.py.
+The event that opens a question inserts its row, the event that closes it adds the outcome; a notice is delivered with
+its one event. The two events of a question may come in different polls. So a change holds only the fields its event
+knows and is merged as `coalesce(new, old)`, in memory and in SQL alike (`merge_rows` and the writer's `cover` policy):
+how events fall into polls makes no difference.
 
 Before: projections/engine/run_projection.py. After: GET /v1/interrupts, /v1/runs/{run_id}/interrupts,
 /v1/users/{user_id}/interrupts.
@@ -32,21 +33,21 @@ from loomlog.schemas.records import Value
 
 PENDING, DELIVERED = "pending", "delivered"
 STATUSES = (PENDING, "resolved", "declined", "timed_out", "cancelled", DELIVERED)
-"""What a row can be; `delivered` is a notice, which nobody has to answer."""
+"""Values of InterruptRow.status; `delivered` is a notice, which needs no answer."""
 NOTICE = "notice"
-"""Kind of a row that only tells something."""
+"""Kind of a row that needs no answer."""
 PAGE_MAX = 500
 """Most rows of one page."""
 
 
 class InterruptRow(NamedTuple):
-    """An interrupt as it is now. Times in UTC milliseconds. None is what is not known (yet), or does not apply."""
+    """The current state of an interrupt. Times in UTC milliseconds. None: not known (yet), or not applicable."""
 
     run_id: str
     interrupt_id: str
     tenant: str
     seq: int
-    """Of the event that opened it."""
+    """Seq of the event that opened it."""
     user_id: str | None = None
     session_id: str | None = None
     agent_id: str | None = None
@@ -57,9 +58,9 @@ class InterruptRow(NamedTuple):
     status: str | None = None
     """One of STATUSES."""
     question: str | None = None
-    """What is asked, or told."""
+    """Text of the question or notice."""
     options: Json | None = None
-    """JSON array of texts."""
+    """JSON array of strings."""
     context: str | None = None
     priority: str | None = None
     created_at_ms: int | None = None
@@ -67,16 +68,16 @@ class InterruptRow(NamedTuple):
     ended_at_ms: int | None = None
     answer: str | None = None
     resolved_by: str | None = None
-    """Who has answered, as they were named."""
+    """Name of the person who answered, as the caller gave it."""
     sent_by: str | None = None
-    """Subject of the caller who sent the answer."""
+    """Subject of the caller that sent the answer."""
 
 
 interrupts = define_table(
     "interrupts",
     InterruptRow,
     Index("interrupts_user", "user_id", "tenant", "created_at_ms", "run_id", "interrupt_id"),
-    # Those that wait are few among many that have ended.
+    # Pending interrupts are few among many ended ones.
     Index(
         "interrupts_pending",
         "tenant",
@@ -90,13 +91,13 @@ interrupts = define_table(
 )
 
 FIRST_WINS = frozenset({"tenant", "seq"})
-"""Columns that keep what was written first; all others take what comes later."""
-FIRST_PLACES = tuple(InterruptRow._fields.index(name) for name in sorted(FIRST_WINS))
+"""Columns that keep their first value; all others take the latest one."""
+_FIRST_WINS_INDEXES = tuple(InterruptRow._fields.index(name) for name in sorted(FIRST_WINS))
 InterruptKey = tuple[str, str]
 
 
 def apply(run: RunRow, events: Sequence[PositionedEvent]) -> dict[InterruptKey, InterruptRow]:
-    """The changes these events of one run make."""
+    """The changes by these events of one run, by key."""
     rows: dict[InterruptKey, InterruptRow] = {}
     for at in events:
         change = _change(run, at)
@@ -107,10 +108,10 @@ def apply(run: RunRow, events: Sequence[PositionedEvent]) -> dict[InterruptKey, 
 
 
 def merge_rows(old: InterruptRow, new: InterruptRow) -> InterruptRow:
-    """`new` laid over `old`; the same as the upsert does with the policy of FIRST_WINS."""
+    """Merges `new` over `old`, as the upsert with the policy `cover` and FIRST_WINS does."""
     values = [a if b is None else b for a, b in zip(old, new, strict=True)]
-    for place in FIRST_PLACES:
-        values[place] = old[place]
+    for index in _FIRST_WINS_INDEXES:
+        values[index] = old[index]
     return InterruptRow._make(values)
 
 
@@ -162,7 +163,7 @@ def _run_columns(run: RunRow) -> dict[str, str]:
 
 
 def _row(
-    at: PositionedEvent, event: InterruptionOpened | PersonNotified | InterruptionClosed, **more: Any
+    at: PositionedEvent, event: InterruptionOpened | PersonNotified | InterruptionClosed, **columns: Any
 ) -> InterruptRow:
     return InterruptRow(
         run_id=at.envelope.aggregate,
@@ -170,7 +171,7 @@ def _row(
         tenant=at.envelope.tenant,
         seq=at.envelope.seq,
         call_id=event.call_id,
-        **more,
+        **columns,
     )
 
 
@@ -178,7 +179,7 @@ def _row(
 
 
 class InterruptFilter(Value, frozen=True, kw_only=True):
-    """Which interrupts to list; what is empty does not narrow."""
+    """Filter of a list of interrupts; an empty field does not restrict it."""
 
     statuses: frozenset[str] = frozenset()
     run_id: str = ""
@@ -187,7 +188,8 @@ class InterruptFilter(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptPage:
-    """A part of a list, newest first. `next` is the place to go on from, empty at the end; `total` counts all of it."""
+    """One page of a list, newest first. `next` is the token of the next page, empty at the end; `total` counts all
+    pages."""
 
     rows: tuple[InterruptRow, ...]
     next: str
@@ -195,17 +197,17 @@ class InterruptPage:
 
 
 async def interrupt_by_id(reader: PostgresReader, tenant: Scope, run_id: str, interrupt_id: str) -> InterruptRow | None:
-    """The interrupt of that run and id."""
+    """The interrupt with this run id and interrupt id."""
     columns = interrupts.c
     conditions = [in_scope(columns.tenant, tenant), columns.run_id == run_id, columns.interrupt_id == interrupt_id]
-    found = await reader.fetch(select(interrupts).where(*conditions))
-    return InterruptRow._make(found[0]) if found else None
+    rows = await reader.fetch(select(interrupts).where(*conditions))
+    return InterruptRow._make(rows[0]) if rows else None
 
 
 async def list_interrupts(
     reader: PostgresReader, tenant: Scope, filters: InterruptFilter, *, limit: int = PAGE_MAX, after: str = ""
 ) -> InterruptPage:
-    """Interrupts, newest first. Raises InvalidPageToken for an `after` that this list did not give out."""
+    """Interrupts, newest first. Raises InvalidPageToken for an `after` that this list did not issue."""
     limit = max(1, min(limit, PAGE_MAX))
     columns = interrupts.c
     order = (columns.created_at_ms, columns.run_id, columns.interrupt_id)
@@ -214,25 +216,25 @@ async def list_interrupts(
     if after:
         created_at_ms, run_id, interrupt_id = parse_page_token(after, 3)
         conditions.append(tuple_(*order) < tuple_(parse_token_number(created_at_ms), run_id, interrupt_id))
-    found = await reader.fetch(
+    fetched = await reader.fetch(
         select(interrupts).where(*conditions).order_by(*(column.desc() for column in order)).limit(limit + 1)
     )
-    rows = tuple(InterruptRow._make(row) for row in found[:limit])
-    place = ""
-    if len(found) > limit:
-        place = page_token(rows[-1].created_at_ms, rows[-1].run_id, rows[-1].interrupt_id)
-    return InterruptPage(rows=rows, next=place, total=int(counted[0][0]))
+    rows = tuple(InterruptRow._make(row) for row in fetched[:limit])
+    next_token = ""
+    if len(fetched) > limit:
+        next_token = page_token(rows[-1].created_at_ms, rows[-1].run_id, rows[-1].interrupt_id)
+    return InterruptPage(rows=rows, next=next_token, total=int(counted[0][0]))
 
 
 def _conditions(filters: InterruptFilter) -> list[ColumnElement[bool]]:
     columns = interrupts.c
-    found: list[ColumnElement[bool]] = []
+    conditions: list[ColumnElement[bool]] = []
     if filters.run_id:
-        found.append(columns.run_id == filters.run_id)
+        conditions.append(columns.run_id == filters.run_id)
     if filters.user_id:
-        found.append(columns.user_id == filters.user_id)
+        conditions.append(columns.user_id == filters.user_id)
     if filters.statuses == {PENDING}:
-        found.append(columns.status == PENDING)  # in the words of the partial index
+        conditions.append(columns.status == PENDING)  # as the partial index has it
     elif filters.statuses:
-        found.append(columns.status.in_(sorted(filters.statuses)))
-    return found
+        conditions.append(columns.status.in_(sorted(filters.statuses)))
+    return conditions

@@ -1,8 +1,8 @@
-"""What could not be projected: one row for every record that no row could be made of, with its original bytes.
+"""Projection problems: one row for every record that could not be projected, with its original bytes.
 
-Written in the transaction that moves the cursor past the record, so none is lost and none is counted twice. An empty
-table is the normal state; anything in it is for a person (`loomlog projections problems`). After an upgrade that can
-read the record, a rebuild leaves it out.
+Written in the transaction that moves the cursor past the record, so none is lost or counted twice. The table is
+normally empty; a row needs an operator (`loomlog projections problems`). After an upgrade that can read the record, a
+rebuild has no row for it.
 
 Before: projections/engine/run_projection.py. After: the CLI, the projector's status.
 """
@@ -26,7 +26,7 @@ class ProblemRow(NamedTuple):
     partition: int
     offset: int
     run_id: str
-    """The run that is halted by it; empty when it is of no run."""
+    """The run it halts; empty when it belongs to no run."""
     kind: str
     """undecodable, unknown_schema, unwritable, broken_sequence or offset_gap."""
     error: str
@@ -56,14 +56,14 @@ def apply(topic: str, problem: ProjectionProblem) -> ProblemRow:
 async def list_problems(
     reader: PostgresReader, *, limit: int = PAGE_MAX, after: ProblemRow | None = None
 ) -> list[ProblemRow]:
-    """Problems by place. They are the operator's: a record that cannot be read has no tenant."""
+    """Problems by position. For operators only: an unreadable record has no tenant."""
     query = select(problems).order_by(*problems.primary_key.columns).limit(max(1, min(limit, PAGE_MAX)))
     if after is not None:
-        place = tuple_(after.topic, after.partition, after.offset, after.kind)
-        query = query.where(tuple_(*problems.primary_key.columns) > place)
+        position = tuple_(after.topic, after.partition, after.offset, after.kind)
+        query = query.where(tuple_(*problems.primary_key.columns) > position)
     return [ProblemRow._make(row) for row in await reader.fetch(query)]
 
 
 async def count_problems(reader: PostgresReader) -> int:
-    """How many there are."""
+    """Number of problems."""
     return int((await reader.fetch(select(func.count()).select_from(problems)))[0][0])

@@ -1,10 +1,10 @@
 """Runs: one row for every accepted run, with everything a list or a status page shows.
 
 The row is a fold of the run's events. The projector keeps the rows of live runs in memory and writes whole rows, so an
-event costs no read; a row it does not know it reads once (projections/engine/run_projection.py). Requests that were
-refused are not runs (audit.py has them).
+event costs no read; an uncached row is read once (projections/engine/run_projection.py). Refused requests are not runs
+(audit.py has them).
 
-The last two columns are the projection's own: what the next frame of the run needs to know (frames.FrameMemory).
+The `memory_` columns are internal: what the run's next frames need (FrameMemory in projections/frames/frame.py).
 
 Before: projections/engine/run_projection.py. After: run_queries.py.
 """
@@ -62,16 +62,16 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import Envelope, ImportOrigin, Usage
 
 CANCELLED = "cancelled"
-"""The stop reason of a cancel that named none."""
+"""Stop reason of a cancel without a reason."""
 NOT_PAUSED = {"paused": False, "pause_requested": False, "pause_reason": "", "pauses": ""}
 MODEL, COMPACTION = "model", "compaction"
-"""In RunRow.under_way."""
+"""Values in RunRow.under_way."""
 CHILDREN_PREFIX = "@"
-"""There in front of the index of a call that waits for children."""
+"""Prefix in RunRow.under_way of the index of a call that waits for children."""
 
 
 class RunRow(NamedTuple):
-    """A run as it is now. Times in UTC milliseconds, cost in millionths of `currency`; empty text means none."""
+    """The current state of a run. Times in UTC milliseconds, cost in millionths of `currency`; empty text means none."""
 
     run_id: str
     tenant: str
@@ -85,14 +85,14 @@ class RunRow(NamedTuple):
     status: str
     """running, completed, failed or cancelled."""
     stop_reason: str
-    """Why it ended; of a cancelled run the reason that was given."""
+    """Why it ended; for a cancelled run the reason of the cancel."""
     error: str
     error_code: str
     started_at_ms: int
     ended_at_ms: int | None
     last_event_at_ms: int
     iterations: int
-    """Model turns that were answered."""
+    """Model turns with a reply."""
     input_tokens: int
     output_tokens: int
     cache_creation_input_tokens: int
@@ -106,24 +106,24 @@ class RunRow(NamedTuple):
     parked: bool
     """Waits for input."""
     paused: bool
-    """Stands still before its next model call until it is resumed."""
+    """Stopped before its next model call until it is resumed."""
     pause_requested: bool
-    """Something holds it; it stands still from its next model call on."""
+    """A pause was requested; it takes effect at the next model call."""
     pause_reason: str
-    """Of the first that holds it."""
+    """Reason of the oldest pause."""
     pauses: str
-    """What holds it, in the order it was asked for: JSON array of scope and reason; empty for nothing."""
+    """Its pauses in the order of their requests: JSON array of scope and reason; empty for none."""
     quarantined: bool
-    """A record of it could not be handled; what is shown ends before that."""
+    """A record of the run could not be handled; the row ends before that record."""
     quarantine_error: str
     provider: str
-    """Of the last answer; before it, of the definition."""
+    """Provider of the last reply; before the first reply, of the definition."""
     model: str
     effort: str
     context_tokens: int
-    """Tokens of the last turn's prompt and answer: how full the context is. After a compaction an estimate."""
+    """Tokens of the last turn's prompt and reply: how full the context is. An estimate after a compaction."""
     compactions: int
-    """Times that its conversation was replaced by a summary and its end."""
+    """How often its conversation was replaced by a summary and its last messages."""
     max_context_tokens: int
     """0 = unknown."""
     definition_sha256: str
@@ -138,50 +138,50 @@ class RunRow(NamedTuple):
     forked_from_seq: int
     """Last event it shares with that run; 0 when it is no fork."""
     imported_from: str
-    """Topic, partition and offset where it began elsewhere; empty for a run of this log."""
+    """Topic, partition and first offset in the log it was imported from; empty for a run of this log."""
     told_events: int
-    """How many events of it are told again here; 0 for a run of this log, and for one that was restored and goes on."""
+    """Number of its imported events; 0 for a run of this log, and for a restored run that continues here."""
     restored: bool
-    """It was a run of an installation whose state was restored here; of other imports the user is hearsay."""
+    """Imported by restoring the state of its installation; the user of any other import is not verified."""
     parent_run_id: str
-    """The run that started it; empty for a run of its own."""
+    """The run that started it; empty for a root run."""
     root_run_id: str
-    """The run its tree began with; its own id for a run of its own."""
+    """Root of its tree; its own id for a root run."""
     depth: int
-    """0 for a run of its own."""
+    """0 for a root run."""
     resident: bool
-    """A child that parks after each answer, for further ones."""
+    """A child that parks after each reply and takes further input."""
     idle_ttl_s: int
     children: int
-    """Runs it has asked for, those that were refused included."""
+    """Child runs it has requested, refused ones included."""
     traceparent: str
     metadata: Json
     """JSON object; its values are JSON texts."""
     parent_context: Json
-    """JSON object of texts."""
+    """JSON object of strings."""
     open_interrupts: str
-    """Ids of the questions that wait for a person, oldest first, with blanks between."""
+    """Ids of the questions that wait for a person, oldest first, separated by spaces."""
     under_way: str
-    """What of it is due or under way, with blanks between: `model`, `compaction`, the indexes of tool calls, `@` in
-    front if they wait for children. Calls that wait for a person are not, and runs that rest or are over have none."""
+    """Work that is ready or under way, separated by spaces: `model`, `compaction`, indexes of tool calls, prefixed with
+    `@` if they wait for children. Without calls that wait for a person; empty for idle and ended runs."""
     memory_reply_seq: int
     """Seq of the last ModelReplied: its calls are in the transcript from there."""
     memory_retry_reason: str
     memory_waiting_inputs: str
-    """JSON array of the user texts that have not joined the conversation: text, source, time; empty for none."""
+    """JSON array of the user texts that have not yet joined the conversation: text, source, time; empty for none."""
 
 
 runs = define_table(
     "runs",
     RunRow,
-    # What narrows most comes first, so that a question across tenants finds its way as well.
+    # The most selective column comes first, so that queries across tenants use the index too.
     Index("runs_handle", "agent_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_session", "session_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_root", "root_run_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_user", "user_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_tenant", "tenant", "started_at_ms", "run_id"),
     Index("runs_time", "started_at_ms", "run_id"),
-    # Live runs are few among many that are over.
+    # Live runs are few among many ended ones.
     Index("runs_live", "tenant", "started_at_ms", "run_id", postgresql_where=text("status = 'running'")),
     key=["run_id"],
     fillfactor=70,
@@ -189,7 +189,7 @@ runs = define_table(
 
 
 def apply(before: RunRow | None, events: Sequence[PositionedEvent]) -> RunRow | None:
-    """The row after these events of its run. None as long as the run was not accepted."""
+    """The row after these events of its run; None until the run is accepted."""
     values: dict[str, Any] | None = None if before is None else before._asdict()
     for at in events:
         if isinstance(at.event, RunStarted):
@@ -205,36 +205,36 @@ def apply(before: RunRow | None, events: Sequence[PositionedEvent]) -> RunRow | 
 
 
 def halt(before: RunRow, error: str) -> RunRow:
-    """The row of a run that the projection cannot follow any further."""
+    """The row of a run whose later events cannot be projected."""
     return before._replace(quarantined=True, quarantine_error=error)
 
 
 def is_idle(row: RunRow) -> bool:
-    """Nothing of it is under way: paused, quarantined, over, or waiting for input, for a person or for its children.
+    """Whether nothing of it is under way: paused, quarantined, ended, or waiting for input, a person or its children.
 
-    Children are runs of their own, which stand still or do not.
+    Its children are runs of their own and may be active.
     """
-    return row.quarantined or all(place.startswith(CHILDREN_PREFIX) for place in row.under_way.split())
+    return row.quarantined or all(entry.startswith(CHILDREN_PREFIX) for entry in row.under_way.split())
 
 
 def is_paused(row: RunRow) -> bool:
-    """Whether a pause holds it where it is: before its next model call, or where it waits all the same."""
+    """Whether a pause is in effect: before the next model call, or because the run is idle anyway."""
     return row.paused or (row.pause_requested and is_idle(row))
 
 
 def pause_scopes(row: RunRow) -> frozenset[str]:
-    """The scopes of what holds it: run, agent, tenant, all."""
+    """Scopes of its pauses: run, agent, tenant, all."""
     return frozenset(scope for scope, _ in _pauses(row.pauses))
 
 
 def frame_memory(row: RunRow) -> FrameMemory:
-    """What the row knows for the next frames; the calls of the last turn are in the transcript."""
+    """The frame memory stored in the row; the calls of the last turn are in the transcript."""
     waiting = row.memory_waiting_inputs
     return FrameMemory(
         provider=row.provider,
         model=row.model,
         retry_reason=row.memory_retry_reason,
-        pending_inputs=tuple(PendingInput(*said) for said in orjson.loads(waiting)) if waiting else (),
+        pending_inputs=tuple(PendingInput(*fields) for fields in orjson.loads(waiting)) if waiting else (),
     )
 
 
@@ -270,8 +270,8 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
             _remove_call(values, event.index)
             values["under_way"] = f"{values['under_way']} {CHILDREN_PREFIX}{event.index}".strip()
         case InterruptionClosed():
-            left = [one for one in values["open_interrupts"].split() if one != event.interrupt_id]
-            values["open_interrupts"] = " ".join(left)
+            open_ids = [open_id for open_id in values["open_interrupts"].split() if open_id != event.interrupt_id]
+            values["open_interrupts"] = " ".join(open_ids)
         case PersonNotified():
             values["tool_calls"] += 1
         case TurnCancelled():
@@ -295,8 +295,8 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
         case RunPaused():
             values |= {"paused": True, "parked": False, "under_way": ""}
         case RunResumed():
-            left = [(scope, reason) for scope, reason in _pauses(values["pauses"]) if scope != event.scope]
-            _set_pauses(values, left if event.remaining else [])
+            remaining = [(scope, reason) for scope, reason in _pauses(values["pauses"]) if scope != event.scope]
+            _set_pauses(values, remaining if event.remaining else [])
         case RunQuarantined():
             values |= {"quarantined": True, "quarantine_error": event.error}
         case RunReleased():
@@ -312,9 +312,9 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
             values["stop_reason"] = event.reason or CANCELLED
         case InputReceived():
             waiting = orjson.loads(values["memory_waiting_inputs"] or "[]")
-            said = pending_input_of(event, envelope.at_ms)
-            # Without a blob as rows had it before texts could be one.
-            waiting.append(list(said if said.blob is not None else said[:3]))
+            pending_input = pending_input_of(event, envelope.at_ms)
+            # Without a blob in the form of rows from before texts could be blobs.
+            waiting.append(list(pending_input if pending_input.blob is not None else pending_input[:3]))
             values["memory_waiting_inputs"] = orjson.dumps(waiting).decode()
         case RunStarted() | RunRefused() | CommandRefused():
             pass
@@ -419,7 +419,7 @@ def _place_in_tree(run_id: str, event: RunStarted) -> dict[str, Any]:
 
 
 def import_source(origin: ImportOrigin) -> str:
-    """Where an imported run lay, as its row says it."""
+    """Origin of an imported run in the form of RunRow.imported_from."""
     return f"{origin.topic}/{origin.partition}:{origin.first_offset}"
 
 
@@ -428,7 +428,9 @@ def _apply_reply(values: dict[str, Any], envelope: Envelope, event: ModelReplied
     values["iterations"] += 1
     for name, tokens in spent.items():
         values[name] += tokens
-    if sum(spent.values()) > spent["output_tokens"]:  # what a provider does not count stays as it was
+    if (
+        sum(spent.values()) > spent["output_tokens"]
+    ):  # a provider that counts no prompt tokens leaves the value unchanged
         values["context_tokens"] = sum(spent.values())
     values["cost_micros"] += event.cost_micros
     values |= {
@@ -442,7 +444,7 @@ def _apply_reply(values: dict[str, Any], envelope: Envelope, event: ModelReplied
 
 
 def _add_summary_cost(values: dict[str, Any], event: ContextCompacted | CompactionFailed) -> None:
-    """What a summary call cost is the run's."""
+    """Adds the cost of a summary call to the run."""
     for name, tokens in _usage_columns(event.usage).items():
         values[name] += tokens
     values["cost_micros"] += event.cost_micros
@@ -461,7 +463,7 @@ def _apply_end(
         **NOT_PAUSED,
         "under_way": "",
         "memory_waiting_inputs": "",
-        # The owner's sums win over ours: they are what was decided.
+        # The owner's sums win over ours: they are authoritative.
         "iterations": event.iterations,
         **_usage_columns(event.usage),
         "cost_micros": event.cost_micros,
@@ -470,9 +472,9 @@ def _apply_end(
 
 
 def _remove_call(values: dict[str, Any], index: int) -> None:
-    """Nothing of that tool call is under way any more, or for now."""
-    places = values["under_way"].split()
-    values["under_way"] = " ".join(place for place in places if place.removeprefix(CHILDREN_PREFIX) != str(index))
+    """Removes the tool call from `under_way`, for good or until its next event."""
+    entries = values["under_way"].split()
+    values["under_way"] = " ".join(entry for entry in entries if entry.removeprefix(CHILDREN_PREFIX) != str(index))
 
 
 def _usage_columns(usage: Usage) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What all tables of the projections share: the MetaData, the JSON column, the scope of a query, places in a list.
+"""Common parts of all projection tables: the MetaData, the JSON column, the scope of a query, page tokens.
 
 Tables carry no schema: each build of the projections lives in a Postgres schema of its own
 (projections/engine/builds.py), readers go through the views of the live build. A row is a named tuple, its fields are
@@ -6,7 +6,7 @@ the columns in order: `define_table` makes the table from it, and it is handed t
 
 JSON columns are Postgres `json`, not `jsonb`: written once and read whole, they keep key order and bytes (what was
 streamed is what is stored, to the byte), they take \\u0000 and lone surrogates, which models do produce and jsonb
-refuses, and they cost less to write. Both ways they are JSON text in Python; the connections of
+refuses, and they cost less to write. In Python they are JSON text, read and written; the connections of
 loomlog.connectors.storage.postgres do not parse them.
 
 Before: projections/engine/run_projection.py and the API.
@@ -69,7 +69,7 @@ def define_table(name: str, row: type[Any], *indexes: Index, key: Sequence[str],
 
 
 class EveryTenant(Enum):
-    """The scope of an operator who asks across tenants. A word of its own, so that no forgotten value means it."""
+    """The scope of an operator's query across tenants. A type of its own, so that a forgotten value cannot mean it."""
 
     EVERY_TENANT = "every tenant"
 
@@ -79,16 +79,16 @@ Scope = str | EveryTenant
 
 
 def in_scope(column: ColumnElement[str], scope: Scope) -> ColumnElement[bool]:
-    """The WHERE of a tenant, or of an operator."""
+    """The WHERE condition for a tenant, or for all tenants."""
     return true() if isinstance(scope, EveryTenant) else column == scope
 
 
 class InvalidPageToken(ValueError):
-    """A place in a list that we did not give out."""
+    """A page token that the list did not issue."""
 
 
 def page_token(*parts: object) -> str:
-    """An opaque token for a place in a sorted list, from the sort keys of the last row shown."""
+    """An opaque token for a position in a sorted list, from the sort keys of the last row shown."""
     return base64.urlsafe_b64encode("\n".join(map(str, parts)).encode()).decode().rstrip("=")
 
 
@@ -97,11 +97,9 @@ def parse_page_token(token: str, count: int) -> list[str]:
     try:
         parts = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode().split("\n")
     except (binascii.Error, UnicodeDecodeError, ValueError) as error:
-        raise InvalidPageToken(
-            f"{token[:80]!r} is not a place this list gave out: use `next` of an earlier answer"
-        ) from error
+        raise InvalidPageToken(f"{token[:80]!r} is not a page token: use `next` of an earlier answer") from error
     if len(parts) != count:
-        raise InvalidPageToken(f"{token[:80]!r} is not a place of this list: use `next` of an earlier answer")
+        raise InvalidPageToken(f"{token[:80]!r} is not a page token of this list: use `next` of an earlier answer")
     return parts
 
 
@@ -110,4 +108,6 @@ def parse_token_number(part: str) -> int:
     try:
         return int(part)
     except ValueError as error:
-        raise InvalidPageToken(f"{part[:20]!r} in a place is not a number: use `next` of an earlier answer") from error
+        raise InvalidPageToken(
+            f"{part[:20]!r} in a page token is not a number: use `next` of an earlier answer"
+        ) from error

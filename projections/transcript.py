@@ -1,12 +1,11 @@
-"""The transcript: every frame of every run, as it was streamed but for what looks like a secret
+"""Transcript: every frame of every run as it was streamed, except that likely secrets are masked
 (projections/frames/masking.py).
 
-One row a frame (projections/frames/frames.py says which and in which place), written once and never changed: a second
-write of the same place would be a broken proof of exactly-once, so it is an error and not an upsert. What is read back
-goes to a client as it is, byte for byte.
+One row per frame (projections/frames/frames.py defines which, and their seq), written once and never changed: a second
+write of the same seq would disprove exactly-once, so it is an error and not an upsert. Rows go to clients byte for
+byte.
 
-Also here, because the transcript holds it: the calls of a run's latest turn, from which the frames after it are made
-when somebody begins to follow a run in the middle.
+The calls of a run's latest turn are also read from here: they are needed to build frames from the middle of a run on.
 
 Before: projections/engine/run_projection.py. After: GET /v1/sessions/{id}/transcript, GET /v1/runs/{run_id}/stream.
 """
@@ -63,8 +62,8 @@ def apply(
     """The rows of these events of one run, and the memory after them."""
     rows = []
     for at in events:
-        found, memory = build_frames(memory, at.envelope, at.event)
-        for frame in found:
+        frames, memory = build_frames(memory, at.envelope, at.event)
+        for frame in frames:
             if frame.stored:
                 rows.append(
                     TranscriptRow(
@@ -92,7 +91,7 @@ def open_calls(tool_call_events: Sequence[str]) -> dict[str, FrameCall]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptPage:
-    """A part of a transcript. `next` is the place to go on from, empty at the end."""
+    """One page of a transcript. `next` is the token of the next page, empty at the end."""
 
     rows: tuple[TranscriptRow, ...]
     next: str
@@ -108,47 +107,47 @@ async def transcript_of_session(
     if after:
         started_at_ms, run_id, seq = parse_page_token(after, 3)
         conditions.append(tuple_(*order) > tuple_(parse_token_number(started_at_ms), run_id, parse_token_number(seq)))
-    found = await reader.fetch(
+    fetched = await reader.fetch(
         select(transcript, runs.c.started_at_ms)
         .join(runs, runs.c.run_id == transcript.c.run_id)
         .where(*conditions)
         .order_by(*order)
         .limit(limit + 1)
     )
-    shown = tuple(TranscriptRow._make(row[:-1]) for row in found[:limit])
-    if len(found) <= limit:
-        return TranscriptPage(rows=shown, next="")
-    return TranscriptPage(rows=shown, next=page_token(found[limit - 1][-1], shown[-1].run_id, shown[-1].seq))
+    rows = tuple(TranscriptRow._make(row[:-1]) for row in fetched[:limit])
+    if len(fetched) <= limit:
+        return TranscriptPage(rows=rows, next="")
+    return TranscriptPage(rows=rows, next=page_token(fetched[limit - 1][-1], rows[-1].run_id, rows[-1].seq))
 
 
 async def frames_of_run(
     reader: PostgresReader, tenant: Scope, run_id: str, *, from_seq: int = 0, limit: int = PAGE_MAX
 ) -> list[TranscriptRow]:
     """Stored frames of a run after `from_seq`, in order."""
-    found = await reader.fetch(
+    rows = await reader.fetch(
         select(transcript)
         .where(in_scope(transcript.c.tenant, tenant), transcript.c.run_id == run_id, transcript.c.seq > from_seq)
         .order_by(transcript.c.seq)
         .limit(max(1, min(limit, PAGE_MAX)))
     )
-    return [TranscriptRow._make(row) for row in found]
+    return [TranscriptRow._make(row) for row in rows]
 
 
 async def final_text(reader: PostgresReader, tenant: Scope, run_id: str) -> TranscriptRow | None:
-    """The last `text` frame of a run: the answer it ended with."""
-    found = await reader.fetch(
+    """The last `text` frame of a run: its final answer."""
+    rows = await reader.fetch(
         select(transcript)
         .where(in_scope(transcript.c.tenant, tenant), transcript.c.run_id == run_id, transcript.c.type == "text")
         .order_by(transcript.c.seq.desc())
         .limit(1)
     )
-    return TranscriptRow._make(found[0]) if found else None
+    return TranscriptRow._make(rows[0]) if rows else None
 
 
 async def read_stream_start(reader: PostgresReader, tenant: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
-    """The run as it is stored and the memory for the frames of the events after `last_seq`; one consistent reading."""
+    """The stored run and the frame memory for the events after its `last_seq`, read consistently."""
     first = runs.c.memory_reply_seq * FRAMES_PER_EVENT
-    found = await reader.fetch(
+    rows = await reader.fetch(
         select(runs, transcript.c.event)
         .outerjoin(
             transcript,
@@ -158,8 +157,8 @@ async def read_stream_start(reader: PostgresReader, tenant: Scope, run_id: str) 
         )
         .where(in_scope(runs.c.tenant, tenant), runs.c.run_id == run_id)
     )
-    if not found:
+    if not rows:
         return None
-    run = RunRow._make(found[0][:-1])
-    calls = open_calls([row[-1] for row in found if row[-1] is not None])
+    run = RunRow._make(rows[0][:-1])
+    calls = open_calls([row[-1] for row in rows if row[-1] is not None])
     return run, replace(frame_memory(run), calls=calls)

@@ -1,8 +1,8 @@
-"""What was spent: sums a day, tenant, user, agent, provider, model and whose key paid.
+"""Usage: sums per day, tenant, user, agent, provider, model and payer.
 
-Sums are added to, which would count twice under any replay, but they move in the same transaction as the cursor, and
-that transaction happens once for every event. A day is a UTC day of the answer. Amounts in different currencies are
-never added; an answer without a price counts in `unpriced_calls`.
+Sums are incremented, which would count a replayed event twice; but they are written in the same transaction as the
+cursor, which is committed once for every event. A day is the UTC day of the reply. Amounts in different currencies are
+never added; a reply without a price counts in `unpriced_calls`.
 
 Before: projections/engine/run_projection.py. After: GET /v1/_usage, limits.
 """
@@ -21,7 +21,7 @@ from loomlog.schemas.generated.run_events import CompactionFailed, ContextCompac
 from loomlog.schemas.generated.values import Usage
 
 DIMENSIONS = ("day", "tenant", "user_id", "agent", "provider", "model", "source")
-"""What a report may be grouped by; the currency always splits."""
+"""Dimensions a report may be grouped by; rows are always split by currency."""
 SUMS = (
     "calls",
     "unpriced_calls",
@@ -49,7 +49,7 @@ class UsageRow(NamedTuple):
     provider: str
     model: str
     source: str
-    """Who paid: run, whose key the calls were made with, or operator, whose provider it is where they needed none."""
+    """Who paid: `run` (calls with a key of the run) or `operator` (its key, or a provider that needs none)."""
     currency: str
     """Empty: unpriced."""
     calls: int
@@ -66,7 +66,7 @@ usage = define_table("usage", UsageRow, Index("usage_tenant", "tenant", "day"), 
 
 
 def apply(user_id: str, agent: str, events: Sequence[PositionedEvent]) -> list[UsageRow]:
-    """What these events of one run add, one row an answer. A summary call that never answered spent nothing."""
+    """Usage these events of one run add, one row per reply. A summary call without a reply adds none."""
     return [
         _usage_row(user_id, agent, at, at.event)
         for at in events
@@ -76,13 +76,13 @@ def apply(user_id: str, agent: str, events: Sequence[PositionedEvent]) -> list[U
 
 
 def sum_rows(rows: Iterable[UsageRow]) -> list[UsageRow]:
-    """The rows with those of equal key summed, sorted by key."""
+    """Sums the rows by key; sorted by key."""
     sums: dict[tuple[Any, ...], list[int]] = {}
     for row in rows:
         values: tuple[Any, ...] = row
         key, amounts = values[: len(KEY)], values[len(KEY) :]
-        so_far = sums.get(key)
-        sums[key] = list(amounts) if so_far is None else [a + b for a, b in zip(so_far, amounts, strict=True)]
+        total = sums.get(key)
+        sums[key] = list(amounts) if total is None else [a + b for a, b in zip(total, amounts, strict=True)]
     return [UsageRow._make((*key, *sums[key])) for key in sorted(sums)]
 
 
@@ -110,7 +110,7 @@ def _usage_row(
 
 @lru_cache(maxsize=64)
 def _day(number: int) -> str:
-    """The day so many days after 1970. Events come in the order of time, so few are asked for again and again."""
+    """The date so many days after 1970-01-01. Cached: events come in the order of time, so few dates repeat often."""
     return to_datetime(number * DAY_MS).date().isoformat()
 
 
@@ -123,7 +123,7 @@ async def usage_report(
     since_day: str = "",
     until_day: str = "",
 ) -> list[dict[str, Any]]:
-    """Sums by the dimensions asked for and by currency, of one user when given; days YYYY-MM-DD, both included.
+    """Sums by the given dimensions and by currency, for one user if given; days YYYY-MM-DD, inclusive.
 
     Each row has the dimensions, `currency` and SUMS as keys. Raises ValueError for an unknown dimension and for a
     report of more than REPORT_MAX rows.
@@ -139,29 +139,29 @@ async def usage_report(
         conditions.append(usage.c.day >= since_day)
     if until_day:
         conditions.append(usage.c.day <= until_day)
-    found = await reader.fetch(
+    rows = await reader.fetch(
         select(*columns, *(func.sum(usage.c[name]).label(name) for name in SUMS))
         .where(*conditions)
         .group_by(*columns)
         .order_by(*columns)
         .limit(REPORT_MAX + 1)
     )
-    if len(found) > REPORT_MAX:
+    if len(rows) > REPORT_MAX:
         raise ValueError(f"the usage report has more than {REPORT_MAX} rows: ask for fewer days or dimensions")
     names = [*(column.name for column in columns), *SUMS]
     # A sum of bigint is numeric in Postgres.
-    return [dict(zip(names, [*row[: -len(SUMS)], *map(int, row[-len(SUMS) :])], strict=True)) for row in found]
+    return [dict(zip(names, [*row[: -len(SUMS)], *map(int, row[-len(SUMS) :])], strict=True)) for row in rows]
 
 
 async def spent_since(
     reader: PostgresReader, tenant: Scope, since_day: str, *, user_id: str | None, currency: str
 ) -> tuple[int, int]:
-    """Tokens of all kinds from that day on, and the cost in millionths of that currency; of one user when given."""
+    """Tokens of all kinds since that day, and the cost in millionths of the currency; for one user if given."""
     tokens = sum(usage.c[name] for name in SUMS if name.endswith("_tokens"))
     micros = case((usage.c.currency == currency, usage.c.cost_micros), else_=0)
     conditions = [in_scope(usage.c.tenant, tenant), usage.c.day >= since_day]
     if user_id is not None:
         conditions.append(usage.c.user_id == user_id)
     sums = (func.coalesce(func.sum(tokens), 0), func.coalesce(func.sum(micros), 0))
-    found = await reader.fetch(select(*sums).where(*conditions))
-    return int(found[0][0]), int(found[0][1])
+    rows = await reader.fetch(select(*sums).where(*conditions))
+    return int(rows[0][0]), int(rows[0][1])

@@ -1,6 +1,6 @@
 """The configuration: LOOMLOG_* settings and YAML files in, plain frozen values out. Start at `load`.
 
-    settings, configuration   load(os.environ, working_directory=KeyPath.cwd(), paths=...)
+    settings, configuration   load(os.environ, working_directory=Path.cwd(), paths=...)
     who may ask               token_table(...), authenticate(...)
     what can be called        providers_of(...), usable_ids(...), open_to_keys(...)
     what a run is pinned to   resolve_agent(...)

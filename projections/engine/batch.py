@@ -1,14 +1,14 @@
-"""What a projection is given: the accepted events of one poll, by run, in log order.
+"""Input of a projection: the accepted events of one poll, grouped by run, in log order.
 
-`read_records` applies the one reading rule (loomlog.schemas.reader: terms) to the records of a poll, from where each
-partition's cursor stands, and decodes what is left. Values in, values out; nothing is kept between polls but the
-cursors, so that a poll can be read again after a failure with the same result.
+`read_records` applies the one reading rule (loomlog.schemas.reader: terms) to the records of a poll, starting at each
+partition's cursor, and decodes the accepted ones. Pure: only the cursors persist between polls, so a poll can be read
+again after a failure with the same result.
 
-What cannot be read is never skipped silently. An accepted record whose body does not decode is an `UnreadableEvent` in
-the place of the event it should have been, and run_projection.py halts its run there. A record without an envelope
-belongs to nobody and is a `ProjectionProblem` only, like a hole in the offsets.
+An unreadable record is never skipped silently. An accepted record whose body does not decode becomes an
+`UnreadableEvent` in place of its event, and fold.py halts the run there. A record without an envelope belongs to no run
+and is only a `ProjectionProblem`, like a gap in the offsets.
 
-Before: the records of a LogTail. After: run_projection.py folds them.
+Before: the records of a LogTail. After: fold.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ RUN_EVENTS = frozenset(RECORDS)
 
 
 class PositionedEvent(Value, frozen=True):
-    """An accepted event in its place; `value` is the record as stored."""
+    """An accepted event with its position in the log; `value` is the record as stored."""
 
     partition: int
     offset: int
@@ -36,7 +36,7 @@ class PositionedEvent(Value, frozen=True):
 
 
 class ProjectionProblem(Value, frozen=True):
-    """Something in the log that could not be projected, with all that is needed to look into it."""
+    """A part of the log that could not be projected, with everything needed to investigate it."""
 
     partition: int
     offset: int
@@ -67,18 +67,18 @@ class Cursor(Value, frozen=True, kw_only=True):
     next_offset: int
     term: int
     epoch: int = 0
-    """Fencing token: raised by each projector that takes the partition."""
+    """Fencing token: raised by each projector that claims the partition."""
 
 
 class ProjectionBatch(Value, frozen=True, kw_only=True):
-    """One poll, read."""
+    """The decoded records of one poll."""
 
     runs: dict[str, list[ProjectionItem]] = field(default_factory=dict)
-    """Per run, in order."""
+    """By run id, in log order."""
     problems: list[ProjectionProblem] = field(default_factory=list)
-    """Those that belong to no run."""
+    """Problems that belong to no run."""
     new_cursors: list[Cursor] = field(default_factory=list)
-    """Where each partition of the poll stands afterwards."""
+    """Cursors of the polled partitions after this batch."""
     events: int = 0
     stale: int = 0
     """Records of owners that had lost their partition."""
@@ -93,7 +93,7 @@ def read_records(
     codec = codec or local_codec()
     runs: dict[str, list[ProjectionItem]] = {}
     problems: list[ProjectionProblem] = []
-    moved: list[Cursor] = []
+    new_cursors: list[Cursor] = []
     events = stale = oldest_ms = 0
     for partition in sorted(polled):
         cursor = cursors[partition]
@@ -105,10 +105,10 @@ def read_records(
                 problems.append(_gap(reader.next_offset, record))
             if record.timestamp < oldest_ms or not oldest_ms:
                 oldest_ms = record.timestamp
-            found = _decode_fast(record, codec)
-            if found is not None:
-                if reader.accepts(record.offset, found.envelope.term):
-                    runs.setdefault(found.envelope.aggregate, []).append(found)
+            item = _decode_fast(record, codec)
+            if item is not None:
+                if reader.accepts(record.offset, item.envelope.term):
+                    runs.setdefault(item.envelope.aggregate, []).append(item)
                     events += 1
                 continue
             try:
@@ -117,19 +117,17 @@ def read_records(
                 problems.append(_problem(record, unframed))
                 continue
             if raw is not None and "\x00" in raw.aggregate:
-                problems.append(
-                    _problem(record, Undecodable("a run id with a zero character, which no table can hold"))
-                )
+                problems.append(_problem(record, Undecodable("a run id with a NUL character, which no table can hold")))
             elif raw is not None:
                 runs.setdefault(raw.aggregate, []).append(_item(record, raw, codec))
                 events += 1
         stale += reader.stale
         if reader.next_offset > cursor.next_offset:
-            moved.append(
+            new_cursors.append(
                 Cursor(partition=partition, next_offset=reader.next_offset, term=reader.term, epoch=cursor.epoch)
             )
     return ProjectionBatch(
-        runs=runs, problems=problems, new_cursors=moved, events=events, stale=stale, oldest_ms=oldest_ms
+        runs=runs, problems=problems, new_cursors=new_cursors, events=events, stale=stale, oldest_ms=oldest_ms
     )
 
 
@@ -148,12 +146,12 @@ def broken_sequence_problem(item: PositionedEvent, expected: int) -> ProjectionP
 
 
 def unwritable_event(item: PositionedEvent, error: str) -> UnreadableEvent:
-    """An event whose rows the database does not take, to stand in its place."""
+    """Replacement of an event whose rows Postgres refused."""
     problem = ProjectionProblem(
         partition=item.partition,
         offset=item.offset,
         kind="unwritable",
-        error=f"its rows were refused: {error}",
+        error=f"Postgres refused its rows: {error}",
         timestamp_ms=item.envelope.at_ms,
         value=item.value,
         run_id=item.envelope.aggregate,
@@ -162,14 +160,14 @@ def unwritable_event(item: PositionedEvent, error: str) -> UnreadableEvent:
 
 
 def _decode_fast(record: LogRecord, codec: Codec) -> PositionedEvent | None:
-    """What nearly every record is, decoded at once: reading the envelope first costs as much as reading all.
+    """The event of an ordinary record, decoded in one step; None for all other records, which take the slow path.
 
-    None for all others, which take the long way.
+    Reading the envelope first would cost as much as reading the whole record.
     """
     value = record.value
-    if value is None or (found := codec.decode_fast(value)) is None:
+    if value is None or (decoded := codec.decode_fast(value)) is None:
         return None
-    envelope, event = found
+    envelope, event = decoded
     if envelope is None or type(event) not in RUN_EVENTS or "\x00" in envelope.aggregate:
         return None
     return PositionedEvent(record.partition, record.offset, envelope, event, value)
@@ -204,6 +202,6 @@ def _gap(expected: int, record: LogRecord) -> ProjectionProblem:
         offset=expected,
         kind="offset_gap",
         error=f"offsets {expected} to {record.offset - 1} of partition {record.partition} are not in the log: "
-        "it was cut, or a transactional writer wrote to it",
+        "the log was truncated, or a transactional writer wrote to it",
         timestamp_ms=record.timestamp,
     )

@@ -1,15 +1,15 @@
-"""Blue and green: every build of the projections lives in a Postgres schema of its own, readers see one of them.
+"""Blue-green builds: every build of the projections has a Postgres schema of its own, and readers see one of them.
 
     loom_1, loom_2, ...   the tables of a build (tables.metadata), written by one projector
     loom                  a view for each table, onto the live build; `builds`, the list; `projector_status`
 
-A build is made beside the live one, filled from offset 0, compared and switched to (rebuild.py); the switch replaces
-all views in one transaction, so that readers never see two builds at once. The build before stays for a way back, older
-ones are dropped. A build carries the version of the fold that made it: a projector never writes into a build of another
-version.
+A new build is filled from offset 0 while the live one serves, compared with it and switched to (rebuild.py). The switch
+replaces all views in one transaction, so readers never see two builds at once. The previous build is kept for a
+rollback, older ones are dropped. A build carries the version of the fold that made it: a projector never writes into a
+build of another version.
 
-Rows hold nothing but what the log says (no now(), nothing random), so two builds of one version at one position are
-equal to the byte. `table_hashes` proves it; the hash of a table does not depend on the order of its rows.
+Rows are derived from the log alone (no now(), nothing random), so two builds of one version at one position are equal
+to the byte. `table_hashes` proves it; the hash of a table does not depend on the order of its rows.
 
 Not chosen: emptying and refilling in place (readers would see a hole), a rename of schemas (it waits for every reader).
 Before: connectors/storage/postgres.py. After: run_projection.py writes, the API reads.
@@ -24,17 +24,16 @@ from psycopg import sql
 from sqlalchemy import BigInteger, Column, DateTime, MetaData, Table, Text, func, select
 
 from loomlog.connectors.storage.postgres import PostgresReader, create_tables
-from loomlog.projections import audit, interrupts, problems, runs, steps, transcript, usage
+from loomlog.projections import audit, interrupts, problems, runs, transcript, usage
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine.batch import Cursor
 from loomlog.projections.tables import metadata
 
-VERSION = 9
-"""Of the tables and the fold. Raise it whenever the same events give other rows; the projector then rebuilds."""
+VERSION = 10
+"""Version of tables and fold. Raise it whenever the same events give other rows; the projector then rebuilds."""
 PREFIX = "loom"
 TABLES = (
     runs.runs,
-    steps.steps,
     transcript.transcript,
     usage.usage,
     interrupts.interrupts,
@@ -43,7 +42,7 @@ TABLES = (
     cursors.cursors,
 )
 COMPARED = tuple(table.name for table in TABLES if table is not cursors.cursors)
-"""Tables that two builds have in common at one position; cursors tell who wrote."""
+"""Tables that are equal in two builds at one position; `cursors` differs by its writer."""
 LIVE, BUILDING, PREVIOUS = "live", "building", "previous"
 
 shared = MetaData()
@@ -75,7 +74,7 @@ projector_status = Table(
 
 
 class BuildRow(NamedTuple):
-    """A build as it is listed."""
+    """A row of `builds`."""
 
     number: int
     state: str
@@ -86,7 +85,7 @@ class BuildRow(NamedTuple):
 
 
 class StatusRow(NamedTuple):
-    """What the projector last said of itself; an old `at` means that it is not running."""
+    """The projector's last status report; an old `at` means that it is not running."""
 
     topic: str
     owner: str
@@ -94,7 +93,7 @@ class StatusRow(NamedTuple):
     state: str
     events_behind: int
     lag_ms: int
-    """Greatest time from a record to its row since the status before."""
+    """Greatest delay from a record to its row since the previous status."""
     applied_events: int
     stale_records: int
     problems: int
@@ -110,7 +109,7 @@ class TableHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """One build, by name."""
+    """Names that belong to one build."""
 
     prefix: str
     number: int
@@ -121,12 +120,12 @@ class Build:
 
     @property
     def channel(self) -> str:
-        """Where commits are announced."""
+        """NOTIFY channel for commits."""
         return f"{self.prefix}_positions"
 
-    def announcement(self, topic: str, moved: Sequence[Cursor]) -> str:
-        """What a commit says: build, topic, then partition:next_offset of each partition it moved."""
-        return f"{self.number} {topic} {' '.join(f'{c.partition}:{c.next_offset}' for c in moved)}"
+    def announcement(self, topic: str, advanced: Sequence[Cursor]) -> str:
+        """NOTIFY payload of a commit: build, topic, then partition:next_offset of each advanced partition."""
+        return f"{self.number} {topic} {' '.join(f'{c.partition}:{c.next_offset}' for c in advanced)}"
 
 
 class Builds:
@@ -140,7 +139,7 @@ class Builds:
         return Build(prefix=self._prefix, number=number)
 
     async def prepare(self) -> None:
-        """Makes the shared schema and, the very first time, build 1 with its views. Harmless when repeated."""
+        """Creates the shared schema and, the first time, build 1 with its views. Idempotent."""
         async with self._connection.transaction():
             await self._lock_builds()
             await self._execute("CREATE SCHEMA IF NOT EXISTS {}", self._prefix)
@@ -151,40 +150,41 @@ class Builds:
 
     async def list_builds(self) -> list[BuildRow]:
         """All builds, oldest first."""
-        found = await self._execute("SELECT * FROM {} ORDER BY number", self._prefix, "builds")
-        return [BuildRow._make(row) for row in await found.fetchall()]
+        result = await self._execute("SELECT * FROM {} ORDER BY number", self._prefix, "builds")
+        return [BuildRow._make(row) for row in await result.fetchall()]
 
     async def live(self) -> BuildRow:
         """The build that readers see. `prepare` must have been called once."""
         return next(build for build in await self.list_builds() if build.state == LIVE)
 
     async def reserve_rebuild(self) -> bool:
-        """Whether this connection may rebuild: one does at a time, until its connection is closed."""
+        """Takes the rebuild lock, held until this connection closes; False if another connection has it."""
         return await self._reserve(f"{self._prefix}.rebuild")
 
     async def reserve_projecting(self, topic: str) -> bool:
-        """Whether this connection is the one that projects the topic. A hint that keeps a second projector waiting
-        until the first one's connection is gone; what makes it safe is the epoch (cursors.py).
+        """Takes the lock to project the topic, held until this connection closes; False if another connection has it.
+
+        Only a hint that keeps a standby waiting: the epoch (cursors.py) is what makes a takeover safe.
         """
         return await self._reserve(f"{self._prefix}.projector.{topic}")
 
     async def make(self) -> Build:
-        """A new, empty build. One that an earlier rebuild left unfinished is dropped."""
+        """Creates an empty build, and drops one that an earlier rebuild left unfinished."""
         async with self._connection.transaction():
             await self._lock_builds()
-            known = await self.list_builds()
-            for row in known:
+            existing = await self.list_builds()
+            for row in existing:
                 if row.state == BUILDING:
                     await self._drop(row.number)
-            return await self._make(max(row.number for row in known) + 1)
+            return await self._make(max(row.number for row in existing) + 1)
 
     async def switch(self, build: Build) -> None:
-        """Lets readers see that build; call it in a transaction. The live build before becomes the previous one."""
+        """Makes the build live; call it in a transaction. The former live build becomes a previous one."""
         await self._lock_builds()
         await self._switch(build)
 
     async def drop_unused(self) -> list[int]:
-        """Drops all but the live build and the newest previous one; gives the numbers dropped."""
+        """Drops all but the live build and the newest previous one; returns the dropped numbers."""
         async with self._connection.transaction():
             await self._lock_builds()
             previous = [row.number for row in await self.list_builds() if row.state == PREVIOUS]
@@ -200,29 +200,29 @@ class Builds:
             await self._drop(build.number)
 
     async def table_hashes(self, number: int) -> dict[str, TableHash]:
-        """Rows and digest of every table that two builds have in common. Reads them whole."""
-        found = {}
+        """Row count and digest of every table of COMPARED. Reads the tables whole."""
+        hashes = {}
         for name in COMPARED:
-            answer = await self._execute(
+            result = await self._execute(
                 "SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0)::text FROM {} t",
                 self.build(number).schema,
                 name,
             )
-            row = await answer.fetchone()
+            row = await result.fetchone()
             assert row is not None
-            found[name] = TableHash._make(row)
-        return found
+            hashes[name] = TableHash._make(row)
+        return hashes
 
     async def positions(self, number: int, topic: str, *, lock: bool = False) -> dict[int, int]:
-        """Next offset of each partition of a build. `lock` holds its writer up until the transaction ends."""
+        """Next offset of each partition of a build. `lock` blocks its writer until the transaction ends."""
         query = "SELECT partition, next_offset FROM {} WHERE topic = %s ORDER BY partition"
-        found = await self._connection.execute(
+        result = await self._connection.execute(
             sql.SQL(query + (" FOR UPDATE" if lock else "")).format(
                 sql.Identifier(self.build(number).schema, "cursors")
             ),
             (topic,),
         )
-        return dict(await found.fetchall())
+        return dict(await result.fetchall())
 
     async def write_status(self, status: StatusRow) -> None:
         """Replaces the projector's status of its topic."""
@@ -238,8 +238,8 @@ class Builds:
         )
 
     async def _reserve(self, name: str) -> bool:
-        found = await self._connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", (name,))
-        row = await found.fetchone()
+        result = await self._connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", (name,))
+        row = await result.fetchone()
         assert row is not None
         return bool(row[0])
 
@@ -263,12 +263,12 @@ class Builds:
             await self._connection.execute(
                 sql.SQL("CREATE VIEW {} AS SELECT * FROM {}").format(view, sql.Identifier(build.schema, table.name))
             )
-        listed = sql.Identifier(self._prefix, "builds")
+        builds_table = sql.Identifier(self._prefix, "builds")
         await self._connection.execute(
-            sql.SQL("UPDATE {} SET state = %s WHERE state = %s").format(listed), (PREVIOUS, LIVE)
+            sql.SQL("UPDATE {} SET state = %s WHERE state = %s").format(builds_table), (PREVIOUS, LIVE)
         )
         await self._connection.execute(
-            sql.SQL("UPDATE {} SET state = %s, switched_at = now() WHERE number = %s").format(listed),
+            sql.SQL("UPDATE {} SET state = %s, switched_at = now() WHERE number = %s").format(builds_table),
             (LIVE, build.number),
         )
 
@@ -279,7 +279,7 @@ class Builds:
         )
 
     async def _lock_builds(self) -> None:
-        """Changes of the list happen one after the other; the lock ends with the transaction."""
+        """Serializes changes of the list; the lock ends with the transaction."""
         await self._connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"{self._prefix}.builds",)
         )
@@ -289,12 +289,12 @@ class Builds:
 
 
 async def has_status(reader: PostgresReader, prefix: str = PREFIX) -> bool:
-    """Whether a projector has made its tables. To read one that is not there is an error in the server's log."""
-    found = await reader.fetch(select(func.to_regclass(f"{prefix}.{projector_status.name}").is_not(None)))
-    return bool(found[0][0])
+    """Whether a projector has created its tables. Reading a missing table would be an error in the server's log."""
+    rows = await reader.fetch(select(func.to_regclass(f"{prefix}.{projector_status.name}").is_not(None)))
+    return bool(rows[0][0])
 
 
 async def read_status(reader: PostgresReader) -> list[StatusRow]:
-    """What the projectors last said of themselves, one row a topic."""
-    found = await reader.fetch(select(projector_status).order_by(projector_status.c.topic))
-    return [StatusRow._make(row) for row in found]
+    """The projectors' last status reports, one row per topic."""
+    rows = await reader.fetch(select(projector_status).order_by(projector_status.c.topic))
+    return [StatusRow._make(row) for row in rows]

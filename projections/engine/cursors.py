@@ -1,16 +1,16 @@
-"""How far each partition is projected, and who may move it on.
+"""Projection cursors: how far each partition is projected, and the epoch that fences its writers.
 
-The rows of a poll and its cursor move in one transaction, the cursor first:
+The rows of a poll and its cursors are written in one transaction, the cursors first:
 
-    UPDATE cursors SET next_offset = new, term = ... WHERE ... AND next_offset = old AND epoch = mine
+    UPDATE cursors SET next_offset = new, term = ... WHERE ... AND next_offset = old AND epoch = ours
 
-No row means that somebody else has taken the partition: `Fenced`, nothing was written, stop. That alone makes rows
-exactly-once, with any number of projectors alive. Taking a partition is raising its epoch; the row lock makes the
-taker wait for a transaction of its predecessor that is under way. The cursor also keeps the term it was read under, so
-that a reader starts from it instead of from the beginning of the log.
+No updated row means that another projector has claimed the partition: `Fenced` is raised and nothing is written. This
+alone makes rows exactly-once, with any number of projectors alive. A claim raises the epoch; the row lock makes it wait
+for a transaction of the former writer that is under way. The cursor also stores the term of the records before it, so
+that a reader resumes there instead of at the beginning of the log.
 
-A cursor moves even when a poll changed no row, because readers wait for positions: every commit notifies a channel
-(positions.py listens), and the answer to a write names the position to wait for.
+A cursor advances even when a poll changed no row, because readers wait for positions: every commit notifies a channel
+(positions.py listens), and the response to a write names the position to wait for.
 
 Not chosen: committed offsets of a consumer group (they cannot move together with rows).
 Before: run_projection.py. After: positions.py, builds.py.
@@ -47,26 +47,26 @@ cursors = Table(
 
 
 CursorUpdates = Sequence[tuple[Cursor, psycopg.AsyncCursor[Any]]]
-"""Where cursors stood, and the answers to moving them on."""
+"""Cursors before an update, each with the result of its UPDATE."""
 
 
 class Fenced(Exception):
-    """Somebody else has taken the partition; what was about to be written was not."""
+    """Another projector has claimed the partition; the transaction wrote nothing."""
 
     def __init__(self, topic: str, partition: int, cursor: Cursor) -> None:
         self.partition = partition
         super().__init__(
             f"{topic}/{partition}: the cursor is no longer at offset {cursor.next_offset} in epoch {cursor.epoch}; "
-            "another projector has taken the partition"
+            "another projector has claimed the partition"
         )
 
 
 class BuildNotFound(Exception):
-    """The build that was to be written is gone; another one is live since at least two rebuilds."""
+    """The build to write was dropped: at least two rebuilds have replaced it."""
 
 
 class Position(Value, frozen=True, kw_only=True):
-    """A place in the log: the answer to a write, and what a reader waits for. Written `topic:partition:offset`."""
+    """A log position: returned by a write, awaited by a reader. Text form: `topic:partition:offset`."""
 
     topic: str
     partition: int
@@ -77,16 +77,16 @@ class Position(Value, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """Raises ValueError, naming what was expected."""
-        topic, _, rest = text.partition(":")
-        partition, _, offset = rest.partition(":")
+        """Parses the text form. Raises ValueError, naming the expected form."""
+        topic, _, remainder = text.partition(":")
+        partition, _, offset = remainder.partition(":")
         if not (topic and partition.isdecimal() and offset.isdecimal()):
             raise ValueError(f"{text[:80]!r} is not a position: expected topic:partition:offset")
         return cls(topic=topic, partition=int(partition), offset=int(offset))
 
 
 class CursorRow(NamedTuple):
-    """A cursor as it is shown."""
+    """A row of `cursors`."""
 
     topic: str
     partition: int
@@ -101,22 +101,22 @@ class CursorRow(NamedTuple):
 async def claim(
     connection: psycopg.AsyncConnection[Any], schema: str, topic: str, partitions: Iterable[int], owner: str
 ) -> dict[int, Cursor]:
-    """Takes the partitions: whoever had them is fenced. Waits for a transaction of theirs that is under way."""
+    """Claims the partitions and fences their former writers, after waiting for their transactions under way."""
     statement = sql.SQL(
         "INSERT INTO {} AS c (topic, partition, next_offset, term, epoch, owner) VALUES (%s, %s, 0, -1, 1, %s) "
         "ON CONFLICT (topic, partition) DO UPDATE SET epoch = c.epoch + 1, owner = excluded.owner, updated_at = now() "
         "RETURNING next_offset, term, epoch"
     ).format(sql.Identifier(schema, "cursors"))
-    found = {}
+    claimed = {}
     async with connection.transaction():
-        # An epoch must not be lost with the server's memory, or two projectors could hold the same one.
+        # An epoch must survive a crash of the server, or two projectors could hold the same one.
         await connection.execute("SET LOCAL synchronous_commit = on")
         for partition in sorted(partitions):
-            answer = await connection.execute(statement, (topic, partition, owner))
-            row = await answer.fetchone()
+            result = await connection.execute(statement, (topic, partition, owner))
+            row = await result.fetchone()
             assert row is not None
-            found[partition] = Cursor(partition=partition, next_offset=row[0], term=row[1], epoch=row[2])
-    return found
+            claimed[partition] = Cursor(partition=partition, next_offset=row[0], term=row[1], epoch=row[2])
+    return claimed
 
 
 async def advance(
@@ -125,10 +125,10 @@ async def advance(
     topic: str,
     steps: Sequence[tuple[Cursor, Cursor]],
 ) -> CursorUpdates:
-    """Moves cursors from the first to the second of each pair; call it first in the transaction, in a pipeline.
+    """Advances the first cursor of each pair to the second; call it first in the transaction, in a pipeline.
 
-    When the pipeline is over, ask `require_advanced` before anything is written. Pairs are taken in the order of their
-    partitions, so that two transactions never wait for each other.
+    After the pipeline, call `require_advanced` before writing anything. Pairs are sorted by partition, so that two
+    transactions cannot deadlock.
     """
     statement = _advance_statement(schema)
     return [
@@ -143,9 +143,9 @@ async def advance(
 
 
 def require_advanced(topic: str, advanced: CursorUpdates) -> None:
-    """Raises Fenced when a cursor was not where we thought it was."""
-    for old, answer in advanced:
-        if answer.rowcount != 1:
+    """Raises Fenced if one of the UPDATEs matched no row."""
+    for old, result in advanced:
+        if result.rowcount != 1:
             raise Fenced(topic, old.partition, old)
 
 
@@ -160,5 +160,5 @@ def _advance_statement(schema: str) -> bytes:
 
 async def list_cursors(reader: PostgresReader) -> list[CursorRow]:
     """All cursors of the live build."""
-    found = await reader.fetch(select(cursors).order_by(cursors.c.topic, cursors.c.partition))
-    return [CursorRow._make(row) for row in found]
+    rows = await reader.fetch(select(cursors).order_by(cursors.c.topic, cursors.c.partition))
+    return [CursorRow._make(row) for row in rows]

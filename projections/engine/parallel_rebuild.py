@@ -1,16 +1,16 @@
-"""Filling a new build with several processes, each with some of the partitions.
+"""Parallel fill of a new build: several processes, each with a share of the partitions.
 
-A rebuild of a long log is work of the processor: half of it reading and folding events in Python, half of it writing
-rows in Postgres. One process leaves the second core of a small machine half idle, and threads share one interpreter.
-So the partitions are dealt to processes, the longest first; each claims its cursors of the new build and projects up
-to the target, as the rebuild itself would. Then the rebuild claims all of them, which fences whoever might be left, and
-goes on alone with what came meanwhile. The rows are compared all the same before anybody sees them.
+A rebuild of a long log is CPU-bound: half is reading and folding events in Python, half is writing rows in Postgres.
+One process leaves the second core of a small machine half idle, and threads share one interpreter. So the partitions
+are divided among processes, the longest first; each claims its cursors of the new build and projects up to the target,
+as the rebuild itself would. Then the rebuild claims all of them, which fences any process still running, and continues
+alone with newer records. The rows are compared as usual before readers see them.
 
-A process that fails ends the rebuild with its reason; a rebuild that is cancelled ends them all. One whose parent was
-killed projects to its end into a build that nobody will see, or fails because the next rebuild has dropped it.
+A failed process ends the rebuild with its error; a cancelled rebuild terminates all processes. A process whose parent
+was killed finishes projecting into a build that is never switched to, or fails when the next rebuild drops it.
 
 Not chosen: threads (the interpreter's lock), COPY of prepared files (rows of a run are changed by later events).
-Before: projections/engine/rebuild.py, when much is to be done. After: projections/engine/run_projection.py.
+Before: projections/engine/rebuild.py, for a long log. After: projections/engine/run_projection.py.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ from loomlog.schemas.codec import Codec
 
 PROCESSES_MAX = 4
 EXIT_WAIT_S = 5.0
-"""For a process that has said its last."""
+"""Longest wait for a process to exit after its result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelRebuild:
-    """What every process of a filling has to know. Called by the rebuild; see loomlog.projections.engine.rebuild.Fill.
+    """Options of a parallel fill and its processes. The rebuild calls it; see loomlog.projections.engine.rebuild.Fill.
 
-    It goes to the processes through a pipe, so the callables are functions of modules or partials of them.
+    It is pickled for the processes, so the callables are functions of modules or partials of them.
     """
 
     connect: Connect
@@ -51,63 +51,64 @@ class ParallelRebuild:
     processes: int = min(PROCESSES_MAX, os.cpu_count() or 1)
 
     async def __call__(self, build: Build, target: Mapping[int, int]) -> int:
-        """Fills the build up to the target; the number of events. Raises Transient when a process failed."""
+        """Fills the build up to the target; returns the number of events. Raises Transient when a process failed."""
         context = multiprocessing.get_context("spawn")
-        working: list[tuple[Any, Connection]] = []
+        workers: list[tuple[Any, Connection]] = []
         try:
             for share in divide_partitions(target, self.processes):
-                theirs, mine = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(self, build, share, mine), daemon=True)
+                receiver, sender = context.Pipe(duplex=False)
+                process = context.Process(target=_run_process, args=(self, build, share, sender), daemon=True)
                 process.start()
-                mine.close()
-                working.append((process, theirs))
-            told = await asyncio.gather(
-                *(asyncio.to_thread(_receive_result, process, theirs) for process, theirs in working)
-            )
+                sender.close()
+                workers.append((process, receiver))
+            results = await asyncio.gather(*(asyncio.to_thread(_receive_result, *worker) for worker in workers))
         finally:
-            for process, _ in working:
+            for process, _ in workers:
                 process.terminate()
-        for answer in told:
-            if isinstance(answer, str):
-                raise Transient(f"a process that fills build {build.number}: {answer}", kind="unavailable")
-        return sum(answer for answer in told if isinstance(answer, int))
+        for result in results:
+            if isinstance(result, str):
+                raise Transient(f"a process filling build {build.number}: {result}", kind="unavailable")
+        return sum(result for result in results if isinstance(result, int))
 
 
 def divide_partitions(target: Mapping[int, int], processes: int) -> list[dict[int, int]]:
-    """The partitions dealt to at most so many processes, the longest first, each to whom has least; none is empty."""
-    dealt: list[dict[int, int]] = [{} for _ in range(min(processes, len(target)))]
+    """Divides the partitions into at most `processes` shares: the longest first, each to the smallest share.
+
+    No share is empty.
+    """
+    shares: list[dict[int, int]] = [{} for _ in range(min(processes, len(target)))]
     for partition in sorted(target, key=lambda p: (-target[p], p)):
-        least = min(dealt, key=lambda share: sum(share.values()))
-        least[partition] = target[partition]
-    return [share for share in dealt if share]
+        smallest = min(shares, key=lambda share: sum(share.values()))
+        smallest[partition] = target[partition]
+    return [share for share in shares if share]
 
 
 def _receive_result(process: Any, receiver: Connection) -> int | str:
-    """What the process said last: the number of its events, or why it failed."""
-    answer: int | str | None = None
+    """The result of a process: the number of its events, or why it failed."""
+    result: int | str | None = None
     with contextlib.suppress(EOFError):
-        answer = receiver.recv()
+        result = receiver.recv()
     receiver.close()
     process.join(EXIT_WAIT_S)  # otherwise it stays in the process table
-    return f"it ended with {process.exitcode} and said nothing" if answer is None else answer
+    return f"it exited with code {process.exitcode} and sent no result" if result is None else result
 
 
-def _work(filling: ParallelRebuild, build: Build, share: Mapping[int, int], sender: Connection) -> None:
-    """The process."""
+def _run_process(options: ParallelRebuild, build: Build, share: Mapping[int, int], sender: Connection) -> None:
+    """Entry point of a process."""
     try:
-        sender.send(uvloop.run(_fill(filling, build, share)))
+        sender.send(uvloop.run(_fill(options, build, share)))
     except ConnectorError as error:
         sender.send(str(error))
     finally:
         sender.close()
 
 
-async def _fill(filling: ParallelRebuild, build: Build, share: Mapping[int, int]) -> int:
-    codec = await filling.make_codec()
+async def _fill(options: ParallelRebuild, build: Build, share: Mapping[int, int]) -> int:
+    codec = await options.make_codec()
     tune_gc()
-    async with await filling.connect() as connection:
-        projection = RunProjection(connection, build, filling.topic, owner=filling.owner, codec=codec)
-        tail = await filling.open_tail(await projection.claim(share))
+    async with await options.connect() as connection:
+        projection = RunProjection(connection, build, options.topic, owner=options.owner, codec=codec)
+        tail = await options.open_tail(await projection.claim(share))
         try:
             return await project_to(projection, tail, share)
         finally:

@@ -1,11 +1,11 @@
-"""Waiting until the projections have passed a place in the log, so that a caller reads its own writes.
+"""Waits until the projections have passed a log position, so that a caller reads its own writes.
 
-An answer to a write names its position; a read that accepts one waits here, bounded, and then either reads rows that
-include it or says clearly how far behind they are. One PositionWatch a process listens for the projector's commits on
-one connection, however many readers wait. A notification can be lost with a connection and says nothing after a switch
-of builds, so the cursors themselves are read as well: often while somebody waits, seldom otherwise.
+The response to a write names its position. A read that accepts one waits here, bounded, and then either reads rows that
+include it or reports how far behind they are. One PositionWatch per process listens for the projector's commits on one
+connection, for any number of readers. A notification can be lost with its connection and is void after a switch of
+builds, so the cursors are read as well: often while a reader waits, seldom otherwise.
 
-Before: the projector's commits. After: the API, which answers or says "not yet, lag N".
+Before: the projector's commits. After: the API, which responds or reports "not yet, lag N".
 """
 
 import asyncio
@@ -22,25 +22,25 @@ from loomlog.projections.engine.builds import PREFIX, Build
 from loomlog.projections.engine.cursors import Position
 
 LOOK_WAITING_S = 0.1
-"""How often the cursors are read while somebody waits: the most a lost notification can cost."""
+"""How often the cursors are read while a reader waits: the longest delay by a lost notification."""
 LOOK_IDLE_S = 1.0
-"""How often when nobody does."""
+"""How often the cursors are read while no reader waits."""
 RECONNECT_S = 1.0
-"""Pause before a lost connection is made anew; waiters go on waiting."""
+"""Pause before reconnecting; waiters keep waiting."""
 WAITERS_MAX = 10_000
-"""Readers that wait at once; more are told at once that it is not there yet."""
+"""Most concurrent waiters; a further one gets `is_reached=False` at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitResult:
-    """What became of a wait. `lag` is the number of records still missing, 0 when the position was passed."""
+    """Result of a wait. `lag` is the number of records still missing, 0 when the position was passed."""
 
     is_reached: bool
     lag: int
 
 
 class PositionWatch:
-    """Knows how far the live build is. `run` must be running as a task of its own."""
+    """Tracks the positions of the live build. `run` must be running as a task of its own."""
 
     def __init__(self, connect: Callable[[], Awaitable[psycopg.AsyncConnection[Any]]], prefix: str = PREFIX) -> None:
         self._connect = connect
@@ -50,7 +50,7 @@ class PositionWatch:
         self._waiters: dict[asyncio.Future[None], Position] = {}
 
     async def wait(self, position: Position, *, timeout_s: float) -> WaitResult:
-        """Until the projections have passed the position, at most `timeout_s`."""
+        """Waits until the projections have passed the position, at most `timeout_s`."""
         if self._has_passed(position):
             return WaitResult(is_reached=True, lag=0)
         if timeout_s > 0 and len(self._waiters) < WAITERS_MAX:
@@ -60,14 +60,14 @@ class PositionWatch:
                 async with asyncio.timeout(timeout_s):
                     await waiter
             except TimeoutError:
-                pass  # the answer below says how far it got
+                pass  # the result below has the lag
             finally:
                 self._waiters.pop(waiter, None)
-        known = self._next.get((position.topic, position.partition), 0)
-        return WaitResult(is_reached=self._has_passed(position), lag=max(0, position.offset + 1 - known))
+        next_offset = self._next.get((position.topic, position.partition), 0)
+        return WaitResult(is_reached=self._has_passed(position), lag=max(0, position.offset + 1 - next_offset))
 
     async def run(self) -> None:
-        """Listens until cancelled; a lost connection is made anew. Raises Permanent when that can never work."""
+        """Listens until cancelled; reconnects after a loss. Raises Permanent for an error that a retry cannot fix."""
         while True:
             try:
                 async with translate_errors("watch the positions of the projections"):
@@ -75,7 +75,7 @@ class PositionWatch:
             except Transient:
                 await asyncio.sleep(RECONNECT_S)
             except Permanent as error:
-                # Nothing to watch yet: the projector has not made the tables.
+                # Nothing to watch yet: the projector has not created the tables.
                 if error.kind != "not_found":
                     raise
                 await asyncio.sleep(RECONNECT_S)
@@ -90,35 +90,35 @@ class PositionWatch:
                 await self._read_notifications(connection)
 
     async def _read_notifications(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Takes notifications until it is time to read the cursors again."""
+        """Applies notifications until it is time to read the cursors again."""
         clock = asyncio.get_running_loop().time
         began = clock()
-        understood = True
-        while understood and (left := began + (LOOK_WAITING_S if self._waiters else LOOK_IDLE_S) - clock()) > 0:
-            async for notification in connection.notifies(timeout=left, stop_after=1):
-                understood &= self._apply_notification(notification.payload)
+        is_current = True
+        while is_current and (wait_s := began + (LOOK_WAITING_S if self._waiters else LOOK_IDLE_S) - clock()) > 0:
+            async for notification in connection.notifies(timeout=wait_s, stop_after=1):
+                is_current &= self._apply_notification(notification.payload)
 
     def _apply_notification(self, payload: str) -> bool:
-        """Moves positions on as a commit announced it; False when it does not say enough."""
-        build, _, rest = payload.partition(" ")
-        topic, _, moved = rest.partition(" ")
+        """Applies the positions of a commit; False if the payload has none, or is of another build."""
+        build, _, remainder = payload.partition(" ")
+        topic, _, positions = remainder.partition(" ")
         if not build.isdecimal() or int(build) != self._build:
             return False
-        for part in moved.split():
-            partition, _, offset = part.partition(":")
+        for position in positions.split():
+            partition, _, offset = position.partition(":")
             self._next[topic, int(partition)] = int(offset)
         self._wake()
         return True
 
     async def _read_cursors(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        found = await connection.execute(
+        result = await connection.execute(
             sql.SQL(
                 "SELECT b.number, c.topic, c.partition, c.next_offset FROM {} b LEFT JOIN {} c ON true "
                 "WHERE b.state = 'live'"
             ).format(sql.Identifier(self._prefix, "builds"), sql.Identifier(self._prefix, "cursors"))
         )
         positions = {}
-        for build, topic, partition, next_offset in await found.fetchall():
+        for build, topic, partition, next_offset in await result.fetchall():
             self._build = build
             if topic is not None:
                 positions[topic, partition] = next_offset

@@ -1,15 +1,15 @@
-"""Rebuild: the projections once more from offset 0, beside the live ones, compared with them, then switched to.
+"""Rebuild: projects from offset 0 into a new build, compares it with the live one, then switches to it.
 
-    fill      the new build up to where the live one is, again and again until it is close
-    compare   hashes of the live tables in one snapshot, the new build brought to exactly that position, its hashes
-    switch    the live cursors held still for a moment, the last events, all views replaced in one transaction
+    fill      project up to the live build's position, repeated until the new build is close
+    compare   hash the live tables in one snapshot, bring the new build to exactly that position, hash its tables
+    switch    lock the live cursors, project the last events, replace all views, in one transaction
 
-Nobody has to stop: readers see the live build until the views change, its projector waits for the last step only and
-then moves to the new build by itself (it looks which build is live). The new build is never ahead of the live one, so a
-position a reader waits for never goes back at the switch. The build before is kept, older ones are dropped.
+Nothing has to stop: readers see the live build until the views change; its projector waits during the last step only
+and then moves to the new build by itself (it polls which build is live). The new build is never ahead of the live one,
+so a position a reader waits for never goes back at the switch. The previous build is kept, older ones are dropped.
 
-Two builds of one version that differ mean a bug or a damaged table: nothing is switched, and the new build stays for
-inspection until the next rebuild. Builds of different versions may differ; what differs is reported.
+A difference between two builds of one version means a bug or a damaged table: nothing is switched, and the new build
+stays for inspection until the next rebuild. Builds of different versions may differ; the report names the tables.
 
 Before: the CLI, or a projector that finds a build of another version. After: builds.py.
 """
@@ -33,22 +33,22 @@ POLL_RECORDS = 5_000
 """Records of one transaction: where COPY is at its best, and some tens of megabytes at most."""
 POLL_TIMEOUT_S = 1.0
 CLOSE_EVENTS = 2_000
-"""Near enough to compare and to switch: a tenth of a second of work while the live projector waits."""
+"""Close enough to compare and to switch: a tenth of a second of work while the live projector waits."""
 ROUNDS_MAX = 50
-"""Attempts to come close; a live projector that runs away faster than we follow will be waited for at the switch."""
+"""Attempts to come close; a live projector that is faster than the rebuild is held up at the switch."""
 PROGRESS_EVERY_S = 0.5
 STALLED_S = 60.0
-"""No record for this long although some must be there: the broker is away."""
+"""Longest wait for a record that must exist; then the broker is considered away."""
 
 Connect = Callable[[], Awaitable[psycopg.AsyncConnection[Any]]]
 Fill = Callable[[Build, Mapping[int, int]], Awaitable[int]]
-"""Brings a new build to a position by partition, several processes at once perhaps; gives the number of events."""
+"""Brings a new build to an offset per partition, possibly with several processes; returns the number of events."""
 FILL_EVENTS = 50_000
-"""Fewer are not worth the second that more processes take to start."""
+"""Length of a log from which `fill` is used: fewer events are not worth the second its processes take to start."""
 
 
 class ProjectionTail(LogTail, Protocol):
-    """A LogTail whose partitions can rest, because they have arrived before the others."""
+    """A LogTail whose partitions can be paused, because some reach their target before the others."""
 
     def pause(self, partitions: Sequence[int]) -> None: ...
     def resume(self, partitions: Sequence[int]) -> None: ...
@@ -59,7 +59,7 @@ OpenTail = Callable[[Mapping[int, int]], Awaitable[ProjectionTail]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildProgress:
-    """How a rebuild is getting on. `remaining` counts records up to the live build."""
+    """Progress of a rebuild. `remaining` counts records up to the live build."""
 
     events: int
     remaining: int
@@ -68,7 +68,7 @@ class RebuildProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildReport:
-    """What a rebuild did. `tables` has the hashes of both builds at one position, the live one's first."""
+    """Result of a rebuild. `tables` has the hashes of both builds at one position, the live one's first."""
 
     build: int
     replaced: int
@@ -93,9 +93,9 @@ async def rebuild(
     on_progress: Callable[[RebuildProgress], None] | None = None,
     fill: Fill | None = None,
 ) -> RebuildReport:
-    """Builds the projections anew and switches to them. With `fill` a long log is first projected by that.
+    """Rebuilds the projections and switches to the new build. `fill`, if given, projects most of a long log.
 
-    `require_equal` decides whether a difference to the live build forbids the switch; left out, it does when both
+    `require_equal` decides whether a difference to the live build forbids the switch; by default it does when both
     builds are of one version. Raises Transient, also when another rebuild is under way, or Permanent.
     """
     async with translate_errors("rebuild the projections"), await connect() as control, await connect() as writing:
@@ -114,8 +114,8 @@ async def rebuild(
         projection = RunProjection(writing, build, topic, owner=owner, codec=codec)
         tail = await open_tail(await projection.claim(range(partitions)))
         try:
-            work = _Rebuild(control, builds, live.number, build, projection, tail, on_progress, began, filled)
-            return await work.run(live.version == VERSION if require_equal is None else require_equal)
+            attempt = _Rebuild(control, builds, live.number, build, projection, tail, on_progress, began, filled)
+            return await attempt.run(live.version == VERSION if require_equal is None else require_equal)
         finally:
             await tail.close()
 
@@ -211,23 +211,21 @@ async def project_to(
     *,
     on_events: Callable[[int], None] = lambda events: None,
 ) -> int:
-    """Projects up to exactly the target and not one record more; the number of events. Raises Transient."""
+    """Projects exactly up to the target; returns the number of events. Raises Transient when no record comes."""
     tail.resume(list(projection.positions))
     clock = asyncio.get_running_loop().time
-    moved_at = clock()
+    progressed_at = clock()
     events = 0
     while (behind := records_behind(projection, target)) > 0:
         _pause_arrived(projection, tail, target)
         polled = await tail.poll(timeout_s=POLL_TIMEOUT_S, max_records=POLL_RECORDS)
-        wanted = {
-            partition: _records_before(records, target.get(partition, 0)) for partition, records in polled.items()
-        }
-        applied = await projection.apply({p: records for p, records in wanted.items() if records})
+        batch = {partition: _records_before(records, target.get(partition, 0)) for partition, records in polled.items()}
+        applied = await projection.apply({p: records for p, records in batch.items() if records})
         events += applied.events
-        if any(wanted.values()):
-            moved_at = clock()
+        if any(batch.values()):
+            progressed_at = clock()
             on_events(applied.events)
-        elif clock() - moved_at > STALLED_S:
+        elif clock() - progressed_at > STALLED_S:
             raise Transient(
                 f"rebuild: no record came for {STALLED_S:g} s, but {behind} are missing up to the live build; "
                 "is the broker there?",
@@ -238,13 +236,13 @@ async def project_to(
 
 
 def records_behind(projection: RunProjection, target: Mapping[int, int]) -> int:
-    """Records that are missing up to the target."""
+    """Number of records missing up to the target."""
     reached = projection.positions
     return sum(max(0, offset - reached.get(partition, 0)) for partition, offset in target.items())
 
 
 def _pause_arrived(projection: RunProjection, tail: ProjectionTail, target: Mapping[int, int]) -> None:
-    """Partitions that have arrived are read no further; where they go on later is set again."""
+    """Pauses partitions that have reached their target and seeks them to where they resume."""
     for partition, reached in projection.positions.items():
         if reached >= target.get(partition, 0):
             tail.pause([partition])
@@ -259,18 +257,18 @@ async def _report_fill(
     target: Mapping[int, int],
     on_progress: Callable[[RebuildProgress], None] | None,
 ) -> int:
-    """The result of the filling; meanwhile its cursors tell how it is getting on."""
+    """Awaits a fill and returns its result; meanwhile reports progress from the cursors of its build."""
     began, total = time.monotonic(), sum(target.values())
-    filling = asyncio.ensure_future(work)
+    fill = asyncio.ensure_future(work)
     try:
-        while not (await asyncio.wait({filling}, timeout=PROGRESS_EVERY_S))[0]:
+        while not (await asyncio.wait({fill}, timeout=PROGRESS_EVERY_S))[0]:
             done = sum((await builds.positions(build.number, topic)).values())
             if on_progress is not None:
                 rate = done / (time.monotonic() - began)
                 on_progress(RebuildProgress(events=done, remaining=max(0, total - done), events_per_s=rate))
-        return filling.result()
+        return fill.result()
     finally:
-        filling.cancel()
+        fill.cancel()
 
 
 def _records_before(records: Sequence[LogRecord], offset: int) -> Sequence[LogRecord]:

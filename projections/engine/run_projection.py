@@ -1,19 +1,19 @@
-"""The projection of runs: the records of a poll into the rows of one build, in one transaction.
+"""Projection of runs: writes the records of a poll into the rows of one build, in one transaction.
 
-    claim(partitions)   take them; the offsets to read from
+    claim(partitions)   fence other projectors; returns the offsets to read from
     apply(polled)       read, fold, and write rows and cursors together, or nothing at all
 
-What Postgres refuses (a sum over 64 bits, a name too long for an index) must not stop a partition: such a poll is done
-again event by event, and the run whose event is refused is halted like one with an unreadable record.
+A value that Postgres refuses (a sum over 64 bits, a name too long for an index) must not stop a partition: the poll is
+then applied again event by event, and the run whose event is refused is halted like one with an unreadable record.
 
-`apply` may be repeated with the same records at any time: those below the cursor are left out. After any error nothing
-in memory has changed; after a lost connection make a new one and claim again, because whether the last transaction was
-committed is then known to the cursor only. `Fenced` means that another projector has claimed since.
+`apply` may be repeated with the same records at any time: those below the cursor are skipped. After any error nothing
+in memory has changed. After a lost connection, connect and claim again, because only the cursor then knows whether the
+last transaction was committed. `Fenced` means that another projector has claimed since.
 
-Rows of live runs are kept at hand in a bounded cache, others are read in the transaction. Commits do not wait for the
-disk: rows and cursor are lost together, and what a crash of the server takes is projected again from the log.
+Rows of live runs are in a bounded cache, others are read in the transaction. Commits do not wait for the disk: a crash
+of the server loses rows and cursor together, and the events are projected again from the log.
 
-Before: the projector's loop. After: Postgres; positions.py hears of every commit.
+Before: the projector's loop. After: Postgres; every commit notifies positions.py.
 """
 
 from collections import OrderedDict
@@ -26,7 +26,7 @@ import psycopg
 from psycopg import sql
 
 from loomlog.connectors.protocols import LogRecord
-from loomlog.projections import audit, interrupts, problems, runs, steps, transcript, usage
+from loomlog.projections import audit, interrupts, problems, runs, transcript, usage
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine.batch import (
     Cursor,
@@ -45,18 +45,18 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.records import Value, replace
 
 KNOWN_RUNS_MAX = 20_000
-"""Runs kept at hand, a few kilobytes each; the others cost a read when their next event comes."""
+"""Cached runs, a few kilobytes each; an uncached run costs a read at its next event."""
 REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
-"""What Postgres says to values it cannot hold. A unique key twice is not among them: that is a broken proof."""
+"""Errors of Postgres for values it cannot hold. Not UniqueViolation: that would disprove exactly-once."""
 BEGIN, COMMIT = b"BEGIN", b"COMMIT"
-"""Statements like others, so that they travel with the first and the last of a transaction: two round trips less."""
+"""Plain statements, pipelined with the first and the last one of a transaction: two round trips less."""
 NOTIFY = b"SELECT pg_notify(%s, %s)"
 NOTIFY_BYTES_MAX = 7_900
-"""Postgres takes payloads below 8000 bytes; a longer one is sent empty, and listeners look for themselves."""
+"""Postgres takes payloads below 8000 bytes; a longer one is sent empty, and listeners read the cursors."""
 
 
 class ApplyResult(Value, frozen=True, kw_only=True):
-    """What a poll amounted to."""
+    """Result of applying a poll."""
 
     events: int
     stale: int
@@ -67,7 +67,7 @@ class ApplyResult(Value, frozen=True, kw_only=True):
 
 @cache
 def _read_statements(schema: str) -> tuple[bytes, bytes, bytes]:
-    """What reads the places and the rows of runs, and the calls that are open in them."""
+    """SELECTs by run id: audit rows, run rows, and the calls of each run's latest turn."""
     names = {name: sql.Identifier(schema, name) for name in ("audit", "runs", "transcript")}
     return (
         render_statement(sql.SQL("SELECT * FROM {audit} WHERE run_id = ANY(%s)").format(**names)),
@@ -75,16 +75,16 @@ def _read_statements(schema: str) -> tuple[bytes, bytes, bytes]:
         render_statement(
             sql.SQL(
                 "SELECT t.run_id, t.event FROM {runs} r JOIN {transcript} t ON t.run_id = r.run_id "
-                "AND t.type = 'tool_call' AND t.seq >= r.memory_reply_seq * {places} "
-                "AND t.seq < (r.memory_reply_seq + 1) * {places} "
+                "AND t.type = 'tool_call' AND t.seq >= r.memory_reply_seq * {frames} "
+                "AND t.seq < (r.memory_reply_seq + 1) * {frames} "
                 "WHERE r.run_id = ANY(%s) AND r.memory_reply_seq > 0 ORDER BY t.run_id, t.seq"
-            ).format(**names, places=sql.Literal(FRAMES_PER_EVENT))
+            ).format(**names, frames=sql.Literal(FRAMES_PER_EVENT))
         ),
     )
 
 
 class RunProjection:
-    """Writes one build of the projections of one topic, over one connection that nobody else uses meanwhile."""
+    """Writes one build of one topic's projections, over a connection of its own."""
 
     def __init__(
         self,
@@ -105,7 +105,6 @@ class RunProjection:
         schema = build.schema
         self._write_runs = make_writer(schema, runs.runs, "replace")
         self._write_audit = make_writer(schema, audit.audit, "replace")
-        self._write_steps = make_writer(schema, steps.steps, "cover", keep=steps.FIRST_WINS)
         self._write_transcript = make_writer(schema, transcript.transcript, "insert")
         self._write_usage = make_writer(schema, usage.usage, "add")
         self._write_interrupts = make_writer(schema, interrupts.interrupts, "cover", keep=interrupts.FIRST_WINS)
@@ -113,7 +112,6 @@ class RunProjection:
         self._writers: Sequence[TableWriter] = (
             self._write_runs,
             self._write_audit,
-            self._write_steps,
             self._write_transcript,
             self._write_usage,
             self._write_interrupts,
@@ -127,7 +125,7 @@ class RunProjection:
         return {partition: cursor.next_offset for partition, cursor in self._cursors.items()}
 
     async def claim(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Takes the partitions and gives the offsets to read from."""
+        """Claims the partitions; returns the offsets to read from."""
         self._run_states.clear()
         await self._connection.execute("SET synchronous_commit = off")
         for table in self._writers:
@@ -136,22 +134,22 @@ class RunProjection:
         return self.positions
 
     async def apply(self, polled: Mapping[int, Sequence[LogRecord]]) -> ApplyResult:
-        """Projects the records. Raises Fenced, Dropped or an error of the driver, and has then written nothing."""
+        """Projects the records. Writes nothing if it raises Fenced, BuildNotFound or an error of the driver."""
         batch = read_records(self._cursors, polled, self._codec)
         if not batch.new_cursors:
             return ApplyResult(events=0, stale=0, problems=(), oldest_ms=0)
         try:
-            known, found = await self._project(batch)
+            run_states, problem_rows = await self._project(batch)
         except REFUSED:
-            known, found = await self._project_one_by_one(batch)
+            run_states, problem_rows = await self._project_one_by_one(batch)
         except psycopg.errors.UndefinedTable as error:
             raise cursors.BuildNotFound(f"the build {self._build.schema} has no tables any more: {error}") from error
         self._cursors.update((cursor.partition, cursor) for cursor in batch.new_cursors)
-        self._cache_states(known)
-        return ApplyResult(events=batch.events, stale=batch.stale, problems=found, oldest_ms=batch.oldest_ms)
+        self._cache_states(run_states)
+        return ApplyResult(events=batch.events, stale=batch.stale, problems=problem_rows, oldest_ms=batch.oldest_ms)
 
     async def _project(self, batch: ProjectionBatch) -> tuple[Mapping[str, RunProjectionState], list[ProblemRow]]:
-        """The whole batch at once; the runs as they are afterwards and the problems."""
+        """Projects the whole batch at once; returns the run states after it and the problems."""
         async with self._rollback_on_error():
             changes = fold(self.topic, batch, await self._begin(batch))
             await self._write(changes, last=(self._notice(batch.new_cursors), (COMMIT, ())))
@@ -160,23 +158,23 @@ class RunProjection:
     async def _project_one_by_one(
         self, batch: ProjectionBatch
     ) -> tuple[Mapping[str, RunProjectionState], list[ProblemRow]]:
-        """The batch event by event, in one transaction all the same."""
+        """Projects the batch event by event, still in one transaction."""
         async with self._rollback_on_error():
-            known = await self._begin(batch)
+            run_states = await self._begin(batch)
             changes = fold(self.topic, ProjectionBatch(problems=batch.problems), {})
             await self._write(changes)
-            found = changes.problems
+            problem_rows = changes.problems
             for run_id in sorted(batch.runs):
                 for item in batch.runs[run_id]:
-                    known[run_id], problems_found = await self._project_item(run_id, item, known)
-                    found += problems_found
+                    run_states[run_id], item_problems = await self._project_item(run_id, item, run_states)
+                    problem_rows += item_problems
             await self._connection.execute(*self._notice(batch.new_cursors))
             await self._connection.execute(COMMIT)
-        return known, found
+        return run_states, problem_rows
 
     @asynccontextmanager
     async def _rollback_on_error(self) -> AsyncIterator[None]:
-        """Around a transaction that `_begin` begins and COMMIT ends."""
+        """Rolls back the transaction that `_begin` began if the block raises."""
         try:
             yield
         except BaseException:
@@ -190,13 +188,13 @@ class RunProjection:
         try:
             return await self._project_one(run_id, item, run_states)
         except REFUSED as error:
-            said = error.diag.message_primary or str(error)
-            stopped = unwritable_event(item, said) if isinstance(item, PositionedEvent) else item
+            message = error.diag.message_primary or str(error)
+            unreadable = unwritable_event(item, message) if isinstance(item, PositionedEvent) else item
         try:
-            return await self._project_one(run_id, stopped, run_states)
+            return await self._project_one(run_id, unreadable, run_states)
         except REFUSED:
-            # Not even the halt can be written, because of the run's id itself: then the record is all there is to keep.
-            row = problems.apply(self.topic, replace(stopped.problem, run_id=""))
+            # The halt cannot be written either, because of the run id itself: store the record only.
+            row = problems.apply(self.topic, replace(unreadable.problem, run_id=""))
             await write_all(self._connection, [(self._write_problems, [row])])
             return run_states.get(run_id, RunProjectionState()), [row]
 
@@ -209,26 +207,25 @@ class RunProjection:
         return changes.run_states[run_id], changes.problems
 
     async def _begin(self, batch: ProjectionBatch) -> dict[str, RunProjectionState]:
-        """Begins a transaction, moves the cursors, and gives what is known of the runs of the batch.
+        """Begins a transaction, advances the cursors and returns the stored states of the batch's runs.
 
-        One round trip when all of it is new.
+        One round trip when all runs are cached or new.
         """
-        found = {run_id: self._run_states[run_id] for run_id in batch.runs if run_id in self._run_states}
-        missing = sorted(run_id for run_id in batch.runs if run_id not in found)
+        states = {run_id: self._run_states[run_id] for run_id in batch.runs if run_id in self._run_states}
+        missing = sorted(run_id for run_id in batch.runs if run_id not in states)
         moves = [(self._cursors[cursor.partition], cursor) for cursor in batch.new_cursors]
         async with self._connection.pipeline():
             await self._connection.execute(BEGIN)
             advanced = await cursors.advance(self._connection, self._build.schema, self.topic, moves)
-            places = await self._connection.execute(self._read_audit, (missing,)) if missing else None
+            result = await self._connection.execute(self._read_audit, (missing,)) if missing else None
         cursors.require_advanced(self.topic, advanced)
-        rows = [] if places is None else [audit.AuditRow._make(row) for row in await places.fetchall()]
-        return found | await self._read_states(rows) if rows else found
+        audit_rows = [] if result is None else [audit.AuditRow._make(row) for row in await result.fetchall()]
+        return states | await self._read_states(audit_rows) if audit_rows else states
 
     async def _write(self, changes: Changes, last: Sequence[tuple[bytes, Sequence[Any]]] = ()) -> None:
         rows: Sequence[Sequence[tuple[Any, ...]]] = (
             changes.runs,
             changes.audit,
-            changes.steps,
             changes.transcript,
             changes.usage,
             changes.interrupts,
@@ -236,8 +233,8 @@ class RunProjection:
         )
         await write_all(self._connection, list(zip(self._writers, rows, strict=True)), last=last)
 
-    def _notice(self, moved: Sequence[Cursor]) -> tuple[bytes, Sequence[Any]]:
-        payload = self._build.announcement(self.topic, moved)
+    def _notice(self, advanced: Sequence[Cursor]) -> tuple[bytes, Sequence[Any]]:
+        payload = self._build.announcement(self.topic, advanced)
         return NOTIFY, (self._build.channel, payload if len(payload) <= NOTIFY_BYTES_MAX else "")
 
     def _cache_states(self, run_states: Mapping[str, RunProjectionState]) -> None:
@@ -248,18 +245,18 @@ class RunProjection:
         while len(self._run_states) > KNOWN_RUNS_MAX:
             self._run_states.popitem(last=False)
 
-    async def _read_states(self, places: Sequence[audit.AuditRow]) -> dict[str, RunProjectionState]:
-        """The runs with these places, as their rows say."""
-        run_ids = [place.run_id for place in places]
+    async def _read_states(self, audit_rows: Sequence[audit.AuditRow]) -> dict[str, RunProjectionState]:
+        """The stored states of the runs with these audit rows."""
+        run_ids = [row.run_id for row in audit_rows]
         async with self._connection.pipeline():
-            rows = await self._connection.execute(self._read_runs, (run_ids,))
-            called = await self._connection.execute(self._read_calls, (run_ids,))
-        found = {place.run_id: RunProjectionState(audit=place) for place in places}
+            run_result = await self._connection.execute(self._read_runs, (run_ids,))
+            call_result = await self._connection.execute(self._read_calls, (run_ids,))
+        states = {row.run_id: RunProjectionState(audit=row) for row in audit_rows}
         calls: dict[str, list[str]] = {}
-        for run_id, event in await called.fetchall():
+        for run_id, event in await call_result.fetchall():
             calls.setdefault(run_id, []).append(event)
-        for values in await rows.fetchall():
+        for values in await run_result.fetchall():
             row = runs.RunRow._make(values)
             memory = replace(runs.frame_memory(row), calls=transcript.open_calls(calls.get(row.run_id, [])))
-            found[row.run_id] = replace(found[row.run_id], run=row, frames=memory)
-        return found
+            states[row.run_id] = replace(states[row.run_id], run=row, frames=memory)
+        return states

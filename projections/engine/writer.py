@@ -1,16 +1,16 @@
-"""Rows into tables, fast: one statement shape a table, and two ways to send it.
+"""Fast writes of rows: one statement shape per table, and two ways to send it.
 
-Few rows go as one JSON document, which Postgres takes apart: one statement a table, however many rows. Many go by COPY
-into a temporary table and one INSERT ... SELECT from there, which costs Postgres less a row; rows that are only ever
-inserted are copied into their table directly. COPY knows no pipeline, so it comes first for every table that needs it,
-and all that is left goes together: `write_all`. Rows come sorted by key and tables in one order, so that two writers
-lock shared rows in the same order.
+Few rows are sent as one JSON document that Postgres expands: one statement per table. Many rows are sent by COPY into a
+temporary table and one INSERT ... SELECT, which costs Postgres less per row; rows that are only ever inserted are
+copied into their table directly. COPY cannot be pipelined, so `write_all` does it first for every table that needs it
+and pipelines the remaining statements. Rows are sorted by key and tables have one order, so that two writers lock
+shared rows in the same order.
 
-What happens to a row that exists is the table's policy: `insert` (it must not exist), `replace`, `add` (numbers that
-are not of the key), `cover` (what is new wins where it is not null, but for the columns named).
+The policy of a table decides about an existing row: `insert` (an error), `replace`, `add` (to the columns that are not
+of the key), `cover` (a new value wins if it is not null, except in the columns of `keep`).
 
-Not chosen: unnest of arrays (half as fast), a statement a row (executemany in a pipeline: 2.2 instead of 1.5 ms of CPU
-for the eight events of a poll), an ORM.
+Not chosen: unnest of arrays (half as fast), a statement per row (executemany in a pipeline: 2.2 instead of 1.5 ms of
+CPU for the eight events of a poll), an ORM.
 Before: run_projection.py folds. After: Postgres.
 """
 
@@ -27,33 +27,33 @@ from sqlalchemy.types import TypeEngine
 from loomlog.projections.tables import JsonText
 
 COPY_FROM_ROWS = 250
-"""Rows of a table from which COPY pays, measured between 140 and 350. It is two round trips more."""
+"""Rows of a table from which COPY pays off, measured between 140 and 350. It costs two more round trips."""
 REPLACEMENT = "\ufffd"
-"""Stands for the zero character, which Postgres cannot hold in a text."""
+"""Replaces the NUL character, which Postgres cannot hold in a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableWriter:
-    """How rows of one table are written; make it with `make_writer`."""
+    """Statements that write rows of one table; made by `make_writer`."""
 
     name: str
     insert: bytes
-    """Of the rows in a JSON document."""
+    """Inserts the rows of a JSON document."""
     to_object: Callable[[tuple[Any, ...]], dict[str, Any]]
-    """A row as an object of that document."""
+    """Makes a row an object of that document."""
     copy: bytes
     make_staging: bytes | None
-    """None: rows are copied straight into the table."""
+    """None: rows are copied directly into the table."""
     move: bytes | None
 
     async def prepare(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Makes what writing needs, once for each connection, outside of a transaction that may be rolled back."""
+        """Creates the staging table: once per connection, outside of a transaction that may be rolled back."""
         if self.make_staging is not None:
             await connection.execute(self.make_staging)
 
     async def copy_rows(self, connection: psycopg.AsyncConnection[Any], rows: Sequence[tuple[Any, ...]]) -> None:
         async with connection.cursor() as cursor, cursor.copy(self.copy) as copy:
-            # Rows gather in the formatter's buffer; it gives back what is due to be sent, most times nothing.
+            # The formatter buffers rows and returns data only when its buffer is full.
             format_row = copy.formatter.write_row
             for row in rows:
                 if data := format_row(_replace_nul(row)):
@@ -67,7 +67,7 @@ class TableWriter:
             raise psycopg.DataError(f"a row of {self.name} cannot be sent: {error}") from error
 
     async def send(self, connection: psycopg.AsyncConnection[Any], rows: Sequence[tuple[Any, ...]]) -> None:
-        """Sends what COPY has not done: the rows, or their move from where they were copied to."""
+        """Sends what `copy_rows` has not done: the rows, or their move out of the staging table."""
         if len(rows) < COPY_FROM_ROWS:
             await connection.execute(self.insert, (self.document(rows),))
         elif self.move is not None:
@@ -80,9 +80,9 @@ async def write_all(
     *,
     last: Sequence[tuple[bytes, Sequence[Any]]] = (),
 ) -> None:
-    """Writes the rows of some tables in the transaction under way, then does the `last` statements.
+    """Writes the rows of some tables in the transaction under way, then executes the `last` statements.
 
-    Rows of a table must be sorted by key and have no key twice. Each writer was prepared on this connection.
+    Rows of a table must be sorted by key, without duplicates. Each writer must have been prepared on this connection.
     """
     for table, changed in rows:
         if len(changed) >= COPY_FROM_ROWS:
@@ -102,42 +102,42 @@ def make_writer(
     *,
     keep: frozenset[str] = frozenset(),
 ) -> TableWriter:
-    """The writer of a table in a schema. `keep` names the columns that `cover` leaves as they are."""
+    """The writer of a table in a schema. `keep` names the columns in which `cover` keeps a value."""
     target = sql.Identifier(schema, table.name)
     names = [column.name for column in table.columns]
     columns = sql.SQL(", ").join(map(sql.Identifier, names))
     insert = sql.SQL("INSERT INTO {} AS t ({}) ").format(target, columns)
     conflict = _conflict(table, policy, keep)
     staging = sql.Identifier(f"staging_{schema}_{table.name}")
-    straight = policy == "insert"
+    is_direct = policy == "insert"
     return TableWriter(
         name=table.name,
         insert=render_statement(sql.Composed([insert, _select_from_document(table), conflict])),
         to_object=_make_row_mapper(table),
-        copy=render_statement(sql.SQL("COPY {} ({}) FROM STDIN").format(target if straight else staging, columns)),
+        copy=render_statement(sql.SQL("COPY {} ({}) FROM STDIN").format(target if is_direct else staging, columns)),
         make_staging=None
-        if straight
+        if is_direct
         else render_statement(
             sql.SQL("CREATE TEMPORARY TABLE IF NOT EXISTS {} (LIKE {}) ON COMMIT DELETE ROWS").format(staging, target)
         ),
         move=None
-        if straight
+        if is_direct
         else render_statement(sql.Composed([insert, sql.SQL("SELECT {} FROM {} ").format(columns, staging), conflict])),
     )
 
 
 def render_statement(statement: sql.Composable) -> bytes:
-    """The statement as it is sent: putting it together again for every transaction took 6 % of the projector's time."""
+    """The statement as bytes: composing it again for every transaction took 6 % of the projector's time."""
     return statement.as_bytes(None)
 
 
 def _select_from_document(table: Table) -> sql.Composable:
-    """The rows of a document."""
+    """The SELECT of the rows of a document."""
     names = [(sql.Identifier(column.name), column.type) for column in table.columns]
-    taken = [sql.SQL("{}::json").format(name) if isinstance(kind, JsonText) else name for name, kind in names]
+    selected = [sql.SQL("{}::json").format(name) if isinstance(kind, JsonText) else name for name, kind in names]
     shape = [sql.SQL("{} {}").format(name, sql.SQL(_type_in_document(kind))) for name, kind in names]
     return sql.SQL("SELECT {} FROM json_to_recordset(%s) AS r({}) ").format(
-        sql.SQL(", ").join(taken), sql.SQL(", ").join(shape)
+        sql.SQL(", ").join(selected), sql.SQL(", ").join(shape)
     )
 
 
@@ -151,14 +151,14 @@ def _make_row_mapper(table: Table) -> Callable[[tuple[Any, ...]], dict[str, Any]
     names = [str(column.name) for column in table.columns]
     binary = [str(column.name) for column in table.columns if isinstance(column.type, LargeBinary)]
 
-    def shaped(row: tuple[Any, ...]) -> dict[str, Any]:
-        found = dict(zip(names, row, strict=True))
+    def to_object(row: tuple[Any, ...]) -> dict[str, Any]:
+        values = dict(zip(names, row, strict=True))
         for name in binary:
-            if found[name] is not None:
-                found[name] = "\\x" + found[name].hex()
-        return found
+            if values[name] is not None:
+                values[name] = "\\x" + values[name].hex()
+        return values
 
-    return shaped
+    return to_object
 
 
 def _conflict(table: Table, policy: str, keep: frozenset[str]) -> sql.Composable:

@@ -2,12 +2,12 @@
 
 A call needs its arguments as the model wrote them, so the log has them so (encrypted, where there is a key), and
 whoever follows the run as it goes on sees them. Whatever is stored to be read later has them masked: rows of the
-transcript and of the timeline, whatever the settings say, so that the rows follow from the log alone.
+transcript, whatever the settings say, so that the rows follow from the log alone.
 
 Results are masked before they are appended already (services/runtime/content/redaction.py); here they are once more for
 logs that were written before that, and for other tongues that write to the log.
 
-Before: frames.py. After: projections/transcript.py, projections/steps.py; services/application/content.py for what was
+Before: frames.py. After: projections/transcript.py; services/application/content.py for what was
 encrypted in the row.
 """
 

@@ -264,10 +264,10 @@ async def test_a_handle_gives_its_live_run_at_home_before_others_and_before_newe
 
     assert await found("default") == "r_2"
     assert await found("default", user_id="ann") == "r_1"
-    assert await found(EVERY_TENANT, home="default") == "r_2"
-    assert await found(EVERY_TENANT, home="acme") == "r_5"
-    assert await found(EVERY_TENANT, home="default", user_id="ann") == "r_1"
-    assert await found(EVERY_TENANT, home="globex") == "r_5"
+    assert await found(EVERY_TENANT, preferred_tenant="default") == "r_2"
+    assert await found(EVERY_TENANT, preferred_tenant="acme") == "r_5"
+    assert await found(EVERY_TENANT, preferred_tenant="default", user_id="ann") == "r_1"
+    assert await found(EVERY_TENANT, preferred_tenant="globex") == "r_5"
 
 
 async def test_a_handle_gives_its_newest_run_within_the_tenant(reader, some_runs):

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from loomlog.connectors.protocols import ConsumerRecord
-from loomlog.projections import interrupts, runs, steps, transcript, usage
+from loomlog.projections import interrupts, runs, transcript, usage
 from loomlog.projections.engine.batch import Cursor, read_records
 from loomlog.projections.engine.fold import Changes, RunProjectionState, fold
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT
@@ -22,7 +22,7 @@ class Twin:
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[Any, tuple[Any, ...]]] = {
-            name: {} for name in ("runs", "audit", "steps", "transcript", "usage", "interrupts", "problems")
+            name: {} for name in ("runs", "audit", "transcript", "usage", "interrupts", "problems")
         }
         self.known: dict[str, RunProjectionState] = {}
         self.cursors: dict[int, Cursor] = {}
@@ -66,10 +66,6 @@ class Twin:
             self.tables["runs"][row.run_id] = row
         for row in changes.audit:
             self.tables["audit"][row.run_id] = row
-        for row in changes.steps:
-            key = (row.run_id, row.turn, row.kind, row.number)
-            old = self.tables["steps"].get(key)
-            self.tables["steps"][key] = row if old is None else steps.merge_rows(old, row)
         for row in changes.transcript:
             assert (row.run_id, row.seq) not in self.tables["transcript"], f"{row.run_id} {row.seq} twice"
             self.tables["transcript"][row.run_id, row.seq] = row

@@ -130,7 +130,7 @@ def test_a_driver_can_be_built_from_every_usable_provider(folder: Folder):
     named = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OLLAMA_API_KEY")
     text = "providers: {openai: {options: {reasoning_models: [x-]}, capabilities: {max_context_tokens: 99}}}"
     actual = providers(folder, text, dict.fromkeys(named, "k") | {"LOOMLOG_MOCK_ENABLED": "1"})
-    models = build_models({name: actual[name] for name in actual(actual.values())})
+    models = build_models({name: actual[name] for name in usable_provider_ids(actual.values())})
     keyed = {"anthropic", "openai", "deepseek", "gemini", "ollama"}
     assert set(models) == keyed | {"ollama-local", "mock", "mock-stable"}
     assert models["openai"].capabilities.max_context_tokens == 99

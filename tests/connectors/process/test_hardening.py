@@ -9,7 +9,7 @@ import loomlog.connectors.process.hardening
 
 SOURCE = Path(loomlog.connectors.process.hardening.__file__)
 LOAD = f"import ctypes, os; exec(open({str(SOURCE)!r}).read()); "
-HIDE = "hide_from_other_programs(); "
+HIDE = "disable_process_dumping(); "
 TELL = "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), flush=True); "
 # Tests run by root become another user here. That alone makes a process not dumpable; starting a program, as a service
 # is started, undoes it.

@@ -228,12 +228,12 @@ async def test_a_command_that_kills_its_keeper_gains_nothing(tmp_path: Path, mar
 
 RUNTIME = """
 import asyncio, sys
-from loomlog.connectors.tools.bash import Bash
-from loomlog.connectors.tools.thread_pool import Threads
+from loomlog.connectors.tools.bash import BashTool
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from tests.connectors.tools.given import binding, context
 from pathlib import Path
 
-tool = Bash(Threads(), environment={}, grace_s=0.2)
+tool = BashTool(ThreadPool(), environment={}, grace_s=0.2)
 call = tool.call({"command": sys.argv[2]}, context(volumes=(binding(Path(sys.argv[1])),)))
 if sys.argv[3] == "uvloop":
     import uvloop

@@ -184,7 +184,7 @@ async def test_a_call_that_is_stopped_leaves_nothing_behind() -> None:
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
-        assert not tool._calls._waiting
+        assert not tool._calls._waiters
 
 
 # --- after the death of the runtime ----------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ async def test_nobody_can_tell_of_a_request_that_was_not_answered_in_its_time() 
         actual = await tool.reconcile({"q": "x"}, context())
         assert actual == UnknownEffect(reason="the time of the call is over, and no result has come")
         scene.answers("late")
-        await until(lambda: bool(tool._calls._kept))
+        await until(lambda: bool(tool._calls._unclaimed))
         assert await tool.reconcile({"q": "x"}, context()) == ToolResult(text="late")
     assert len(scene.requests()) == 1
 

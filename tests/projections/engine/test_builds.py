@@ -18,7 +18,7 @@ async def filled(connection, builds, number: int, records=RECORDS) -> None:
 
 async def test_the_first_build_is_made_once_and_is_live(connection, builds):
     await builds.prepare()
-    (row,) = await builds.all()
+    (row,) = await builds.list_builds()
     assert (row.number, row.state, row.version) == (1, "live", VERSION)
     assert (await builds.live()).number == 1
 
@@ -30,7 +30,7 @@ async def test_readers_see_the_live_build_before_and_after_a_switch(connection, 
     async with connection.transaction():
         await builds.switch(other)
     assert (await list_runs(reader, "default", RunFilter())).rows == ()
-    assert [(row.number, row.state) for row in await builds.all()] == [(1, "previous"), (2, "live")]
+    assert [(row.number, row.state) for row in await builds.list_builds()] == [(1, "previous"), (2, "live")]
     async with connection.transaction():
         await builds.switch(builds.build(1))
     assert len((await list_runs(reader, "default", RunFilter())).rows) > 3
@@ -67,7 +67,7 @@ async def test_hashes_tell_two_builds_apart_by_a_single_value(connection, builds
 async def test_an_unfinished_build_is_dropped_when_the_next_is_made(connection, builds):
     first = await builds.make()
     second = await builds.make()
-    assert [(row.number, row.state) for row in await builds.all()] == [(1, "live"), (second.number, "building")]
+    assert [(row.number, row.state) for row in await builds.list_builds()] == [(1, "live"), (second.number, "building")]
     assert second.number > first.number
 
 
@@ -77,7 +77,7 @@ async def test_all_but_the_live_and_the_one_before_are_dropped(connection, build
         async with connection.transaction():
             await builds.switch(build)
     assert await builds.drop_unused() == [1, 2]
-    assert [(row.number, row.state) for row in await builds.all()] == [(3, "previous"), (4, "live")]
+    assert [(row.number, row.state) for row in await builds.list_builds()] == [(3, "previous"), (4, "live")]
     left = await connection.execute(
         "SELECT nspname FROM pg_namespace WHERE nspname LIKE %s ORDER BY 1", (prefix + r"\_%",)
     )
@@ -109,8 +109,8 @@ async def test_whoever_waits_for_a_status_can_ask_whether_there_is_one_yet(build
 
 async def test_the_status_is_the_last_one_said(builds, reader):
     status = StatusRow(TOPIC, "me", 1, "projecting", 3, 12, 100, 1, 0, None)
-    await builds.say(status)
-    await builds.say(status._replace(events_behind=0))
+    await builds.write_status(status)
+    await builds.write_status(status._replace(events_behind=0))
     (row,) = await read_status(reader)
     assert row[:-1] == status._replace(events_behind=0)[:-1]
     assert row.at is not None

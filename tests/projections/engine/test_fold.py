@@ -128,7 +128,7 @@ def test_changes_are_sorted_by_key():
     changes = Twin().apply(RECORDS)
     for rows in (changes.runs, changes.audit, changes.transcript, changes.usage):
         assert rows == sorted(rows)
-    keys = [(row.run_id, row.turn, row.kind, row.number) for row in changes.steps]
+    keys = [(row.run_id, row.interrupt_id) for row in changes.interrupts]
     assert keys == sorted(keys)
     assert len(set(keys)) == len(keys)
 

@@ -58,13 +58,13 @@ async def test_the_wait_is_bounded_and_says_how_much_is_missing(projection, watc
 
 async def test_notifications_alone_are_enough(projection, watch, monkeypatch):
     await projection.apply({0: RECORDS[:1]})
-    assert (await watch.wait(at(0), timeout_s=5)).reached
+    assert (await watch.wait(at(0), timeout_s=5)).is_reached
     monkeypatch.setattr(positions, "LOOK_WAITING_S", 60.0)
     monkeypatch.setattr(positions, "LOOK_IDLE_S", 60.0)
     await asyncio.wait({asyncio.create_task(watch.wait(at(0), timeout_s=5))})
     waiting = asyncio.create_task(watch.wait(at(5), timeout_s=5))
     await projection.apply({0: RECORDS[1:6]})
-    assert (await waiting).reached
+    assert (await waiting).is_reached
 
 
 async def test_without_any_notification_the_cursors_are_read(projection, watch, monkeypatch):
@@ -75,7 +75,7 @@ async def test_without_any_notification_the_cursors_are_read(projection, watch, 
     monkeypatch.setattr(RunProjection, "_notice", silence)
     waiting = asyncio.create_task(watch.wait(at(5), timeout_s=5))
     await projection.apply({0: RECORDS[:6]})
-    assert (await waiting).reached
+    assert (await waiting).is_reached
 
 
 async def test_a_lost_connection_is_made_anew_and_waiters_go_on_waiting(
@@ -106,17 +106,17 @@ async def test_a_lost_connection_is_made_anew_and_waiters_go_on_waiting(
 
 async def test_after_a_switch_of_builds_the_positions_are_those_of_the_live_one(connection, projection, watch, builds):
     await projection.apply({0: RECORDS[:10]})
-    assert (await watch.wait(at(9), timeout_s=5)).reached
+    assert (await watch.wait(at(9), timeout_s=5)).is_reached
     other = await builds.make()
     async with connection.transaction():
         await builds.switch(other)
     second = RunProjection(connection, other, TOPIC, owner="tests")
     await second.claim([0])
     await second.apply({0: RECORDS[:20]})
-    assert (await watch.wait(at(19), timeout_s=5)).reached
+    assert (await watch.wait(at(19), timeout_s=5)).is_reached
     # What the old build does is of no interest any more.
     await projection.apply({0: RECORDS[10:]})
-    assert not (await watch.wait(at(len(RECORDS) - 1), timeout_s=0.3)).reached
+    assert not (await watch.wait(at(len(RECORDS) - 1), timeout_s=0.3)).is_reached
 
 
 async def test_tables_that_do_not_exist_yet_are_waited_for(connection, connecting, prefix, monkeypatch):

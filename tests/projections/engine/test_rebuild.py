@@ -63,7 +63,7 @@ async def test_a_rebuild_equals_the_live_build_and_takes_its_place(it, reader):
     assert report.tables["runs"][0].rows == 84
     assert report.events == progress[-1].events > 900
     assert progress[-1].remaining == 0
-    assert [(row.number, row.state) for row in await it.builds.all()] == [(1, "previous"), (2, "live")]
+    assert [(row.number, row.state) for row in await it.builds.list_builds()] == [(1, "previous"), (2, "live")]
     assert (await list_runs(reader, "default", RunFilter())).rows == before
 
 
@@ -148,12 +148,14 @@ async def test_at_the_switch_the_live_build_holds_still_and_both_are_at_one_posi
 
 async def test_a_damaged_live_build_is_told_and_nothing_is_switched(it, reader):
     await it.project()
-    await it.connection.execute(f"DELETE FROM {it.builds.build(1).schema}.steps WHERE run_id = 'r_0_007' AND turn = 2")
+    transcript = f"{it.builds.build(1).schema}.transcript"
+    damage = await it.connection.execute(f"DELETE FROM {transcript} WHERE run_id = 'r_0_007' AND type = 'tool_call'")
+    assert damage.rowcount > 0
     report = await it.rebuild()
     assert (report.equal, report.switched) == (False, False)
-    assert [name for name, (live, new) in report.tables.items() if live != new] == ["steps"]
-    assert report.tables["steps"][1].rows == report.tables["steps"][0].rows + 2
-    assert [(row.number, row.state) for row in await it.builds.all()] == [(1, "live"), (2, "building")]
+    assert [name for name, (live, new) in report.tables.items() if live != new] == ["transcript"]
+    assert report.tables["transcript"][1].rows == report.tables["transcript"][0].rows + damage.rowcount
+    assert [(row.number, row.state) for row in await it.builds.list_builds()] == [(1, "live"), (2, "building")]
     forced = await it.rebuild(require_equal=False)
     assert (forced.equal, forced.switched, forced.build) == (False, True, 3)
 
@@ -174,7 +176,7 @@ async def test_older_builds_go_and_the_one_before_stays(it):
     for _ in range(3):
         report = await it.rebuild()
     assert list(report.dropped) == [2]
-    assert [(row.number, row.state) for row in await it.builds.all()] == [(3, "previous"), (4, "live")]
+    assert [(row.number, row.state) for row in await it.builds.list_builds()] == [(3, "previous"), (4, "live")]
 
 
 async def test_two_rebuilds_at_once_are_refused(it, connecting, prefix):

@@ -32,17 +32,17 @@ PATIENCE_S = 60.0
 PARTITIONS = 4
 CHILD = """
 import asyncio, os, sys
-from dataclasses import replace
 from pathlib import Path
 from loomlog.connectors.process import logs
 from loomlog.connectors.configuration import read_settings
 from loomlog.schemas.codec import local_codec
 from loomlog.services.auditor.main import run
 from loomlog.services.auditor.settings import auditor_settings
-logs.begin()
-settings, _ = read_settings(os.environ, working_directory=KeyPath.cwd())
-told = replace(auditor_settings(settings), events_topic=sys.argv[1], checkpoints_topic=sys.argv[2])
-sys.exit(asyncio.run(run([told], local_codec())))
+logs.configure_logging()
+settings, _ = read_settings(os.environ, working_directory=Path.cwd())
+from dataclasses import replace
+settings = replace(auditor_settings(settings), events_topic=sys.argv[1], checkpoints_topic=sys.argv[2])
+sys.exit(asyncio.run(run([settings], local_codec())))
 """
 """The process over topics of this test's own."""
 

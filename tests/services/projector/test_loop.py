@@ -312,7 +312,7 @@ async def test_one_that_slept_through_two_rebuilds_goes_on_with_the_live_build(s
         return projector.metrics["build"] == 3 and projector.metrics["events_behind"] == 0 and stage.slept
 
     await run_until(projector, stage, two_more)
-    assert [row.number for row in await builds.all()] == [2, 3]
+    assert [row.number for row in await builds.list_builds()] == [2, 3]
     assert await builds.table_hashes(3) == await alone(builds, connection, stage.log)
     assert caplog.text == ""
 
@@ -337,7 +337,7 @@ async def test_a_build_of_an_older_version_is_rebuilt_first(stage, builds, conne
     await connection.execute(f"UPDATE {prefix}.builds SET version = {VERSION - 1}")
     projector = stage.projector()
     await run_until(projector, stage, lambda: projector.metrics["build"] == 2 and projector.metrics["events"] >= 5)
-    assert [(row.number, row.state, row.version) for row in await builds.all()] == [
+    assert [(row.number, row.state, row.version) for row in await builds.list_builds()] == [
         (1, "previous", VERSION - 1),
         (2, "live", VERSION),
     ]
@@ -352,7 +352,7 @@ async def test_an_older_projector_stands_aside_for_newer_rows(stage, builds, con
         await run_until(projector, stage, lambda: projector.metrics["sessions"] >= 3)
     assert "upgrade it" in caplog.text
     assert projector.metrics["events"] == 0
-    assert len(await builds.all()) == 1
+    assert len(await builds.list_builds()) == 1
 
 
 async def test_a_stop_during_a_rebuild_leaves_the_live_build(stage, builds, connection, prefix, monkeypatch):

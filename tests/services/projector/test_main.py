@@ -23,13 +23,13 @@ CHILD = """
 import asyncio, sys
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
-from loomlog.services.projector.main import run, wired
+from loomlog.services.projector.main import build_projector, run
 from loomlog.services.projector.settings import ProjectorSettings
 kafka, dsn, topic, prefix = sys.argv[1:]
 settings = ProjectorSettings(
     kafka=KafkaOptions(bootstrap=kafka), postgres=PostgresOptions(dsn=dsn), owner="child", topic=topic, prefix=prefix
 )
-sys.exit(asyncio.run(run(wired(settings))))
+sys.exit(asyncio.run(run(build_projector(settings))))
 """
 
 
@@ -67,7 +67,7 @@ async def test_it_projects_from_a_broker_and_rebuilds_equal(settings, builds, co
         assert await run_rebuild(settings, build_projector(settings)) == 0
         assert (await builds.live()).number == 2
         assert await builds.table_hashes(2) == before
-        await connection.execute(f"UPDATE {builds.build(2).schema}.steps SET duration_ms = 1")
+        await connection.execute(f"UPDATE {builds.build(2).schema}.transcript SET ts_ns = 1")
         assert await run_rebuild(settings, build_projector(settings)) == 1
     assert (await builds.live()).number == 2
     for said in ("runs: 40 rows live, 40 rows new, equal", "it is live now", "new, DIFFERENT", "build 2 stays live"):

@@ -29,7 +29,7 @@ from loomlog.connectors.configuration import load
 from loomlog.connectors.models.mock import model
 from loomlog.connectors.models.mock.script import ScriptTurn, ScriptedCall
 from loomlog.connectors.protocols import EffectClass
-from loomlog.connectors.tools.bench import Bench
+from loomlog.connectors.tools.bench import BenchTool
 from loomlog.services.core.run import limits
 from loomlog.services.runtime import main, topics
 from tests.services.runtime.names import names_under

@@ -1,10 +1,10 @@
 import json
+from dataclasses import replace
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.schemas.records import replace
 from loomlog.services.cli.doctor import status
 from loomlog.services.cli.doctor.status import collect_status
 from loomlog.services.cli.errors import Unreachable

@@ -1,10 +1,10 @@
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.schemas.records import replace
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import review

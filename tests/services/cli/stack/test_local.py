@@ -157,12 +157,12 @@ async def test_a_server_from_outside_that_is_not_there_is_said_with_its_setting(
 UP = """
 import asyncio, os, pathlib, sys
 from loomlog.services.cli.stack.home import open_home
-from loomlog.services.cli.stack.local import ended_by_signals, local_stack
+from loomlog.services.cli.stack.local import cancel_on_signals, local_stack
 
 async def up():
     home = open_home(pathlib.Path(sys.argv[1]), cache=pathlib.Path(sys.argv[2]))
-    with ended_by_signals():
-        async with local_stack(home, say=print, environ=os.environ, kafka_port=0, postgres_port=0) as stack:
+    with cancel_on_signals():
+        async with local_stack(home, report=print, environ=os.environ, kafka_port=0, postgres_port=0) as stack:
             print("up", flush=True)
             await stack.wait()
     print("down", flush=True)
