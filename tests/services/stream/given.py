@@ -57,7 +57,7 @@ def partition(watch: Watch | None = None, *, term: int = 0, low: int = 0) -> Par
         next_offset=term + 1,
         family=FAMILY,
         codec=CODEC,
-        watcher=watch or Watch(),
+        observer=watch or Watch(),
         progress=CommandProgress(low),
         events_topic=EVENTS,
     )
