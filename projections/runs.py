@@ -71,7 +71,7 @@ CHILDREN_PREFIX = "@"
 
 
 class RunRow(NamedTuple):
-    """The current state of a run. Times in UTC milliseconds, cost in millionths of `currency`; empty text means none."""
+    """The current state of a run. Times in UTC milliseconds, cost in millionths of `currency`. Empty text: none."""
 
     run_id: str
     tenant: str

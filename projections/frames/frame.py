@@ -1,6 +1,6 @@
-"""What a frame is: as it is made of an event, as it goes out, as it is stored; and what it needs of earlier events.
+"""Types of a frame: built from an event, sent, and stored; and the memory of earlier events it needs.
 
-Before: frames.py makes them of events. After: projections/transcript.py stores them, the API sends them.
+Before: frames.py builds them from events. After: projections/transcript.py stores them, the API sends them.
 """
 
 from collections.abc import Mapping
@@ -13,21 +13,21 @@ from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value
 
 FRAMES_PER_EVENT = 256
-"""Places of one event."""
+"""Seq numbers of one event."""
 
 
 class PendingInput(NamedTuple):
-    """A user text that waits for the next turn boundary, and when it was received in UTC milliseconds."""
+    """A user text that waits for the next turn boundary; received at `at_ms` in UTC milliseconds."""
 
     text: str
     source: str
     at_ms: int
     blob: dict[str, Any] | None = None
-    """Where a long text lies; `text` is empty then."""
+    """Reference of a long text in the blob store; `text` is empty then."""
 
 
 def pending_input_of(event: InputReceived, at_ms: int) -> PendingInput:
-    """What was said, to be shown later."""
+    """The input of an event, to be shown later."""
     return PendingInput(event.text, event.source, at_ms, None if event.text_blob is None else event.text_blob.to_avro())
 
 
@@ -39,16 +39,16 @@ class FrameCall(NamedTuple):
 
 
 class FrameMemory(Value, frozen=True, kw_only=True):
-    """What frames need to know of a run's earlier events. A run begins with an empty one."""
+    """What frames need from a run's earlier events. A run begins with an empty one."""
 
     provider: str = ""
     model: str = ""
     calls: Mapping[str, FrameCall] = field(default_factory=dict)
     """The calls of the latest turn by id."""
     retry_reason: str = ""
-    """Why the next attempt will be made."""
+    """Reason of the next attempt."""
     pending_inputs: tuple[PendingInput, ...] = ()
-    """Texts that were received and have not joined the conversation."""
+    """Received texts that have not yet joined the conversation."""
 
 
 class Frame(Value, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class Frame(Value, frozen=True, kw_only=True):
 
 
 class StreamFrame(Value, frozen=True, kw_only=True):
-    """A frame as it goes out: `data` is one line of JSON. With `blob` set its text is still to be loaded."""
+    """A frame as it is sent: `data` is one line of JSON. With `blob` set, its text has yet to be loaded."""
 
     seq: int
     type: str

@@ -1,6 +1,6 @@
-"""Times, usage, segments and tool inputs as every answer and every frame writes them.
+"""JSON of times, usage, segments and tool inputs, the same in every response and frame.
 
-Before: values of the log. After: frames, rows and answers, which all show them alike.
+Before: values of the log. After: frames, rows and responses.
 """
 
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ import orjson
 from loomlog.schemas.generated.values import Segment, Usage
 
 NESTING_CHECKED = 200
-"""Brackets in a tool input above which its nesting is tried: deeper than 254 levels cannot be written as JSON."""
+"""Brackets in a tool input above which its nesting is checked: more than 254 levels cannot be written as JSON."""
 TIME_MS_MAX = 9_223_372_036_854
 """In the year 2262: the last time whose nanoseconds fit 64 bits."""
 
 
 def parse_input(text: str) -> Any:
-    """A tool input as a value. What cannot be read, or could not be written again, stays the text it was."""
+    """A tool input as a value; the text itself if it cannot be parsed, or not be written as JSON again."""
     try:
         value = orjson.loads(text)
         if text.count("{") + text.count("[") > NESTING_CHECKED:
@@ -29,7 +29,7 @@ def parse_input(text: str) -> Any:
 
 
 def clamp_ms(at_ms: int) -> int:
-    """The time itself, or the nearest that can be shown when an event has one that no calendar has."""
+    """The time, clamped to the range that a timestamp can show."""
     return min(max(at_ms, 0), TIME_MS_MAX)
 
 
@@ -39,7 +39,7 @@ def to_datetime(at_ms: int) -> datetime:
 
 
 def format_rfc3339(at_ms: int) -> str:
-    """The time as every answer shows it: UTC to the millisecond, `2026-01-31T12:00:00.000Z`."""
+    """The time as every response shows it: UTC to the millisecond, `2026-01-31T12:00:00.000Z`."""
     return to_datetime(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -63,20 +63,20 @@ def usage_json(
     credential_source: str = "",
     credential_scope: str = "",
 ) -> dict[str, Any]:
-    """The usage object of `usage` and `done` frames; only that of one call says whose key it was made with."""
-    found: dict[str, Any] = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    """The usage object of `usage` and `done` frames; only that of a single call names the source of its key."""
+    data: dict[str, Any] = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
     if usage.cache_creation_input_tokens:
-        found["cache_creation_input_tokens"] = usage.cache_creation_input_tokens
+        data["cache_creation_input_tokens"] = usage.cache_creation_input_tokens
     if usage.cache_read_input_tokens:
-        found["cache_read_input_tokens"] = usage.cache_read_input_tokens
+        data["cache_read_input_tokens"] = usage.cache_read_input_tokens
     if model:
-        found["model"] = model
+        data["model"] = model
     if provider:
-        found["provider"] = provider
+        data["provider"] = provider
     if max_context_tokens:
-        found["max_context_tokens"] = max_context_tokens
+        data["max_context_tokens"] = max_context_tokens
     if credential_source:
-        found["credential_source"] = credential_source
+        data["credential_source"] = credential_source
     if credential_scope:
-        found["credential_scope_id"] = credential_scope
-    return found
+        data["credential_scope_id"] = credential_scope
+    return data

@@ -1,12 +1,12 @@
-"""What a client sees of an event: the one mapping from a run's events to frames.
+"""Mapping from a run's events to the frames that clients see; the only one.
 
 The API uses it for the live stream and the projector for the stored transcript, so that a replay shows what was
 streamed. It is pure: what a frame needs of earlier events (the name of the tool a result belongs to, the model that
-answered) travels in a FrameMemory, which projections/transcript.py can also restore from the rows.
+answered) is in a FrameMemory, which projections/transcript.py can also restore from the rows.
 
-A frame's place is `seq = event_seq * 256 + index`: dense per event, ordered in the run, and exact in the middle of an
-event, so that a client which lost its connection between two frames of one model turn resumes at the second. It is the
-`id:` of the live stream, the `seq` of the transcript and what `from_seq` takes.
+A frame has `seq = event_seq * 256 + index`: dense per event, ordered in the run, and exact in the middle of an event,
+so that a client which lost its connection between two frames of one model turn resumes at the second. It is the `id:`
+of the live stream, the `seq` of the transcript and what `from_seq` takes.
 
     RunStarted          user_input (stored)  system_prompt (stored)  started
     ModelCallRequested  the texts that join the conversation with it; retry, when it is neither the first attempt nor
@@ -16,8 +16,8 @@ event, so that a client which lost its connection between two frames of one mode
     ModelReplied        thinking  text  tool_call ...  usage
     HookActed           host_widened, or hook_acted
     ToolReturned        tool_result
-    InputReceived       nothing yet: its text is shown when it joins the conversation, before the next model call or
-                        the end, as user_input (stored) or steer (live): two faces of one place
+    InputReceived       none yet: its text is shown when it joins the conversation, before the next model call or
+                        the end, as user_input (stored) or steer (live), both with the same seq
     LimitReached        limit
     RunParked           awaiting_input
     InterruptionOpened  interruption_pending
@@ -34,13 +34,12 @@ event, so that a client which lost its connection between two frames of one mode
     ContextCompacted    context_compaction        CompactionFailed  compaction_failed
     RunCompleted        done        RunCancelled  done, stop_reason "cancelled"        RunFailed  error
 
-Names and fields are those existing clients know; a key is absent when it has nothing to say. What we add is additive:
-`compaction_failed` (an `error` would end the stream, and the run goes on), `paused`, `resumed`, `quarantined` and
-`released` (the stream would be silent without a reason), `hook_acted` (a call was not carried out as the model wrote
-it), `notice`, `interruption_resolved` (before the result of its call, for whoever shows the question), `text_blob`
-(the text is in the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with
-`done`,
-because `cancelled` is a stop reason of a run like the others and nothing went wrong.
+Names and fields are those existing clients know; a key without a value is absent. Our additions: `compaction_failed`
+(an `error` would end the stream, and the run continues), `paused`, `resumed`, `quarantined` and `released` (the stream
+would be silent without a reason), `hook_acted` (a call was not carried out as the model wrote it), `notice`,
+`interruption_resolved` (before the result of its call, for clients that show the question), `text_blob` (the text is in
+the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`, because
+`cancelled` is a stop reason of a run like the others and nothing went wrong.
 
 Before: an accepted event. After: projections/transcript.py stores the frames, the API sends them.
 """
@@ -118,7 +117,7 @@ from loomlog.schemas.records import replace
 
 
 def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[Frame], FrameMemory]:
-    """The frames of an event and what is to be remembered for those after it."""
+    """The frames of an event, and the memory for those after it."""
     at = envelope.seq * FRAMES_PER_EVENT
     match event:
         case RunStarted():
@@ -148,11 +147,11 @@ def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple
         case ToolReturned():
             return [Frame(seq=at, type="tool_result", event=tool_result_data(memory, event))], memory
         case HookActed():
-            told = hook_data(memory, event)
-            return [Frame(seq=at, type=told["type"], event=told)], memory
+            data = hook_data(memory, event)
+            return [Frame(seq=at, type=data["type"], event=data)], memory
         case InputReceived():
-            said = pending_input_of(event, envelope.at_ms)
-            return [], replace(memory, pending_inputs=(*memory.pending_inputs, said))
+            pending_input = pending_input_of(event, envelope.at_ms)
+            return [], replace(memory, pending_inputs=(*memory.pending_inputs, pending_input))
         case RunCompleted() | RunCancelled() | RunFailed():
             return end_frames(at, memory, event), memory
         case RunParked():
@@ -163,9 +162,9 @@ def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple
         case InterruptionClosed():
             return [Frame(seq=at, type="interruption_resolved", event=interruption_resolved_data(event))], memory
         case PersonNotified():
-            told = {"interrupt_id": event.interrupt_id, "message": event.message, "priority": event.priority}
-            told |= {"context": event.context} if event.context else {}
-            return [Frame(seq=at, type="notice", event={"type": "notice", "notice": told})], memory
+            notice = {"interrupt_id": event.interrupt_id, "message": event.message, "priority": event.priority}
+            notice |= {"context": event.context} if event.context else {}
+            return [Frame(seq=at, type="notice", event={"type": "notice", "notice": notice})], memory
         case TurnCancelled():
             return turn_cancelled_frames(at, event), memory
         case ToolOutcomeAsked():
@@ -184,8 +183,8 @@ def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple
             return [Frame(seq=at, type="context_compaction", event=compaction_data(event))], memory
         case CompactionFailed():
             return [Frame(seq=at, type=COMPACTION_FAILED, event=compaction_failed_data(event))], memory
-        case LimitReached(notice=notice):
-            return [Frame(seq=at, type="limit", event={"type": "limit", "limit": notice.to_avro()})], memory
+        case LimitReached():
+            return [Frame(seq=at, type="limit", event={"type": "limit", "limit": event.notice.to_avro()})], memory
         case ChildRequested():
             return child_started_frames(at, event), memory
         case ChildReturned():

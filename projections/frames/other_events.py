@@ -1,6 +1,6 @@
-"""The frames of what is not a turn: questions to people, sub-agents, hooks, compactions, the beginning and the end.
+"""Frames outside of turns: questions to people, sub-agents, hooks, compactions, the start and the end of a run.
 
-Before: frames.py. After: the client sees why the run waits, or went on in another way.
+Before: frames.py. After: the client.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ COMPACTION_FAILED = "compaction_failed"
 
 
 def started_frames(at: int, event: RunStarted) -> list[Frame]:
-    found: list[Frame] = []
-    if event.segments:  # a fork may begin without a word of its own
-        said = segments_json(event.segments)
-        found.append(Frame(seq=at, type="user_input", event={"type": "user_input"}, payload=said, live=False))
+    frames: list[Frame] = []
+    if event.segments:  # a fork may start without input of its own
+        segments = segments_json(event.segments)
+        frames.append(Frame(seq=at, type="user_input", event={"type": "user_input"}, payload=segments, live=False))
     definition = event.definition
     if definition.system_prompt:
         prompt = {
@@ -40,9 +40,9 @@ def started_frames(at: int, event: RunStarted) -> list[Frame]:
             "agent": definition.name,
             "definition_sha256": definition.sha256,
         }
-        found.append(Frame(seq=at + len(found), type="system_prompt", event=prompt, live=False))
-    found.append(Frame(seq=at + len(found), type="started", event={"type": "started"}))
-    return found
+        frames.append(Frame(seq=at + len(frames), type="system_prompt", event=prompt, live=False))
+    frames.append(Frame(seq=at + len(frames), type="started", event={"type": "started"}))
+    return frames
 
 
 def compaction_data(event: ContextCompacted) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def compaction_failed_data(event: CompactionFailed) -> dict[str, Any]:
 
 def child_started_frames(at: int, event: ChildRequested) -> list[Frame]:
     if not event.child_agent_id:
-        return []  # one that exists is asked
+        return []  # an existing child is asked, none is started
     child = {
         "tool_use_id": event.call_id,
         "index": event.number,
@@ -104,67 +104,67 @@ def child_result_frame(at: int, event: ChildReturned) -> Frame:
 
 def outcome_unknown_data(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:
     call = memory.calls.get(event.call_id)
-    asked = {"call": f"{event.turn}.{event.index}", "id": event.call_id, "attempt": event.attempt}
-    asked |= {"name": call.name if call is not None else "", "reason": event.reason}
-    return {"type": "outcome_unknown", "outcome_unknown": asked}
+    data = {"call": f"{event.turn}.{event.index}", "id": event.call_id, "attempt": event.attempt}
+    data |= {"name": call.name if call is not None else "", "reason": event.reason}
+    return {"type": "outcome_unknown", "outcome_unknown": data}
 
 
 def hook_data(memory: FrameMemory, event: HookActed) -> dict[str, Any]:
-    """What a hook did: `host_widened` as clients know it, everything else as `hook_data`."""
+    """What a hook did: `host_widened` as clients know it, everything else as `hook_acted`."""
     act, call = event.act, memory.calls.get(event.call_id)
-    told: dict[str, Any] = {"tool_call_id": event.call_id, "tool_name": call.name if call is not None else ""}
+    data: dict[str, Any] = {"tool_call_id": event.call_id, "tool_name": call.name if call is not None else ""}
     if act.act == "widened_hosts":
-        told |= {"url": act.url, "hook_owner": act.owner, "hook_name": act.name, "hosts_added": list(act.hosts_added)}
-        return {"type": "host_widened", "host_widening": told}
-    told |= {"hook_owner": act.owner, "hook_name": act.name, "phase": act.phase, "act": act.act}
+        data |= {"url": act.url, "hook_owner": act.owner, "hook_name": act.name, "hosts_added": list(act.hosts_added)}
+        return {"type": "host_widened", "host_widening": data}
+    data |= {"hook_owner": act.owner, "hook_name": act.name, "phase": act.phase, "act": act.act}
     if act.input:
-        told["input"] = parse_input(act.input)
+        data["input"] = parse_input(act.input)
     if act.reason:
-        told["reason"] = act.reason
-    return {"type": "hook_acted", "hook_acted": told}
+        data["reason"] = act.reason
+    return {"type": "hook_acted", "hook_acted": data}
 
 
 def interruption_pending_data(event: InterruptionOpened) -> dict[str, Any]:
-    asked: dict[str, Any] = {"interrupt_id": event.interrupt_id, "kind": event.kind, "question": event.question}
+    data: dict[str, Any] = {"interrupt_id": event.interrupt_id, "kind": event.kind, "question": event.question}
     if event.options:
-        asked["options"] = list(event.options)
+        data["options"] = list(event.options)
     if event.context:
-        asked["context"] = event.context
-    asked |= {"priority": event.priority, "expires_at": format_rfc3339(event.expires_at_ms)}
-    return {"type": "interruption_pending", "interruption": asked}
+        data["context"] = event.context
+    data |= {"priority": event.priority, "expires_at": format_rfc3339(event.expires_at_ms)}
+    return {"type": "interruption_pending", "interruption": data}
 
 
 def interruption_resolved_data(event: InterruptionClosed) -> dict[str, Any]:
-    ended: dict[str, Any] = {"interrupt_id": event.interrupt_id, "status": event.status}
+    data: dict[str, Any] = {"interrupt_id": event.interrupt_id, "status": event.status}
     if event.answer:
-        ended["answer"] = event.answer
+        data["answer"] = event.answer
     if event.resolved_by:
-        ended["resolved_by"] = event.resolved_by
-    return {"type": "interruption_resolved", "interruption": ended}
+        data["resolved_by"] = event.resolved_by
+    return {"type": "interruption_resolved", "interruption": data}
 
 
 def pending_input_frames(at: int, pending_inputs: Sequence[PendingInput]) -> list[Frame]:
-    found: list[Frame] = []
+    frames: list[Frame] = []
     for seq, (text, source, at_ms, blob) in enumerate(pending_inputs, start=at):
-        said = {"text": text, "source": source, "seen_at": format_rfc3339(at_ms)}
-        elsewhere: dict[str, Any] = {} if blob is None else {"text_blob": blob}
+        user_input = {"text": text, "source": source, "seen_at": format_rfc3339(at_ms)}
+        blob_field: dict[str, Any] = {} if blob is None else {"text_blob": blob}
         block: dict[str, Any] = {"type": "trusted-text", "text": text} | ({} if blob is None else {"blob": blob})
         payload = [{"role": "user", "content": [block]}]
-        stored = {"type": "user_input", "user_input": said, **elsewhere}
-        live = {"type": "steer", "user_input": said, **elsewhere}
-        found.append(Frame(seq=seq, type="user_input", event=stored, payload=payload, live=False))
-        found.append(Frame(seq=seq, type="steer", event=live, stored=False))
-    return found
+        stored = {"type": "user_input", "user_input": user_input, **blob_field}
+        live = {"type": "steer", "user_input": user_input, **blob_field}
+        frames.append(Frame(seq=seq, type="user_input", event=stored, payload=payload, live=False))
+        frames.append(Frame(seq=seq, type="steer", event=live, stored=False))
+    return frames
 
 
 def end_frames(at: int, memory: FrameMemory, event: RunCompleted | RunCancelled | RunFailed) -> list[Frame]:
-    """The end, after the texts that nobody answers any more."""
-    said = pending_input_frames(at, memory.pending_inputs)
+    """The end, after the pending inputs that get no reply."""
+    inputs = pending_input_frames(at, memory.pending_inputs)
     at += len(memory.pending_inputs)
     if isinstance(event, RunFailed):
-        return [*said, Frame(seq=at, type="error", event={"type": "error", "error": event.error})]
+        return [*inputs, Frame(seq=at, type="error", event={"type": "error", "error": event.error})]
     stop_reason = event.stop_reason if isinstance(event, RunCompleted) else "cancelled"
-    return [*said, _done(at, memory, stop_reason, event.usage)]
+    return [*inputs, _done(at, memory, stop_reason, event.usage)]
 
 
 def _done(at: int, memory: FrameMemory, stop_reason: str, usage: Usage) -> Frame:

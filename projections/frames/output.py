@@ -1,4 +1,4 @@
-"""Frames on their way out: live ones, and stored ones as a replay shows them.
+"""Outgoing frames: live ones, and stored ones as a replay shows them.
 
 Before: frames.py for live ones, projections/transcript.py for stored ones. After:
 services/application/streaming/run_stream.py sends them.
@@ -16,7 +16,7 @@ from loomlog.schemas.records import replace
 
 
 def stream_frame(frame: Frame) -> StreamFrame:
-    """A live frame as it goes out."""
+    """A live frame as it is sent."""
     return StreamFrame(seq=frame.seq, type=frame.type, data=orjson.dumps(frame.event).decode(), blob=_blob(frame.event))
 
 
@@ -46,7 +46,7 @@ def replay_frames(rows: Iterable[StoredFrame]) -> Iterator[StreamFrame]:
 
 
 def with_text(frame: StreamFrame, text: str) -> StreamFrame:
-    """The frame with the text its blob held."""
+    """The frame with the text of its blob."""
     event = orjson.loads(frame.data)
     event.pop("text_blob", None)
     text_holder(event)["text"] = text
@@ -54,14 +54,14 @@ def with_text(frame: StreamFrame, text: str) -> StreamFrame:
 
 
 def text_holder(event: dict[str, Any]) -> dict[str, Any]:
-    """The part of a frame that holds its text: what a person said is one level down."""
-    place: dict[str, Any] = event.get("user_input", event)
-    return place
+    """The object of a frame that holds its text; that of user input is one level down."""
+    holder: dict[str, Any] = event.get("user_input", event)
+    return holder
 
 
 def _blob(event: Mapping[str, Any]) -> BlobRef | None:
-    found = event.get("text_blob")
-    return None if found is None else BlobRef.from_avro(found)
+    reference = event.get("text_blob")
+    return None if reference is None else BlobRef.from_avro(reference)
 
 
 def _stored_blob(event: str) -> BlobRef | None:

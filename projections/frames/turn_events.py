@@ -1,6 +1,6 @@
-"""The frames of model turns and tool calls: what was said, thought, asked for, retried, switched, returned.
+"""Frames of model turns and tool calls: reasoning, text, calls, usage, retries, fallbacks and results.
 
-Before: frames.py. After: the client sees a turn.
+Before: frames.py. After: the client.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,14 +21,14 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import Envelope
 
 CALLS_SHOWN_MAX = FRAMES_PER_EVENT - 3
-"""Tool calls of one turn with a frame of their own; thinking, text and usage need a place too."""
+"""Tool calls of one turn with a frame of their own; thinking, text and usage need a seq too."""
 RETRY_AFTER = "retry-after header"
 BACKOFF = "exponential backoff"
 OWNER_LOST = "owner lost"
 PROVIDER_QUEUED = "provider queue"
 """Reasons of a retry; the first two are known to clients."""
 SWITCHED = "fallback"
-"""In place of such a reason: the next attempt is no retry, because another model makes it."""
+"""Instead of a retry reason: the next attempt is no retry, because another model makes it."""
 CAUSE_MAX = 200
 """Characters of the error that a fallback shows (parity)."""
 
@@ -39,7 +39,7 @@ def visible_calls(event: ModelReplied) -> list[tuple[str, FrameCall]]:
 
 
 def retry_reason(event: ModelCallFailed) -> str:
-    """Why the attempt after this failure will be made."""
+    """Reason of the attempt after this failure."""
     if event.kind == "interrupted":
         return OWNER_LOST
     if event.kind == "provider_concurrency_exhausted":
@@ -48,7 +48,7 @@ def retry_reason(event: ModelCallFailed) -> str:
 
 
 def switch_frames(at: int, event: ModelSwitched) -> Iterator[Frame]:
-    """What clients are told of a fallback: itself, and each thing the conversation gave up for it."""
+    """Frames of a fallback: the switch itself, and one for each thing the conversation lost by it."""
     fallback = {
         "failed_provider": event.failed_provider,
         "failed_model": event.failed_model,
@@ -60,13 +60,13 @@ def switch_frames(at: int, event: ModelSwitched) -> Iterator[Frame]:
         "cause_error": event.cause if has_tokens(event.cause) else event.cause[:CAUSE_MAX],
     }
     yield Frame(seq=at, type="provider_fallback", event={"type": "provider_fallback", "fallback": fallback})
-    there = f"{event.provider}/{event.model}"
+    target = f"{event.provider}/{event.model}"
     texts = {
         "cache_invalidated": event.cache_lost
-        and f"the prompt cache at {event.failed_provider} is lost: {there} goes on",
+        and f"the prompt cache at {event.failed_provider} is lost: {target} goes on",
         "reasoning_invalidated": event.reasoning_cleared
         and f"the reasoning of {event.reasoning_cleared} earlier "
-        f"{'answer' if event.reasoning_cleared == 1 else 'answers'} was taken out: it is no use to {there}",
+        f"{'answer' if event.reasoning_cleared == 1 else 'answers'} was taken out: it is no use to {target}",
         "model_downgraded": event.downgraded_from
         and f"{event.model} takes the place of {event.downgraded_from}, which needs reasoning that is not there",
     }
@@ -75,15 +75,15 @@ def switch_frames(at: int, event: ModelSwitched) -> Iterator[Frame]:
 
 
 def suppressed_text(event: FallbackSuppressed) -> str:
-    """Why a fallback was not taken."""
-    there = f"{event.provider}/{event.model}"
+    """Text that explains why a fallback was not taken."""
+    target = f"{event.provider}/{event.model}"
     match event.code:
         case "pinned_after_success":
             return "no fallback: a turn of this run has succeeded, and runs stay where they succeeded"
         case "no_vision":
-            return f"no fallback to {there}: it cannot see the images of this conversation"
+            return f"no fallback to {target}: it cannot see the images of this conversation"
         case _:
-            return f"no fallback to {there}: {event.code}"
+            return f"no fallback to {target}: {event.code}"
 
 
 def reply_frames(at: int, event: ModelReplied, calls: Sequence[tuple[str, FrameCall]]) -> list[Frame]:
@@ -131,20 +131,20 @@ def tool_result_data(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]
     call = memory.calls.get(event.call_id)
     if call is not None:
         use |= {"name": call.name, "input": call.input}
-    found: dict[str, Any] = {"type": "tool_result", "tool_use": use, "text": event.text}
+    data: dict[str, Any] = {"type": "tool_result", "tool_use": use, "text": event.text}
     if event.text_blob is not None:
-        found["text_blob"] = event.text_blob.to_avro()
+        data["text_blob"] = event.text_blob.to_avro()
     if event.is_error:
-        found["is_error"] = True
+        data["is_error"] = True
     if event.outcome == "outcome_unknown":
-        found["outcome"] = event.outcome
+        data["outcome"] = event.outcome
     if event.settled_by:
-        found["settled_by"] = event.settled_by
-    return found
+        data["settled_by"] = event.settled_by
+    return data
 
 
 def turn_cancelled_frames(at: int, event: TurnCancelled) -> list[Frame]:
-    """What had been said, as of a turn that was answered, and that the turn is over."""
+    """The partial text, as of a turn with a reply, and the end of the turn."""
     events: list[dict[str, Any]] = []
     if event.text_blob is not None:
         events.append({"type": "text", "text": "", "text_blob": event.text_blob.to_avro()})

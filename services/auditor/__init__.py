@@ -1,1 +1,1 @@
-"""The process that signs what the events partitions hold."""
+"""Auditor process: signs the contents of the events partitions."""

@@ -1,17 +1,17 @@
-"""The auditor's loop: follow the events, and sign what every partition holds, again and again.
+"""Auditor loop: follows the events and signs the contents of every partition at intervals.
 
-    session   for each partition: check the line of checkpoints, take the newest one, read its range again and compare
-    follow    poll -> hash -> sign what is due -> poll ...; every `every_s` a look whether the log became shorter
+    session   for each partition: verify the chain of checkpoints, take the newest, read its range again and compare
+    follow    poll -> hash -> sign when due -> poll ...; every `every_s` check that the log did not become shorter
 
-It is a reader like any other and nobody waits for it. A lost broker ends the session, never the process. What counts
-is what the topic of checkpoints says: our own checkpoint is taken from there like one of another auditor, so two at
-work at once only sign in turns, and an append with an unknown outcome needs no care.
+It is a plain reader that no other process waits for. A lost broker ends the session, never the process. The checkpoints
+topic is authoritative: our own checkpoint is read back from there like one of another auditor. So two active auditors
+only sign in turns, and an append with an unknown outcome needs no handling.
 
-A partition that contradicts what was signed is refused: an error in the log every SAY_EVERY_S seconds, no checkpoint
-any more, until somebody has looked and restarts it. The other partitions go on: to stop signing everything would help
-whoever tampered with one.
+A partition that contradicts its checkpoints is refused: the loop logs an error every LOG_EVERY_S seconds and signs no
+checkpoint of it until an operator restarts the auditor. The other partitions continue: an attacker who tampers with one
+must not stop the signing of all.
 
-Before: main wires it. After: services/core/audit/ledger.py.
+Before: main.py builds it. After: services/core/audit/ledger.py.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ log = logging.getLogger("loomlog.auditor")
 
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 5.0
-"""Pauses between sessions that failed, doubled each time."""
+"""Backoff between failed sessions, doubled each time."""
 LOG_EVERY_S = 60.0
-"""A refused partition, and the same trouble outside, are logged this often."""
+"""Interval of logging refused partitions, and the same failure, again."""
 PENDING_CHECKPOINTS_MAX = 1_000
-"""Checkpoints of another auditor that has read farther than we have; more of them are read again later."""
+"""Most checkpoints kept of another auditor that has read farther; the oldest are dropped, later ones cover them."""
 
 
 class EventsTail(Protocol):
-    """A tail of the events that can leave partitions out."""
+    """A tail of the events whose partitions can be paused."""
 
     async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[LogRecord]]: ...
     def pause(self, partitions: Sequence[int]) -> None: ...
@@ -51,7 +51,7 @@ class EventsTail(Protocol):
 
 
 class LogConnection(Protocol):
-    """The log as the auditor uses it. Everything raises Transient when the broker is away."""
+    """Access to the log. Every method raises Transient when the broker is away."""
 
     @property
     def ranges(self) -> LogRanges: ...
@@ -63,13 +63,13 @@ class LogConnection(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class PartitionWatch:
-    """One partition under the auditor's eyes."""
+    """Signing state of one partition."""
 
     ledger: SigningCursor
     checkpoints: CheckpointTail
     pending: deque[SignedCheckpoint] = field(default_factory=deque)
     waiting_since: float | None = None
-    """When the first record behind the last checkpoint was read."""
+    """When the first record after the last checkpoint was read."""
 
 
 class Auditor:
@@ -85,7 +85,7 @@ class Auditor:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.refused: dict[int, str] = {}
-        """Partitions nothing is signed about any more, and why."""
+        """Partitions that are no longer signed, with the reason."""
         self.signed = 0
         """Checkpoints written by this process."""
         self._settings = settings
@@ -98,7 +98,7 @@ class Auditor:
         self._refusals_logged_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`. Raises Permanent, and whatever is a bug."""
+        """Runs until `stop`. Raises Permanent, and any unexpected error."""
         pause_s = RETRY_FIRST_S
         while not stop.is_set():
             before = self.signed
@@ -111,55 +111,58 @@ class Auditor:
 
     async def _session(self, stop: asyncio.Event) -> None:
         settings = self._settings
-        outside = await self._connect()
+        connection = await self._connect()
         try:
-            partitions = await outside.appender.partitions(settings.events_topic)
-            if not partitions or await outside.appender.partitions(settings.checkpoints_topic) < partitions:
+            partitions = await connection.appender.partitions(settings.events_topic)
+            if not partitions or await connection.appender.partitions(settings.checkpoints_topic) < partitions:
                 raise Transient(
-                    f"the topics {settings.events_topic} and {settings.checkpoints_topic} are not there with the same "
-                    "number of partitions; `loomlog topics apply` makes them",
+                    f"the topics {settings.events_topic} and {settings.checkpoints_topic} must exist with the "
+                    "same number "
+                    "of partitions; `loomlog topics apply` creates them",
                     kind="unavailable",
                 )
             watches: dict[int, PartitionWatch] = {}
             for partition in range(partitions):
-                if partition not in self.refused and (watch := await self._open_watch(outside, partition)):
+                if partition not in self.refused and (watch := await self._open_watch(connection, partition)):
                     watches[partition] = watch
             log.info(
-                "signs %s, %d partitions, with the key %s", settings.events_topic, len(watches), settings.key.key_id
+                "signing %s, %d partitions, with the key %s", settings.events_topic, len(watches), settings.key.key_id
             )
-            tail = await outside.open_tail(settings.events_topic, {p: w.ledger.next_offset for p, w in watches.items()})
+            tail = await connection.open_tail(
+                settings.events_topic, {p: w.ledger.next_offset for p, w in watches.items()}
+            )
             try:
-                await self._follow(outside, tail, watches, stop)
+                await self._follow(connection, tail, watches, stop)
             finally:
                 await tail.close()
         finally:
-            await outside.close()
+            await connection.close()
 
     async def _open_watch(self, connection: LogConnection, partition: int) -> PartitionWatch | None:
-        """Where signing goes on in a partition; None when it is refused."""
+        """State from which signing a partition resumes; None when it is refused."""
         settings, ranges = self._settings, connection.ranges
         topic, codec = settings.events_topic, self._codec
         keys = {key_id: key.verify for key_id, key in settings.trusted.items()}
-        line = CheckpointTail(topic=topic, partition=partition, keys=keys, codec=codec)
+        checkpoints = CheckpointTail(topic=topic, partition=partition, keys=keys, codec=codec)
         ledger = SigningCursor(topic=topic, partition=partition, codec=codec)
         try:
-            async for _ in self._read_checkpoints(connection, line, partition):
-                pass  # reading is checking
-            begins = await ranges.beginning_offset(topic, partition)
-            if line.newest is None:
-                ledger.begin(begins)
+            async for _ in self._read_checkpoints(connection, checkpoints, partition):
+                pass  # reading verifies
+            first_offset = await ranges.beginning_offset(topic, partition)
+            if checkpoints.newest is None:
+                ledger.begin(first_offset)
             else:
-                ledger.resume(line.newest, begins, await ranges.end_offset(topic, partition))
+                ledger.resume(checkpoints.newest, first_offset, await ranges.end_offset(topic, partition))
         except SigningContradiction as contradiction:
             self._refuse_partition(partition, contradiction)
             return None
-        return PartitionWatch(ledger=ledger, checkpoints=line)
+        return PartitionWatch(ledger=ledger, checkpoints=checkpoints)
 
     async def _follow(
         self, connection: LogConnection, tail: EventsTail, watches: dict[int, PartitionWatch], stop: asyncio.Event
     ) -> None:
         settings = self._settings
-        look_due = self._monotonic()
+        next_check_at = self._monotonic()
         while not stop.is_set():
             self._log_refusals()
             if not watches:
@@ -167,9 +170,9 @@ class Auditor:
                 continue
             polled = await tail.poll(timeout_s=min(settings.poll_timeout_s, settings.every_s))
             ends: Mapping[int, int] = {}
-            if self._monotonic() >= look_due:
+            if self._monotonic() >= next_check_at:
                 ends = await tail.end_offsets()
-                look_due = self._monotonic() + settings.every_s
+                next_check_at = self._monotonic() + settings.every_s
             for partition, watch in list(watches.items()):
                 try:
                     await self._process_records(
@@ -188,7 +191,7 @@ class Auditor:
         records: Sequence[LogRecord],
         end: int | None,
     ) -> None:
-        """Reads what arrived and signs what is due. Raises Contradiction."""
+        """Reads the records and signs when due. Raises SigningContradiction."""
         settings, ledger = self._settings, watch.ledger
         for record in records:
             ledger.read(record)
@@ -206,7 +209,7 @@ class Auditor:
             await self._sign(connection, partition, watch)
 
     async def _sign(self, connection: LogConnection, partition: int, watch: PartitionWatch) -> None:
-        """A checkpoint over everything read, unless another auditor was there first. Raises Contradiction."""
+        """Signs everything read, unless another auditor was first. Raises SigningContradiction."""
         settings, ledger = self._settings, watch.ledger
         watch.waiting_since = None
         await self._adopt_checkpoints(connection, partition, watch)
@@ -227,16 +230,16 @@ class Auditor:
                 draft.first_offset,
                 draft.previous_key_id,
             )
-        # Also a place beside the broker where it is written down how far the log was, for whoever keeps our output.
-        place = f"{settings.events_topic}/{partition}"
-        log.info("%s signed up to offset %d, chain %s", place, draft.next_offset, draft.chain.hex())
+        # Also a record of the log's extent outside of the broker, for operators who keep our output.
+        name = f"{settings.events_topic}/{partition}"
+        log.info("%s signed up to offset %d, chain %s", name, draft.next_offset, draft.chain.hex())
         await self._adopt_checkpoints(connection, partition, watch)
 
     async def _adopt_checkpoints(self, connection: LogConnection, partition: int, watch: PartitionWatch) -> None:
-        """Takes over what was signed since we last looked, by whomever. Raises Contradiction."""
+        """Adopts what any auditor has signed since the last read. Raises SigningContradiction."""
         async for signed in self._read_checkpoints(connection, watch.checkpoints, partition):
             if len(watch.pending) >= PENDING_CHECKPOINTS_MAX:
-                watch.pending.popleft()  # those after it say the same about more of the log
+                watch.pending.popleft()  # those after it cover more of the log
             watch.pending.append(signed)
         while watch.pending and watch.pending[0].checkpoint.next_offset <= watch.ledger.next_offset:
             watch.ledger.adopt(watch.pending.popleft())
@@ -244,7 +247,7 @@ class Auditor:
     async def _read_checkpoints(
         self, connection: LogConnection, checkpoint_tail: CheckpointTail, partition: int
     ) -> AsyncIterator[SignedCheckpoint]:
-        """The checkpoints that are new, checked."""
+        """Yields the new checkpoints, verified."""
         topic = self._settings.checkpoints_topic
         end = await connection.ranges.end_offset(topic, partition)
         start = max(checkpoint_tail.next_offset, await connection.ranges.beginning_offset(topic, partition))
@@ -265,13 +268,13 @@ class Auditor:
         if not self.refused or (self._refusals_logged_at and now - self._refusals_logged_at < LOG_EVERY_S):
             return
         self._refusals_logged_at = now
-        for partition, why in sorted(self.refused.items()):
+        for partition, reason in sorted(self.refused.items()):
             log.error(
-                "NOT SIGNING %s/%d: %s. `loomlog audit verify %s` says what was changed; restart the auditor when that "
-                "is settled",
+                "NOT SIGNING %s/%d: %s. `loomlog audit verify %s` shows what was changed; restart the auditor when "
+                "that is resolved",
                 self._settings.events_topic,
                 partition,
-                why,
+                reason,
                 self._settings.verify_option.format(partition=partition),
             )
 
@@ -279,11 +282,11 @@ class Auditor:
         now = self._monotonic()
         if message != self._last_failure or now - self._last_failure_at >= LOG_EVERY_S:
             self._last_failure, self._last_failure_at = message, now
-            log.warning("%s; trying again", message)
+            log.warning("%s; retrying", message)
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    """Waits, but not longer than until the stop."""
+    """Waits for `seconds`, or until the stop."""
     try:
         async with asyncio.timeout(seconds):
             await stop.wait()

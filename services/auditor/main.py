@@ -1,11 +1,11 @@
-"""auditor: signs what the events partitions hold, those of runs and that of the books.
+"""Auditor process: signs the contents of the events partitions, those of runs and that of budgets.
 
     python -m loomlog.services.auditor.main
 
-Runs until SIGTERM or SIGINT, then ends with 0. A lost broker is waited for. Everything else that ends it is an error on
-stderr and 1, so that a supervisor starts it again. A second one beside it is harmless.
+Runs until SIGTERM or SIGINT, then ends with 0. It waits for a lost broker. Any other failure ends it with an error on
+stderr and exit code 1, so that a supervisor restarts it. A second auditor is harmless.
 
-Before: the environment. After: loop.
+Before: the environment. After: loop.py.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ log = logging.getLogger("loomlog.auditor")
 
 
 def main() -> int:
-    """The process; the exit code."""
+    """Runs the process; returns the exit code."""
     logs.configure_logging()
     disable_process_dumping()  # our environment may hold the key that signs
     try:
@@ -54,13 +54,13 @@ async def _run(settings: Settings, options: AuditorSettings) -> int:
 
 
 async def run(topics: Sequence[AuditorSettings], codec: Codec) -> int:
-    """Signs each topic of events until SIGTERM or SIGINT. What ends one of them ends the process."""
+    """Signs each topic of events until SIGTERM or SIGINT. The failure of one ends the process."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await asyncio.gather(
-        *(Auditor(told, connect=partial(connect_log, told.kafka), codec=codec).run(stop) for told in topics)
+        *(Auditor(options, connect=partial(connect_log, options.kafka), codec=codec).run(stop) for options in topics)
     )
     return 0
 
@@ -82,15 +82,15 @@ class KafkaLogConnection:
 
 
 async def connect_log(options: KafkaOptions) -> KafkaLogConnection:
-    """Raises Transient when the broker does not answer."""
-    outside = KafkaLogConnection(options)
+    """Connects to the log. Raises Transient when the broker does not answer."""
+    connection = KafkaLogConnection(options)
     try:
-        await outside.ranges.start()
-        await outside.appender.start()
+        await connection.ranges.start()
+        await connection.appender.start()
     except BaseException:
-        await outside.close()
+        await connection.close()
         raise
-    return outside
+    return connection
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What the auditor is told, taken from the one table of settings (loomlog.connectors.configuration).
+"""Settings of the auditor, from the one table of settings (loomlog.connectors.configuration).
 
     LOOMLOG_KAFKA, LOOMLOG_KAFKA_*                  where the log is
     LOOMLOG_AUDIT_KEY_FILE or LOOMLOG_AUDIT_KEY     the key that signs
     LOOMLOG_AUDIT_PUBLIC_KEYS                       keys that signed before it (rotation)
     LOOMLOG_AUDIT_EVERY_RECORDS, _EVERY_MS          how often a partition is signed
 
-Before: main reads the environment. After: the loop.
+Before: main.py reads the environment. After: loop.py.
 """
 
 from collections.abc import Mapping
@@ -27,29 +27,29 @@ EVENTS_TOPIC = "loom.run.events"
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
 BUDGET_TOPIC = "loom.budget.events"
 BUDGET_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
-"""A topic of their own: a checkpoint lies in the partition of the number it is about, and both families have a 0."""
+"""A topic of its own: a checkpoint is in the partition with the number it covers, and both families have a 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditorSettings:
-    """Everything the loop needs to know about one topic of events."""
+    """Options of the loop for one topic of events."""
 
     kafka: KafkaOptions
     key: SigningKey
     trusted: Mapping[str, PublicKey] = field(repr=False)
-    """By key id, our own included."""
+    """Public keys by key id, our own included."""
     every_records: int
     every_s: float
     events_topic: str = EVENTS_TOPIC
     checkpoints_topic: str = CHECKPOINTS_TOPIC
     verify_option: str = "--partition {partition}"
-    """Of `loomlog audit verify`, to look at one partition of the topic."""
+    """Option of `loomlog audit verify` that selects one partition of the topic."""
     poll_timeout_s: float = 0.5
     """Longest wait for records: how long a stop takes when nothing happens."""
 
 
 def budget_settings(settings: AuditorSettings) -> AuditorSettings:
-    """The same key and the same rhythm for the books."""
+    """Options for the events of budgets, with the same key and intervals."""
     return replace(
         settings,
         events_topic=BUDGET_TOPIC,
@@ -67,7 +67,7 @@ def auditor_settings(settings: Settings) -> AuditorSettings:
     key = load_signing_key(file=settings.audit_key_file, text=settings.audit_key)
     if key is None:
         raise Permanent(
-            "LOOMLOG_AUDIT_KEY_FILE is not set: the auditor has nothing to sign with; `loomlog audit keygen FILE` "
+            "LOOMLOG_AUDIT_KEY_FILE is not set: the auditor needs a key to sign with; `loomlog audit keygen FILE` "
             "makes a key",
             kind="invalid",
         )

@@ -1,1 +1,1 @@
-"""The process that makes rows out of events."""
+"""Projector process: makes rows from events."""

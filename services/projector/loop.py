@@ -1,19 +1,19 @@
-"""The projector's loop: poll, project, say how it is going; over and over, whatever happens outside.
+"""Projector loop: polls, projects and reports status; it outlives failures of broker and Postgres.
 
-    session      connect, stand by until no other projector is at work, claim, open the tail, follow it
-    follow       poll -> one transaction -> poll ...; every two seconds the status and a look at which build is live
+    session      connect, wait until no other projector is active, claim, open the tail, follow it
+    follow       poll -> one transaction -> poll ...; every two seconds write the status and check which build is live
 
-A lost broker, a lost Postgres and a fence end the session, never the process: the next one begins after a growing pause
-from what the cursors say. A build that was dropped meanwhile (its writer slept through two rebuilds) is left for the
-live one, without a word. Everything else (a bug, a wrong password) ends the process loudly; there is no task beside
-this one that could die alone. A stop finishes the transaction under way.
+A lost broker, a lost Postgres and a fence end the session, never the process: the next session starts after a backoff,
+from the cursors. If its build was dropped meanwhile (the projector slept through two rebuilds), it moves to the live
+build; that is not a failure. Any other error (a bug, a wrong password) ends the process; there is no second task that
+could die unnoticed. A stop finishes the transaction under way.
 
-Two projectors do not hurt each other: the second to claim fences the first (cursors.py). So that two replicas do not
-take turns, one stands by on a lock of Postgres that is free the moment the other's connection is gone.
+Two projectors are safe: the second to claim fences the first (projections/engine/cursors.py). So that two replicas do
+not fence each other in turn, one waits for a Postgres lock that is free as soon as the other's connection is closed.
 
 A build of an older version is rebuilt before anything is written; readers keep the old rows until the switch.
 
-Before: main wires it. After: pace.py says how long to rest, loomlog.projections.engine.run_projection.
+Before: main.py builds it. After: pace.py, projections/engine/run_projection.py.
 """
 
 import asyncio
@@ -36,20 +36,21 @@ from loomlog.services.projector.settings import ProjectorSettings
 log = logging.getLogger("loomlog.projector")
 
 STATUS_EVERY_S = 2.0
-"""How old the status gets, how long a switch of builds goes unnoticed; and the end offsets are asked for this often."""
+"""Interval of writing the status, checking which build is live, and requesting the end offsets."""
 STANDBY_POLL_S = 0.5
-"""How often a projector that stands by looks whether it is its turn: how long a take-over takes."""
+"""How often a standby tries the lock: the longest delay of a takeover."""
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 5.0
-"""Pauses between sessions that failed, doubled each time; back to the first once records were projected."""
+"""Backoff between failed sessions, doubled each time; reset once records were projected."""
 PROBLEMS_LOGGED = 5
-"""Of a poll, each with its place; the others are in the table."""
+"""Problems of one poll that are logged one by one; all of them are in the table."""
 LOG_EVERY_S = 30.0
-"""The same trouble is logged this often."""
+"""Interval of logging the same failure again."""
 
 
 class Projector:
-    """Projects one topic. `connect`, `open_tail` and `count_partitions` raise Transient when the outside is away."""
+    """Projects one topic. `connect`, `open_tail` and `count_partitions` raise Transient when broker or Postgres is
+    away."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Projector:
 
     @property
     def metrics(self) -> dict[str, int | str]:
-        """How it is going. Counters are those of this process."""
+        """State and counters of this process."""
         return {
             "state": self._state,
             "build": self._build,
@@ -91,7 +92,7 @@ class Projector:
         }
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`. Raises Permanent, and whatever is a bug."""
+        """Runs until `stop`. Raises Permanent, and any unexpected error."""
         pause_s = RETRY_FIRST_S
         while not stop.is_set():
             before = self._events
@@ -99,7 +100,7 @@ class Projector:
                 await self._session(stop)
                 continue
             except Transient as error:
-                self._state = "waiting for the outside"
+                self._state = "waiting for broker or Postgres"
                 self._log_failure(str(error))
             except Fenced as error:
                 self._state = "fenced"
@@ -110,7 +111,7 @@ class Projector:
         self._state = "stopped"
 
     async def _session(self, stop: asyncio.Event) -> None:
-        """From connecting to losing something, to a switch of builds, or to the stop."""
+        """Runs until a failure, a switch of builds, or the stop."""
         self._sessions += 1
         settings = self._settings
         async with await self._connect() as connection, _translate_errors(settings):
@@ -129,7 +130,7 @@ class Projector:
             projection = RunProjection(connection, build, settings.topic, owner=settings.owner, codec=self._codec)
             tail = await self._open_tail(await projection.claim(range(partitions)))
             try:
-                log.info("projects %s, %d partitions, into %s", settings.topic, partitions, build.schema)
+                log.info("projecting %s, %d partitions, into %s", settings.topic, partitions, build.schema)
                 await self._follow(projection, tail, builds, build, stop)
             finally:
                 await tail.close()
@@ -147,7 +148,7 @@ class Projector:
     ) -> None:
         settings = self._settings
         self._state, self._build = "projecting", build.number
-        status_due = 0.0
+        next_status_at = 0.0
         pace = Pace()
         while not stop.is_set():
             polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
@@ -164,9 +165,9 @@ class Projector:
                 rest_s = pace.rest_s(records, began, time.monotonic())
                 if records < settings.max_records:
                     await asyncio.sleep(rest_s)
-            if time.monotonic() >= status_due:
+            if time.monotonic() >= next_status_at:
                 await self._write_status(projection, tail, builds)
-                status_due = time.monotonic() + STATUS_EVERY_S
+                next_status_at = time.monotonic() + STATUS_EVERY_S
                 if (await builds.live()).number != build.number:
                     log.info("another build is live now, moving to it")
                     return
@@ -179,8 +180,8 @@ class Projector:
             self._lag_ms = max(0, int(time.time() * 1000) - applied.oldest_ms)
             self._worst_lag_ms = max(self._worst_lag_ms, self._lag_ms)
         for problem in applied.problems[:PROBLEMS_LOGGED]:
-            place = f"{problem.topic} partition {problem.partition} offset {problem.offset}"
-            log.warning("%s could not be projected: %s: %s", place, problem.kind, problem.error)
+            position = f"{problem.topic} partition {problem.partition} offset {problem.offset}"
+            log.warning("%s could not be projected: %s: %s", position, problem.kind, problem.error)
         if applied.problems:
             log.warning(
                 "%d records could not be projected; `loomlog projections problems` lists them; rebuild after a fix",
@@ -218,24 +219,24 @@ class Projector:
         if version > VERSION:
             raise Transient(
                 f"the live projections are of version {version}, this projector writes version {VERSION}: it is older "
-                "and stands aside; upgrade it",
+                "and writes nothing; upgrade it",
                 kind="unavailable",
             )
         self._state = "rebuilding"
         log.info("the live projections are of version %d, rebuilding them as version %d", version, VERSION)
-        work = asyncio.create_task(self.rebuild(partitions))
+        rebuilding = asyncio.create_task(self.rebuild(partitions))
         stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({rebuilding, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if not work.done():
-            work.cancel()
-            await asyncio.wait({work})
+        if not rebuilding.done():
+            rebuilding.cancel()
+            await asyncio.wait({rebuilding})
             return
-        report = work.result()
+        report = rebuilding.result()
         log.info("rebuilt %d events in %.1f s; build %d is live", report.events, report.seconds, report.build)
 
-    async def rebuild(self, partitions: int, **more: Any) -> RebuildReport:
-        """Builds the projections anew beside the live ones and switches; see loomlog.projections.engine.rebuild."""
+    async def rebuild(self, partitions: int, **options: Any) -> RebuildReport:
+        """Rebuilds the projections and switches to the new build; see loomlog.projections.engine.rebuild."""
         settings = self._settings
         return await rebuild(
             self._connect,
@@ -246,14 +247,14 @@ class Projector:
             prefix=settings.prefix,
             codec=self._codec,
             fill=self._fill,
-            **more,
+            **options,
         )
 
     def _log_failure(self, message: str) -> None:
         now = time.monotonic()
         if message != self._last_failure or now - self._last_failure_at >= LOG_EVERY_S:
             self._last_failure, self._last_failure_at = message, now
-            log.warning("%s; trying again", message)
+            log.warning("%s; retrying", message)
 
 
 def _translate_errors(settings: ProjectorSettings) -> AbstractAsyncContextManager[None]:
@@ -261,7 +262,7 @@ def _translate_errors(settings: ProjectorSettings) -> AbstractAsyncContextManage
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    """Waits, but not longer than until the stop."""
+    """Waits for `seconds`, or until the stop."""
     try:
         async with asyncio.timeout(seconds):
             await stop.wait()

@@ -1,12 +1,12 @@
-"""projector: the events of runs into Postgres.
+"""Projector process: writes the events of runs into Postgres.
 
     python -m loomlog.services.projector.main            projects until SIGTERM or SIGINT, then ends with 0
-    python -m services.projector.main rebuild    builds the projections anew beside the live ones, compares, switches
+    python -m loomlog.services.projector.main rebuild    rebuilds beside the live build, compares, switches
 
-A lost broker or Postgres is waited for. Everything else that ends it is an error on stderr and 1, so that a supervisor
-starts it again. A rebuild that finds a difference ends with 1 and switches nothing.
+It waits for a lost broker or Postgres. Any other failure ends it with an error on stderr and exit code 1, so that a
+supervisor restarts it. A rebuild that finds a difference ends with 1 and switches nothing.
 
-Before: the environment. After: loop.
+Before: the environment. After: loop.py.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ from loomlog.services.projector.settings import ProjectorSettings, projector_set
 log = logging.getLogger("loomlog.projector")
 
 FETCH_WAIT_MS = 250
-"""Longest wait of an empty fetch: a rebuild that goes back to an offset waits for it once or twice."""
+"""Longest wait of an empty fetch: a rebuild that seeks back to an offset waits for it once or twice."""
 
 MakeCodec = Callable[[], Awaitable[Codec]]
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """The process; the exit code."""
+    """Runs the process; returns the exit code."""
     if list(arguments) not in ([], ["rebuild"]):
         sys.stderr.write("usage: python -m loomlog.services.projector.main [rebuild]\n")
         return 2
@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         logs.configure_logging(settings.log_level)
         for warning in warnings:
             log.warning("%s", warning)
-        told = projector_settings(settings)
-        return uvloop.run(_run(settings, told, rebuild=bool(arguments)))
+        options = projector_settings(settings)
+        return uvloop.run(_run(settings, options, rebuild=bool(arguments)))
     except (ConfigurationError, ConnectorError) as error:
         log.error("projector ends: %s", error)
         return 1
@@ -79,7 +79,7 @@ async def run(projector: Projector) -> int:
 
 
 async def run_rebuild(settings: ProjectorSettings, projector: Projector) -> int:
-    """Rebuilds once, and tells what was compared."""
+    """Rebuilds once and logs the comparison; returns the exit code."""
     partitions = await count_partitions(settings.kafka, settings.topic)
     report = await projector.rebuild(partitions, on_progress=_log_progress)
     for name, (live, new) in report.tables.items():
@@ -97,9 +97,9 @@ async def run_rebuild(settings: ProjectorSettings, projector: Projector) -> int:
 def build_projector(
     settings: ProjectorSettings, codec: Codec | None = None, *, make_codec: MakeCodec | None = None
 ) -> Projector:
-    """The projector over Kafka and Postgres; without a codec, the one over the committed schema ids.
+    """A Projector over Kafka and Postgres; the default codec uses the committed schema ids.
 
-    With `make_codec` rebuilds of a long log are filled by several processes, each of which makes its own.
+    With `make_codec`, rebuilds of a long log use several processes, each of which makes a codec of its own.
     """
     connecting = partial(connect, settings.postgres)
     opening = partial(open_tail, settings.kafka, settings.topic, fetch_max_wait_ms=FETCH_WAIT_MS)

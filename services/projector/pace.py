@@ -1,9 +1,9 @@
-"""How long the projector rests after a transaction, so that the next one takes what came meanwhile.
+"""Rests of the projector after a transaction, so that the next one has more records.
 
-A small transaction costs nearly as much as a large one. A lone event is projected at once; in a stream of them the loop
-rests a few milliseconds, and longer when so much comes that the processor is worth more than the delay. A loop that is
-behind does not rest. Whether much comes is judged over a second and not by one poll: a burst of a few runs is no load,
-and a rest that it brought was most of the lag at 100 runs/s. Figures of the lag come from `make bench-projections`.
+A small transaction costs nearly as much as a large one. A single event is projected at once; in a stream of events the
+loop rests a few milliseconds, and longer under load, where CPU matters more than the delay. A loop that is behind does
+not rest. Load is averaged over a second, not judged by one poll: a burst of a few runs is no load, and resting after
+bursts was most of the lag at 100 runs/s. `make bench-projections` measures the lag.
 
 Before: loop.py has applied a poll. After: loop.py sleeps.
 """
@@ -11,15 +11,16 @@ Before: loop.py has applied a poll. After: loop.py sleeps.
 import math
 
 REST = 4.0
-"""Rests are so many times as long as the transaction before them,"""
+"""Length of a rest, as a multiple of the transaction before it."""
 REST_MAX_S = 0.008
-"""at most so long (each transaction takes time from the runs on the same machine: with 12 ms a run that is alone takes
-a tenth less than with 5, and the lag's p99 at 100 runs/s is 7 ms more),"""
+"""Longest rest without load. Each transaction takes CPU from the runs on the same machine: with 12 ms a single run
+takes a tenth less than with 5, and the lag's p99 at 100 runs/s is 7 ms more."""
 REST_MAX_BUSY_S = 0.1
-"""or so long when more records come in a second than"""
+"""Longest rest under load."""
 BUSY_PER_S = 2_500
+"""Records per second from which the loop is under load."""
 AVERAGING_S = 1.0
-"""What came so long ago weighs 1/e of what comes now."""
+"""Time constant of the average: records this old weigh 1/e of new ones."""
 
 
 class Pace:
@@ -30,7 +31,7 @@ class Pace:
         self._at_s = 0.0
 
     def rest_s(self, records: int, began_s: float, ended_s: float) -> float:
-        """After a transaction of so many records that took from `began_s` to `ended_s`."""
+        """The rest after a transaction of `records` records that took from `began_s` to `ended_s`."""
         self._weight = self._weight * math.exp((self._at_s - ended_s) / AVERAGING_S) + records
         self._at_s = ended_s
         is_busy = self._weight > BUSY_PER_S * AVERAGING_S

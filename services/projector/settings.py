@@ -1,10 +1,10 @@
-"""What the projector is told, taken from the one table of settings (loomlog.connectors.configuration).
+"""Settings of the projector, from the one table of settings (loomlog.connectors.configuration).
 
     LOOMLOG_KAFKA, LOOMLOG_KAFKA_*          where the log is
     LOOMLOG_POSTGRES, LOOMLOG_POSTGRES_SSL* where the rows go
     LOOMLOG_REPLICA_ID                      name of this process in the cursors and the status; default host and pid
 
-Before: main reads the environment. After: the loop.
+Before: main.py reads the environment. After: loop.py.
 """
 
 import os
@@ -23,14 +23,14 @@ TOPIC = "loom.run.events"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectorSettings:
-    """Everything the loop needs to know."""
+    """Options of the projector loop."""
 
     kafka: KafkaOptions
     postgres: PostgresOptions
     owner: str
     topic: str = TOPIC
     prefix: str = PREFIX
-    """First part of the schemas' names."""
+    """First part of the names of the schemas."""
     poll_timeout_s: float = 0.25
     """Longest wait for records: how long a stop takes when nothing happens."""
     max_records: int = 5_000
@@ -38,7 +38,7 @@ class ProjectorSettings:
 
 
 def projector_settings(settings: Settings) -> ProjectorSettings:
-    """The projector's part of the settings. Raises Permanent when the log or Postgres is not named."""
+    """The projector's part of the settings. Raises Permanent when the log or Postgres is not configured."""
     for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
         if not value:
             raise Permanent(
