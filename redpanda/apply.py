@@ -1,8 +1,8 @@
-"""Make a cluster's topics equal to topics.yaml and say what changed.
+"""Make a cluster's topics equal to topics.yaml and report the changes.
 
-`python -m redpanda.apply --bootstrap HOST:PORT` may be run any number of times: the second run finds nothing to do. A
-difference that cannot be repaired safely (see redpanda.topics) stops everything before the first change. `--check`
-only looks: exit 1 when something would change.
+`python -m loomlog.redpanda.apply --bootstrap HOST:PORT` may be repeated: the second run finds nothing to do. A
+difference that cannot be repaired safely (see topics.py) stops everything before the first change. `--check` changes
+nothing and exits with 1 when something would change.
 
 Not chosen: creating topics from the services as they start. Several would race, and a service should not hold the right
 to change the log's settings.
@@ -49,7 +49,7 @@ async def apply(
     check: bool = False,
     timeout_s: float = REQUEST_TIMEOUT_S,
 ) -> list[TopicChange]:
-    """Bring a cluster's topics to what topics.yaml (or `topics`) says; with `check` only plan it. Returns the plan.
+    """Make a cluster's topics equal to topics.yaml (or `topics`); with `check` only plan it. Returns the plan.
 
     Raises TopicProblem naming every difference that must not be repaired here, and ClusterProblem when the cluster
     does not answer or refuses.
@@ -73,14 +73,14 @@ async def apply(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit 0: as it should be now; 1: `--check` found differences, or they were refused; 2: no answer."""
+    """Run the command. Exit code 0: equal now; 1: `--check` found differences, or they were refused; 2: no answer."""
     options = _parser().parse_args(arguments)
     try:
         settings, _ = read_settings(os.environ, working_directory=Path.cwd())
     except ConfigurationError as problem:
         print(problem, file=sys.stderr)
         return 2
-    where = KafkaOptions(
+    kafka = KafkaOptions(
         bootstrap=options.bootstrap or settings.kafka,
         client_id="loomlog-admin",
         security_protocol=settings.kafka_security_protocol,
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         changes = asyncio.run(
             apply(
-                where,
+                kafka,
                 profile=profile,
                 partitions=partitions,
                 replicas=replicas,
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{problem}. Is the broker up, and is the address (--bootstrap or LOOMLOG_KAFKA) right?", file=sys.stderr)
         return 2
     _print_changes(
-        changes, as_json=options.json, summary=f"Topics at {where.bootstrap} are as they should be ({profile})."
+        changes, as_json=options.json, summary=f"Topics at {kafka.bootstrap} are as they should be ({profile})."
     )
     return 1 if options.check and any(change.changes_something for change in changes) else 0
 

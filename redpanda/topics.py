@@ -1,10 +1,9 @@
-"""What the topics should be, and what has to be done to make a cluster so: values in, values out, no network.
+"""Required topics, and the plan that makes a cluster equal to them: pure, no network.
 
-`load_topics` reads topics.yaml for one profile; `plan` compares it with what a cluster has. A plan never contains a
-step that could hurt: partitions of a keyed topic are not added (every key would move to another partition and one
-run's history would lie in two), replicas are not changed (that moves data and is the cluster's own tool's work). Such
-differences become `refuse` changes with the sentence an operator needs, and `redpanda.apply` then changes nothing at
-all.
+`load_topics` reads topics.yaml for one profile; `plan` compares it with the topics of a cluster. A plan has no harmful
+step: partitions of a keyed topic are not added (every key would move to another partition and one run's history would
+be in two), replicas are not changed (that moves data and is the task of the cluster's own tool). Such differences
+become `refuse` changes with the sentence an operator needs, and apply.py then changes nothing at all.
 
 Not chosen: deleting topics that the file does not name. A topic holds history; removing it is never a side effect.
 
@@ -21,19 +20,19 @@ import yaml
 TOPICS_FILE = Path(__file__).parent / "topics.yaml"
 PREFIX = "loom"
 FAMILY = "family"
-# Enough for one machine; a cluster chooses before its first records, see README.md.
+# Enough for one machine; choose the number for a cluster before its first records, see README.md.
 FAMILY_PARTITIONS = 4
 
 Profile = Literal["local", "cluster"]
 
 
 class TopicProblem(Exception):
-    """Topics cannot be what topics.yaml says; str() is a sentence for people."""
+    """The topics cannot be made equal to topics.yaml; str() is a sentence for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic as it should be."""
+    """A topic as it is required."""
 
     name: str
     partitions: int
@@ -81,7 +80,7 @@ def load_topics(
     prefix: str = PREFIX,
     path: Path = TOPICS_FILE,
 ) -> list[Topic]:
-    """The topics of one profile. `partitions` is for the families' topics, `replicas` overrides the profile's, `prefix`
+    """The topics of one profile. `partitions` is for topics of families, `replicas` overrides the profile's, `prefix`
     replaces the leading `loom`.
 
     Raises TopicProblem when the file does not have the expected shape, naming the entry.
@@ -90,8 +89,8 @@ def load_topics(
     profiles = document["profiles"]
     if profile not in profiles:
         raise TopicProblem(f"{path.name} has no profile {profile!r}; it has {', '.join(sorted(profiles))}")
-    chosen = _section(profiles[profile], f"profiles.{profile}", {"replicas", "durable"})
-    copies = chosen["replicas"] if replicas is None else replicas
+    profile_section = _section(profiles[profile], f"profiles.{profile}", {"replicas", "durable"})
+    copies = profile_section["replicas"] if replicas is None else replicas
     if copies < 1:
         raise TopicProblem(f"replicas must be 1 or more, not {copies}")
     if partitions < 1:
@@ -101,12 +100,12 @@ def load_topics(
         fields = _section(entry, name, {"about", "durable", "keyed", "partitions", "settings"})
         settings = {**document["every"], **fields["settings"]}
         if fields["durable"]:
-            settings.update(chosen["durable"])
+            settings.update(profile_section["durable"])
             # A topic with two copies cannot wait for more than two, and one that waits for both stops with either.
             settings["min.insync.replicas"] = min(settings["min.insync.replicas"], copies)
         topics.append(
             Topic(
-                name=_renamed(name, prefix),
+                name=_replace_prefix(name, prefix),
                 partitions=partitions if fields["partitions"] == FAMILY else fields["partitions"],
                 replicas=copies,
                 keyed=fields["keyed"],
@@ -116,18 +115,18 @@ def load_topics(
     return topics
 
 
-def plan(wanted: Sequence[Topic], existing: Mapping[str, ExistingTopic]) -> list[TopicChange]:
-    """The steps that make `existing` equal to `wanted`, in the order of `wanted`; empty when nothing differs."""
+def plan(required: Sequence[Topic], existing: Mapping[str, ExistingTopic]) -> list[TopicChange]:
+    """The steps that make `existing` equal to `required`, in the order of `required`; empty when nothing differs."""
     changes: list[TopicChange] = []
-    for topic in wanted:
-        found = existing.get(topic.name)
-        if found is None:
+    for topic in required:
+        current = existing.get(topic.name)
+        if current is None:
             changes.append(_create(topic))
         else:
             changes += [
-                *_compare_partitions(topic, found),
-                *_compare_replicas(topic, found),
-                *_compare_settings(topic, found),
+                *_compare_partitions(topic, current),
+                *_compare_replicas(topic, current),
+                *_compare_settings(topic, current),
             ]
     return changes
 
@@ -136,80 +135,81 @@ def _create(topic: Topic) -> TopicChange:
     return TopicChange(
         kind="create",
         topic=topic.name,
-        text=f"make it with {topic.partitions} partitions, {topic.replicas} replicas, {_listed(topic.settings)}",
+        text=f"create it with {topic.partitions} partitions, {topic.replicas} replicas, "
+        f"{_format_settings(topic.settings)}",
         partitions=topic.partitions,
         replicas=topic.replicas,
         settings=topic.settings,
     )
 
 
-def _compare_partitions(topic: Topic, found: ExistingTopic) -> list[TopicChange]:
-    if found.partitions == topic.partitions:
+def _compare_partitions(topic: Topic, current: ExistingTopic) -> list[TopicChange]:
+    if current.partitions == topic.partitions:
         return []
-    if found.partitions > topic.partitions:
-        reason = "no Kafka-compatible log can take partitions away"
+    if current.partitions > topic.partitions:
+        reason = "no Kafka-compatible log can remove partitions"
     elif topic.keyed:
-        reason = "its keys would move to other partitions and the history of one run would lie in two of them"
+        reason = "its keys would move to other partitions and the history of one run would be in two of them"
     else:
-        text = f"partitions {found.partitions} -> {topic.partitions}"
+        text = f"partitions {current.partitions} -> {topic.partitions}"
         return [TopicChange(kind="grow", topic=topic.name, text=text, partitions=topic.partitions, settings={})]
     text = (
-        f"it has {found.partitions} partitions, expected {topic.partitions}: {reason}. Keep {found.partitions} "
-        "(LOOMLOG_PARTITIONS for a family's topics, topics.yaml for others), or make a new cluster and copy the log"
+        f"it has {current.partitions} partitions, expected {topic.partitions}: {reason}. Keep {current.partitions} "
+        "(LOOMLOG_PARTITIONS for a family's topics, topics.yaml for others), or create a new cluster and copy the log"
     )
     return [TopicChange(kind="refuse", topic=topic.name, text=text, settings={})]
 
 
-def _compare_replicas(topic: Topic, found: ExistingTopic) -> list[TopicChange]:
-    # More copies than asked for is somebody's choice and harms nothing.
-    if found.replicas >= topic.replicas:
+def _compare_replicas(topic: Topic, current: ExistingTopic) -> list[TopicChange]:
+    # More replicas than required are an operator's choice and do no harm.
+    if current.replicas >= topic.replicas:
         return []
     text = (
-        f"it has {found.replicas} replicas, expected {topic.replicas}: it would be less durable than it claims. "
+        f"it has {current.replicas} replicas, expected {topic.replicas}: it would be less durable than required. "
         "Add replicas with the cluster's own tool (kafka-reassign-partitions, rpk topic alter-config), then run "
         "this again"
     )
     return [TopicChange(kind="refuse", topic=topic.name, text=text, settings={})]
 
 
-def _compare_settings(topic: Topic, found: ExistingTopic) -> list[TopicChange]:
-    unknown = {key: value for key, value in topic.settings.items() if key not in found.settings}
+def _compare_settings(topic: Topic, current: ExistingTopic) -> list[TopicChange]:
+    unknown = {key: value for key, value in topic.settings.items() if key not in current.settings}
     differing = {
         key: value
         for key, value in topic.settings.items()
-        if key not in unknown and not _same(value, found.settings[key])
+        if key not in unknown and not _is_equal(value, current.settings[key])
     }
     changes = []
     if differing:
-        # The request replaces all of a topic's own settings, so what an operator set beside ours goes along unchanged.
-        full = {**found.own, **topic.settings}
-        text = ", ".join(f"{key} {found.settings[key]} -> {value}" for key, value in differing.items())
+        # The request replaces all of a topic's own settings, so those an operator added are sent along unchanged.
+        full = {**current.own, **topic.settings}
+        text = ", ".join(f"{key} {current.settings[key]} -> {value}" for key, value in differing.items())
         changes.append(TopicChange(kind="alter", topic=topic.name, text=text, settings=full))
     if unknown:
-        text = f"this broker does not report {_listed(unknown)}, so they cannot be compared"
+        text = f"this broker does not report {_format_settings(unknown)}, so they cannot be compared"
         changes.append(TopicChange(kind="ignored", topic=topic.name, text=text, settings=unknown))
     return changes
 
 
-def _same(wanted: str, found: str) -> bool:
-    if wanted == found:
+def _is_equal(required: str, current: str) -> bool:
+    if required == current:
         return True
     try:
-        return float(wanted) == float(found)  # 0.1 and 0.10 are the same setting
+        return float(required) == float(current)  # 0.1 and 0.10 are the same setting
     except ValueError:
         return False
 
 
-def _renamed(name: str, prefix: str) -> str:
+def _replace_prefix(name: str, prefix: str) -> str:
     if not name.startswith(f"{PREFIX}."):
         raise TopicProblem(f"topic {name!r} in topics.yaml must begin with {PREFIX!r} and a dot")
     return prefix + name.removeprefix(PREFIX)
 
 
-def _section(value: Any, place: str, keys: set[str]) -> dict[str, Any]:
+def _section(value: Any, location: str, keys: set[str]) -> dict[str, Any]:
     if not isinstance(value, dict) or set(value) != keys:
-        found = ", ".join(sorted(value)) if isinstance(value, dict) else repr(value)
-        raise TopicProblem(f"{place} must have exactly {', '.join(sorted(keys))}; it has {found}")
+        actual = ", ".join(sorted(value)) if isinstance(value, dict) else repr(value)
+        raise TopicProblem(f"{location} must have exactly {', '.join(sorted(keys))}; it has {actual}")
     return value
 
 
@@ -217,5 +217,5 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _listed(settings: Mapping[str, str]) -> str:
+def _format_settings(settings: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in settings.items())

@@ -1,17 +1,17 @@
-"""The Faust app: one agent reads the tallies, one windowed table holds the minutes, what cannot be read is parked.
+"""Faust app: one agent reads the tallies, one windowed table holds the minutes, unreadable records are dead-lettered.
 
 The agent takes batches: a table write for each record would cost more than the record (docs/decisions/0005). A batch
-is judged, folded and written to the table without an await in between, so it counts whole or not at all; only
-then its unreadable records are parked, each acknowledged by the broker, and only then its positions count as done.
+is checked, folded and written to the table without an await in between, so it counts as a whole or not at all. Then its
+unreadable records are dead-lettered, each acknowledged by the broker, and only then its positions are marked as done.
 
-Faust takes a record as done also when the agent raises. So nothing may raise past a record that is not parked: what
-one record does wrong parks that record, and anything else (the dead-letter topic is away, a bug here) stops the agent
-before its batch is done and ends the process, which is started again and meets the record again.
+Faust considers a record done even when the agent raises. So the agent must not raise past a record: an error of one
+record dead-letters that record, and any other error (the dead-letter topic is away, a bug here) stops the agent before
+its batch is done and ends the process, which reads the record again after its restart.
 
-Faust also can go deaf, and goes on as if nothing were when a seek takes too long. `watch` asks the broker itself how
-far the topic is and raises Stalled when we do not move.
+Faust can also stop reading, and continues without an error when a seek takes too long. `watch` requests the end offsets
+from the broker and raises Stalled when there is no progress.
 
-Before: services/insights/main builds it. After: tally decides and adds, rereading is the Faust below, report shows.
+Before: main.py builds it. After: minute_windows.py filters and adds, faust_adapters.py adapts Faust, report.py renders.
 """
 
 import asyncio
@@ -50,32 +50,32 @@ from loomlog.services.insights.settings import InsightsSettings
 log = logging.getLogger("loomlog.insights")
 
 PARTITIONS = 4
-"""Of the thin topic (redpanda/topics.yaml); the table's changelog topic must have as many."""
+"""Partitions of the insights topic (redpanda/topics.yaml); the table's changelog topic must have as many."""
 BATCH_RECORDS = 200
-"""At most 1,000 runs each: a batch takes 0.1 s at worst, and nothing else is served meanwhile."""
+"""Records of a batch, at most 1,000 runs each: a batch blocks the event loop for 0.1 s at worst."""
 BATCH_WAIT_S = 0.25
-"""A tally shows up this much later at most."""
+"""Longest delay of a tally by batching."""
 REQUEST_S = 15.0
 DEAD_LETTER_TIMEOUT_S = 10.0
-"""Longest wait for the broker to take a letter."""
+"""Longest wait for the broker to acknowledge a dead letter."""
 START_S = 60.0
 STOP_S = 4.0
-"""A stop that takes longer is given up: a restart loses nothing."""
+"""A stop that takes longer is abandoned: a restart loses nothing."""
 HEALTH_CHECK_EVERY_S = 5.0
 STALLED_S = 30.0
-"""The broker is there, and for this long Faust has no partition or does not read: it has gone deaf."""
+"""Time without a partition, or without reading, while the broker answers; after it Faust counts as stalled."""
 UNANSWERED_S = 300.0
-"""The broker may be away for a while; after this long a fresh start is the better guess."""
+"""Time the broker may be away; after it the process restarts."""
 UNREADABLE = "unreadable"
-"""Outcome of records that were parked, now or before the restart."""
+"""Outcome of records that are dead-lettered, now or before the restart."""
 
 
 class Stalled(Exception):
-    """Faust no longer does its work; only a new process helps."""
+    """Faust no longer reads; only a new process helps."""
 
 
 class Insights:
-    """Everything of one process. Build and use it inside a running loop."""
+    """The Faust app of one process and its state. Build and use it inside a running loop."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Insights:
             settings.group,
             source=settings.source_topic,
             since_ms=self._since_ms,
-            on_begin=self._reset_windows,
+            on_rewind=self._reset_windows,
             **faust_settings(
                 settings, credentials=credentials, member=member, partitions=PARTITIONS, request_s=REQUEST_S
             ),
@@ -117,7 +117,7 @@ class Insights:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Runs the app. Raises Transient when the broker does not answer, Permanent when a topic is not as it must."""
+        """Runs the app. Raises Transient when the broker does not answer, Permanent when a topic is not usable."""
         bind_to_running_loop(self.app)
         self.app.finalize()
         try:
@@ -128,7 +128,7 @@ class Insights:
             except (KafkaError, FaustError, TimeoutError) as error:
                 raise Transient(
                     f"insights could not start on the broker at {self._settings.kafka.bootstrap} "
-                    f"({type(error).__name__}: {error}); is it running, and may we use it?",
+                    f"({type(error).__name__}: {error}); is it running, and do we have access?",
                     kind="unavailable",
                 ) from error
             yield
@@ -137,26 +137,26 @@ class Insights:
                 async with asyncio.timeout(STOP_S):
                     await self.app.stop()
             except TimeoutError:
-                log.warning("Faust did not stop within %.0f s; the process ends without it", STOP_S)
+                log.warning("Faust did not stop within %.0f s; the process ends anyway", STOP_S)
 
     async def watch(self) -> None:
-        """Runs until something ends it, and raises what: a failed batch, a crash of Faust, or Stalled."""
+        """Runs until a failure and raises it: a failed batch, a crash of Faust, or Stalled."""
         loop = asyncio.get_running_loop()
-        well_at = loop.time()
+        healthy_at = loop.time()
         while not (await self.app.wait_first(asyncio.sleep(HEALTH_CHECK_EVERY_S), self._failed.wait())).stopped:
             if self._failure is not None:
                 raise self._failure
-            trouble, bearable_s = await self._check_health()
-            if not trouble:
-                well_at = loop.time()
-            elif loop.time() - well_at > bearable_s:
-                raise Stalled(f"for {bearable_s:.0f} s: {trouble}")
+            problem, tolerance_s = await self._check_health()
+            if not problem:
+                healthy_at = loop.time()
+            elif loop.time() - healthy_at > tolerance_s:
+                raise Stalled(f"for {tolerance_s:.0f} s: {problem}")
         if self.app.crash_reason is not None:
             raise self.app.crash_reason
         raise Stalled("Faust has stopped by itself")
 
     async def _check_health(self) -> tuple[str, float]:
-        """What is wrong now, empty when nothing is, and for how many seconds that is bearable."""
+        """The current problem, empty if there is none, and for how many seconds it is tolerated."""
         before = self.app.progress.position
         try:
             async with asyncio.timeout(REQUEST_S):
@@ -164,19 +164,22 @@ class Insights:
         except (KafkaError, FaustError, TimeoutError) as error:
             return f"the broker does not answer ({type(error).__name__})", UNANSWERED_S
         if self.app.rebalancing or not self.app.progress.partitions:
-            return f"no partition of {self._settings.source_topic} was given to this process", STALLED_S
+            return f"no partition of {self._settings.source_topic} is assigned to this process", STALLED_S
         if self.lag_records and self.app.progress.position == self._position == before:
-            return f"{self.lag_records} records of {self._settings.source_topic} wait and none was read", STALLED_S
+            return (
+                f"{self.lag_records} records of {self._settings.source_topic} are pending and none was read",
+                STALLED_S,
+            )
         self._position = self.app.progress.position
         return "", 0.0
 
     @property
     def lag_records(self) -> int:
-        """Records not dealt with, as of the last look at the broker."""
+        """Unprocessed records, as of the last end offsets."""
         return self.app.progress.lag(self._ends)
 
     def view(self) -> ReportData:
-        """What to report now."""
+        """Data of a report now."""
         return ReportData(
             now_ms=self._now_ms(),
             history_minutes=self._settings.history_minutes,
@@ -190,29 +193,29 @@ class Insights:
         )
 
     async def read_tallies(self, stream: Any) -> None:
-        """The agent. Does not return after a failed batch, so that Faust takes nothing more as done."""
+        """The agent. Does not return after a failed batch, so that Faust marks nothing more as done."""
         async for events in stream.take_events(BATCH_RECORDS, within=BATCH_WAIT_S):
             try:
                 await self.process_batch([event.message for event in events])
-            except Exception as error:  # noqa: BLE001  # raised, Faust would take the batch as done and go on
+            except Exception as error:  # noqa: BLE001  # if raised, Faust would mark the batch as done and continue
                 self._failure = error
                 self._failed.set()
             if self._failure is not None:
-                await asyncio.Event().wait()  # watch has seen it and the whole process stops
+                await asyncio.Event().wait()  # `watch` raises it and the process stops
 
     async def process_batch(self, messages: Sequence[Any]) -> None:
-        """Counts or parks a batch of Faust's messages. Raises Transient when a letter could not be written."""
+        """Counts or dead-letters a batch of Faust's messages. Raises Transient when a letter could not be written."""
         generation = self.app.consumer_generation_id
-        # What was fetched before a rebalance comes again after it, in its place.
+        # Records fetched before a rebalance are delivered again after it.
         current = [message for message in messages if message.generation_id == generation]
-        if lost := {message.partition for message in current} - self.app.progress.partitions:
-            raise Stalled(f"Faust reads partitions {sorted(lost)} from a position that is not ours")
+        if unknown := {message.partition for message in current} - self.app.progress.partitions:
+            raise Stalled(f"Faust reads partitions {sorted(unknown)} from a position that we did not set")
         added: dict[tuple[int, int], MinuteTotals] = {}
         unreadable: list[tuple[Any, Exception]] = []
         for message in current:
             try:
                 self._count(message.value, added)
-            except Exception as error:  # noqa: BLE001  # one record's fault, or a bug that one record shows: park it
+            except Exception as error:  # noqa: BLE001  # an error of one record, or a bug it reveals: dead-letter it
                 unreadable.append((message, error))
         for (partition, start_ms), minute in added.items():
             windows = self._windows.relative_to(start_ms / 1000)
@@ -227,11 +230,11 @@ class Insights:
         # Faust itself would wait for ever for a topic that does not exist.
         counts = await cast(ReplayConsumer, self.app.consumer).partition_counts()
         for topic, expected in ((self._settings.source_topic, PARTITIONS), (self._settings.dead_letter_topic, None)):
-            found = counts.get(topic, 0)
-            if found != expected if expected else not found:
+            partitions = counts.get(topic, 0)
+            if partitions != expected if expected else not partitions:
                 raise Permanent(
-                    f"topic {topic} has {found} partitions, expected {expected or 'at least 1'}; "
-                    "make the topics with `python -m loomlog.redpanda.apply`",
+                    f"topic {topic} has {partitions} partitions, expected {expected or 'at least 1'}; "
+                    "create the topics with `python -m loomlog.redpanda.apply`",
                     kind="not_found",
                 )
 
@@ -287,5 +290,5 @@ class Insights:
 
 
 def member_name(port: int) -> str:
-    """A name that two living processes cannot share: the port is taken by one of them."""
+    """A name that two live processes cannot share: only one of them has the port."""
     return f"insights-{socket.gethostname()}-{port}"

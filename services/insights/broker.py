@@ -1,6 +1,6 @@
-"""The options of the broker as Faust wants them: addresses as URLs, security as credentials.
+"""Broker options in the form of Faust: addresses as URLs, security as credentials.
 
-Before: settings. After: rereading tells Faust, main asks for the credentials before the loop is busy.
+Before: settings.py. After: faust_adapters.py configures Faust, main.py builds the credentials at the start.
 """
 
 import faust

@@ -1,9 +1,9 @@
-"""What cannot be read becomes a DeadLetter: the original bytes, headers and position, and why.
+"""Dead letters of unusable records: the original bytes, headers and position, and the error.
 
-A record is parked as it is unless the letter would not fit the dead-letter topic; then the value is cut and the error
-says so, with the size and SHA-256 of the whole, which the thin topic still holds for its retention.
+A letter has the unchanged record unless it would not fit the dead-letter topic; then the value is truncated and the
+error says so, with the size and SHA-256 of the whole, which the insights topic still holds for its retention.
 
-Pure. Before: services/insights/app met a record it cannot use. After: app sends the letter and waits for the broker.
+Pure. Before: app.py met a record it cannot use. After: app.py sends the letter and waits for the broker.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from loomlog.services.insights.minute_windows import InvalidTally
 
 SERVICE = "insights"
 MAX_VALUE_BYTES = 512 * 1024
-"""Most bytes of a value or key that are parked. Value, key and headers together stay below the 1 MiB of a record."""
+"""Most bytes of a value in a letter. Value, key and headers together stay below the 1 MiB of a record."""
 MAX_KEY_BYTES = 64 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
 MAX_ERROR_CHARACTERS = 2_000
@@ -33,7 +33,7 @@ def build_dead_letter(
     error: Exception,
     at_ms: int,
 ) -> DeadLetter:
-    """The letter of one record; never larger than about 640 KiB."""
+    """The dead letter of one record; at most about 640 KiB."""
     notes: list[str] = []
     kept_headers = tuple(Header(key=name, value=content or b"") for name, content in headers)
     if (size := sum(len(h.key.encode()) + len(h.value) for h in kept_headers)) > MAX_HEADERS_BYTES:
@@ -59,7 +59,7 @@ def build_dead_letter(
 
 
 def kind_of(error: Exception) -> str:
-    """The kind of letter (DeadLetter.kind) for what was raised; anything unforeseen is a bug of the fold."""
+    """DeadLetter.kind of an error; an unexpected one is a bug of the fold."""
     match error:
         case UnknownSchema():
             return "unknown_schema"
@@ -72,12 +72,12 @@ def kind_of(error: Exception) -> str:
 
 
 def position_key(topic: str, partition: int, offset: int) -> bytes:
-    """Key of the letter's record: where the original lies, so that two letters about one record can be told."""
+    """Key of the letter's record: the original's position, which identifies two letters about one record."""
     return f"{topic}/{partition}/{offset}".encode()
 
 
-def _truncation_notes(what: str, content: bytes | None, limit: int = MAX_VALUE_BYTES) -> list[str]:
+def _truncation_notes(part: str, content: bytes | None, limit: int = MAX_VALUE_BYTES) -> list[str]:
     if content is None or len(content) <= limit:
         return []
     digest = hashlib.sha256(content).hexdigest()
-    return [f"the {what} of {len(content)} bytes was cut to {limit}, sha256 of the whole {digest}"]
+    return [f"the {part} of {len(content)} bytes was cut to {limit}, sha256 of the whole {digest}"]

@@ -1,20 +1,20 @@
-"""Faust, bent to three rules of ours: read the last minutes again, commit what we say, keep no changelog.
+"""Adapters of Faust to three rules of ours: read the last minutes again, commit our own offsets, keep no changelog.
 
 Faust's own way (a changelog topic for the table, its own committed offsets) counts twice after a kill, because
-changelog and commit are not one write, and after a restart its windows never expire. The thin topic already is the
-changelog: so on every assignment, and whenever Faust seeks, the windows start from nothing and the last minutes are
-read again. The table stays in memory; losing it is what every start does anyway.
+changelog and commit are not one write, and after a restart its windows never expire. The insights topic already is the
+changelog: on every assignment, and whenever Faust seeks, the windows are cleared and the last minutes are read again.
+The table is in memory only; every start loses it anyway.
 
-    ReplayApp        no folder for a store it does not have; crashes are for services/insights/main to see
-    ReplayConsumer   seek: back to the first record of the history or of what is not yet dealt with
-                        fetch: nothing of the topic before that, and nothing that was under way meanwhile
-                        commit: only what Progress says is done
-    WindowTable         a windowed table whose writes go nowhere but to memory
-    faust_settings      everything Faust is told
+    ReplayApp           creates no folder for a store; main.py handles its crashes
+    ReplayConsumer      seek: to the first record of the history, or the first undone one before it
+                        fetch: nothing of the topic before the seek, and drops what was under way meanwhile
+                        commit: only offsets that ReadProgress has as done
+    WindowTable         a windowed table that writes to memory only
+    faust_settings      all settings of Faust
 
 Faust still creates and subscribes a changelog topic for the table (it stays empty; one replica is enough).
 
-Before: services/insights/app builds these. After: Faust calls them.
+Before: app.py builds these. After: Faust calls them.
 """
 
 import asyncio
@@ -35,29 +35,29 @@ from loomlog.services.insights.settings import InsightsSettings
 SESSION_S = 10.0
 """After a kill the next start takes over at once (static membership); this is for a machine that does not return."""
 COMMIT_S = 1.0
-"""A crash parks again what it parked in the last second."""
+"""A crash repeats the dead letters of the last second."""
 EMPTY_FETCH_WAIT_S = 0.2
-"""Faust asks again so often while no partition may be read."""
+"""Interval of polls while no partition may be read."""
 MAX_REQUEST_BYTES = 1_048_576
-"""A letter is at most about 640 KiB (parking)."""
+"""A dead letter is at most about 640 KiB (dead_letters.py)."""
 LOGGER = logging.getLogger("faust.rereading")
-"""Of the classes below: what they say is Faust's (so connectors/process/logs.py filters it), under whatever name they
-stand.
-"""
+"""Logger of the classes below: their messages are Faust's, and connectors/process/logs.py filters them like Faust's."""
 
 
 class ReplayApp(faust.App):
-    """A Faust app that knows which topic it rereads, from when on, and what is done."""
+    """A Faust app with the topic to reread, the start of its history, and the read progress."""
 
     logger = LOGGER
 
-    def __init__(self, *args: Any, source: str, since_ms: Callable[[], int], on_begin: Callable[[], None], **more: Any):
-        super().__init__(*args, **more)
+    def __init__(
+        self, *args: Any, source: str, since_ms: Callable[[], int], on_rewind: Callable[[], None], **options: Any
+    ):
+        super().__init__(*args, **options)
         self.source = source
         self.since_ms = since_ms
-        """Where the history begins now."""
-        self.on_rewind = on_begin
-        """Called when reading begins anew: the windows have to be emptied."""
+        """Current start of the history in milliseconds."""
+        self.on_rewind = on_rewind
+        """Called when reading restarts: clears the windows."""
         self.progress = ReadProgress()
 
     def _create_directories(self) -> None:
@@ -69,31 +69,31 @@ class ReplayApp(faust.App):
 
 
 class ReplayConsumer(Consumer):
-    """Begins where the history begins, whatever was committed.
+    """Starts at the beginning of the history, whatever was committed.
 
-    After a rebalance Faust lets records through while it still seeks, from a position of aiokafka's choice. They would
-    count now and when they come again. So the topic is fetched only from positions that a seek has set, and what a
-    fetch brought counts only while these are not void.
+    After a rebalance Faust delivers records while it still seeks, from a position chosen by aiokafka. They would count
+    now and again after the seek. So the topic is fetched only from positions that a seek has set, and fetched records
+    are delivered only while these positions are valid.
     """
 
     logger = LOGGER
     app: ReplayApp
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._seek_lock = asyncio.Lock()
         """Held by a seek, and by a fetch."""
         self._epoch = 0
-        """Grows whenever the positions become void."""
+        """Grows whenever the positions become invalid."""
         self._fetch_epoch = 0
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        """Nothing is read until the seek that follows; app ends the process when none does."""
+        """Reads nothing until the seek that follows; app.py ends the process if there is none."""
         self._invalidate_positions()
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        """Where every partition of the topic begins now."""
+        """Seeks all partitions of the topic; returns their offsets."""
         self._invalidate_positions()
         async with self._seek_lock:
             starts: dict[int, PartitionStart] = await self._thread.call_thread(self._rewind)
@@ -102,7 +102,7 @@ class ReplayConsumer(Consumer):
         return {TP(self.app.source, partition): start.offset for partition, start in starts.items()}
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Message]]:
-        """What a fetch brought, one by one; nothing of the topic once the positions it was fetched from are void."""
+        """Yields fetched records; those of the topic only while the positions of their fetch are valid."""
         async for tp, message in super().getmany(timeout):
             if tp.topic != self.app.source or self._fetch_epoch == self._epoch:
                 yield tp, message
@@ -110,11 +110,13 @@ class ReplayConsumer(Consumer):
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Any:
         async with self._seek_lock:
             self._fetch_epoch = self._epoch
-            known = self.app.progress.partitions
-            wanted = {tp for tp in active_partitions or () if tp.topic != self.app.source or tp.partition in known}
-            # No partition at all would mean every one.
-            if wanted:
-                return await super()._getmany(wanted, timeout)
+            positioned = self.app.progress.partitions
+            fetchable = {
+                tp for tp in active_partitions or () if tp.topic != self.app.source or tp.partition in positioned
+            }
+            # An empty set would mean all partitions.
+            if fetchable:
+                return await super()._getmany(fetchable, timeout)
         await self.sleep(EMPTY_FETCH_WAIT_S)
         return {}
 
@@ -125,20 +127,20 @@ class ReplayConsumer(Consumer):
     async def _rewind(self) -> dict[int, PartitionStart]:
         # Runs in the consumer's thread, where the aiokafka consumer lives.
         consumer = self._thread._ensure_consumer()
-        mine = [tp for tp in consumer.assignment() if tp.topic == self.app.source]
-        if not mine:
+        partitions = [tp for tp in consumer.assignment() if tp.topic == self.app.source]
+        if not partitions:
             return {}
-        # Asked together: each waits for the fetch under way on the same connection, up to 1.5 s.
-        young, beginnings, ends, *commits = await asyncio.gather(
-            consumer.offsets_for_times(dict.fromkeys(mine, self.app.since_ms())),
-            consumer.beginning_offsets(mine),
-            consumer.end_offsets(mine),
-            *(consumer.committed(tp) for tp in mine),
+        # Requested together: each waits for the fetch under way on the same connection, up to 1.5 s.
+        since, beginnings, ends, *commits = await asyncio.gather(
+            consumer.offsets_for_times(dict.fromkeys(partitions, self.app.since_ms())),
+            consumer.beginning_offsets(partitions),
+            consumer.end_offsets(partitions),
+            *(consumer.committed(tp) for tp in partitions),
         )
         starts: dict[int, PartitionStart] = {}
-        for tp, committed in zip(mine, commits, strict=True):
+        for tp, committed in zip(partitions, commits, strict=True):
             offset = start_offset(
-                since=None if young[tp] is None else young[tp].offset,
+                since=None if since[tp] is None else since[tp].offset,
                 committed=committed,
                 beginning=beginnings[tp],
                 end=ends[tp],
@@ -157,14 +159,14 @@ class ReplayConsumer(Consumer):
         return True
 
     async def partition_counts(self) -> dict[str, int]:
-        """Partitions of every topic the broker lets us see."""
+        """Number of partitions of every visible topic."""
         cluster = await self._thread.call_thread(self._thread._ensure_consumer()._client.fetch_all_metadata)
         return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in cluster.topics()}
 
     async def fetch_end_offsets(self, partitions: int) -> dict[int, int]:
-        """Offset after the last record of each partition of the topic, asked of the broker."""
-        found = await self.highwaters(*(TP(self.app.source, partition) for partition in range(partitions)))
-        return {tp.partition: offset for tp, offset in found.items()}
+        """Offset after the last record of each partition of the topic, from the broker."""
+        offsets = await self.highwaters(*(TP(self.app.source, partition) for partition in range(partitions)))
+        return {tp.partition: offset for tp, offset in offsets.items()}
 
 
 class ReplayTransport(Transport):
@@ -185,19 +187,19 @@ class WindowTable(faust.Table[int, MinuteTotals]):
     def on_key_del(self, key: Any) -> None:
         self._maybe_del_key_ttl(key, 0)
 
-    def _new_changelog_topic(self, **how: Any) -> TopicT:
-        # Nothing of ours is in it; what somebody else wrote there must not keep us from starting.
-        found: TopicT = super()._new_changelog_topic(**how)
+    def _new_changelog_topic(self, **options: Any) -> TopicT:
+        # We write nothing to it; records of another writer must not prevent our start.
+        topic: TopicT = super()._new_changelog_topic(**options)
         raw: faust.Schema[bytes, bytes] = faust.Schema(
             key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw", allow_empty=True
         )
-        return found.derive_topic(schema=raw)
+        return topic.derive_topic(schema=raw)
 
     def apply_changelog_batch(self, batch: Iterable[EventT[Any]]) -> None:
-        """Nothing: see above."""
+        """Does nothing: the changelog has no records of ours."""
 
     def reset_windows(self) -> None:
-        """Forget everything, without an event to do it for."""
+        """Clears all windows, outside of the processing of an event."""
         self.data.clear()
         self._partition_timestamp_keys.clear()
         self._partition_timestamps.clear()
@@ -206,9 +208,9 @@ class WindowTable(faust.Table[int, MinuteTotals]):
 def faust_settings(
     settings: InsightsSettings, *, credentials: CredentialsT | None, member: str, partitions: int, request_s: float
 ) -> dict[str, Any]:
-    """Everything Faust is told. `member` is the name in the group, `partitions` those of source and table."""
+    """All settings of Faust. `member` is the name in the group, `partitions` the number for source and table."""
     return {
-        "env": {},  # Faust would let variables of its own override what is set here
+        "env": {},  # else environment variables of Faust would override these settings
         "broker": broker_urls(settings.kafka),
         "broker_client_id": settings.kafka.client_id,
         "broker_credentials": credentials,

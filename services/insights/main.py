@@ -1,12 +1,12 @@
-"""insights: live metrics over windows, read from the thin topic, never authoritative.
+"""Insights process: live metrics over windows, read from the insights topic, never authoritative.
 
     python -m loomlog.services.insights.main
 
-Stops on SIGTERM or SIGINT with 0. Everything else that ends it is an error on stderr and 1, so that a supervisor starts
-it again: wrong settings, a port that is taken, a broker that does not answer at the start, a crash of Faust, a stall.
-All tasks live in one TaskGroup; none can die alone.
+Stops on SIGTERM or SIGINT with 0. Any failure ends it with an error on stderr and exit code 1, so that a supervisor
+restarts it: wrong settings, a port in use, a broker that does not answer at the start, a crash of Faust, a stall.
+All tasks run in one TaskGroup; none can die unnoticed.
 
-Before: the environment. After: app (Faust), web (the report).
+Before: the environment. After: app.py (Faust), web.py (the report).
 """
 
 import asyncio
@@ -33,26 +33,26 @@ log = logging.getLogger("loomlog.insights")
 
 
 def main() -> int:
-    """The process; the exit code."""
+    """Runs the process; returns the exit code."""
     try:
         settings, warnings = read_settings(os.environ, working_directory=Path.cwd())
-        told = insights_settings(settings)
+        options = insights_settings(settings)
     except (ConfigurationError, Permanent) as error:
         print(f"insights cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 1
     logs.configure_logging(settings.log_level)
     for warning in warnings:
         log.warning("%s", warning)
-    return run_process(settings, told)
+    return run_process(settings, options)
 
 
 def run_process(settings: Settings, options: InsightsSettings) -> int:
-    """Runs until a signal (0) or a failure (1), whatever it was."""
+    """Runs until a signal (returns 0) or any failure (returns 1)."""
     try:
         uvloop.run(run(settings, options))
-    except Exception as error:  # the end of the process: the supervisor starts it again
+    except Exception as error:  # ends the process: the supervisor restarts it
         for failure in error.exceptions if isinstance(error, ExceptionGroup) else (error,):
-            # What is outside explains itself; where it was noticed helps nobody.
+            # Failures of other systems explain themselves; a traceback would not help.
             trace = None if isinstance(failure, ConnectorError | OSError | Stalled) else failure
             log.error("insights ends: %s: %s", type(failure).__name__, failure, exc_info=trace)
         return 1
@@ -60,7 +60,7 @@ def run_process(settings: Settings, options: InsightsSettings) -> int:
 
 
 async def run(settings: Settings, options: InsightsSettings) -> None:
-    """Runs until SIGTERM or SIGINT. Raises Transient or Permanent when the broker or the registry is not as it must."""
+    """Runs until SIGTERM or SIGINT. Raises Transient or Permanent when broker or registry cannot be used."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -68,9 +68,9 @@ async def run(settings: Settings, options: InsightsSettings) -> None:
     listening = bind_socket(options.port)
     with listening:
         port = listening.getsockname()[1]
-        secrets = await asyncio.to_thread(build_credentials, options.kafka)
+        credentials = await asyncio.to_thread(build_credentials, options.kafka)
         codec = await load_codec(settings)
-        insights = Insights(options, member=member_name(port), credentials=secrets, codec=codec)
+        insights = Insights(options, member=member_name(port), credentials=credentials, codec=codec)
         async with insights.running(), asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(insights.watch()),

@@ -1,25 +1,25 @@
-"""The fold of run tallies into minutes: pure, so that it can be tested without Faust, a broker or a clock.
+"""Fold of run tallies into minutes: pure, so that it can be tested without Faust, a broker or a clock.
 
-A tally says what a few runs add up to that ended in one minute, as their owner saw it. `TallyFilter` decides whether it
-counts, all or nothing, `minute_of` is what it adds, `MinuteTotals.plus` adds it up (associative and commutative, EMPTY
-is its zero). Reading the same tallies again, in another order or twice, gives the same minutes; that lets a restart
-rebuild the windows from the topic. One exception: a stale tally that is read before the first one of the newer owner is
-counted, because nothing yet says that it is stale.
+A tally has the totals of a few runs that ended in one minute, as their owner saw it. `TallyFilter` decides whether it
+counts, all or nothing; `minute_of` gives its totals; `MinuteTotals.plus` adds them (associative and commutative, EMPTY
+is the identity). Reading the same tallies again, in another order or twice, gives the same minutes, so a restart can
+rebuild the windows from the topic. One exception: a stale tally that is read before the first one of the new owner is
+counted, because it cannot be recognized as stale yet.
 
-What does not count, each with its own counter (`TallyOutcome`):
-  stale      written by an owner who had lost its partition. A term IS the offset of the Claim it began with, so a
-             tally is stale exactly when a Claim we know of lies between its term and its offset. Comparing terms
-             alone would drop what a former owner wrote in time and we happen to read later, as in every rebuild. The
-             offset is that of its last run: an owner tells only of ends it found to be legal, so none of its tallies
-             lies on both sides of a Claim.
+Tallies that do not count, each outcome with its own counter (`TallyOutcome`):
+  stale      written by an owner that had lost its partition. A term IS the offset of the Claim it began with, so a
+             tally is stale exactly when a known Claim has an offset between the tally's term and offset. Comparing
+             terms alone would drop tallies that a former owner wrote in time and that are read later, as in every
+             rebuild. The offset is that of the tally's last run: an owner reports only legal ends, so no tally spans
+             a Claim.
   duplicate  the same tally (events partition, offset) was counted already
   late       its minute has left the history
   early      it ends in the future by more than clocks may differ; it would open a window that never closes
-  overflow   more tallies in one minute than we remember
+  overflow   more tallies in one minute than are remembered
 
 Not chosen: a sketch (t-digest) for the durations. Fixed buckets add up exactly and their error is known.
 
-Before: services/insights/app reads and decodes. After: app puts the minutes in its table, report divides them.
+Before: app.py reads and decodes. After: app.py adds the minutes to its table, report.py computes rates.
 """
 
 from array import array
@@ -35,13 +35,13 @@ MINUTE_MS = 60_000
 CLOCK_SKEW_MS = 60_000
 """How far the clock of a writer may be ahead of ours."""
 MAX_TALLIES_PER_MINUTE = 200_000
-"""1,024 partitions that tell once a second are 61,440; each costs 8 bytes to remember."""
+"""1,024 partitions with a tally per second have 61,440; remembering one costs 8 bytes."""
 MAX_PARTITIONS = 1024
-"""Events partitions we keep windows of; the settings allow no more."""
+"""Events partitions with windows; the settings allow no more."""
 MAX_TERMS = 64
-"""Claims we remember of a partition, the newest; a record older than all of them left the history long ago."""
+"""Newest Claims remembered per partition; a record older than all of them left the history long ago."""
 MAX_NAMES = 200
-"""Agents, models or tools of one window; further ones are added up as OTHER. Bounds memory and metric labels."""
+"""Agents, models or tools of one window; further ones are summed as OTHER. Bounds memory and metric labels."""
 MAX_NAME_CHARACTERS = 128
 """The longest id a caller may choose (schemas/ids.py)."""
 OTHER = "(other)"
@@ -51,11 +51,11 @@ DURATION_BOUNDS_MS: tuple[int, ...] = tuple(step * 10**power for power in range(
 most 1.67, which bounds the error of a percentile."""
 
 Name = tuple[str, ...]
-"""What a row is about: (tenant, agent), (provider, model), (tool,), (status,) or (currency,)."""
+"""Key of a row: (tenant, agent), (provider, model), (tool,), (status,) or (currency,)."""
 
 
 class InvalidTally(ValueError):
-    """The tally is readable and cannot be true; the message says which field."""
+    """A readable tally with an impossible value; the message names the field."""
 
 
 class TallyOutcome(StrEnum):
@@ -69,7 +69,7 @@ class TallyOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many, and how many of these went wrong."""
+    """A count, and the number of errors in it."""
 
     total: int = 0
     errors: int = 0
@@ -88,14 +88,14 @@ Sums = Mapping[Name, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinuteTotals:
-    """What the runs that ended in some span of time add up to."""
+    """Totals of the runs that ended in a span of time."""
 
     runs: int = 0
     statuses: Sums = field(default_factory=dict)
     input_tokens: int = 0
     output_tokens: int = 0
     cost_micros: Sums = field(default_factory=dict)
-    """By currency, which are never added to each other."""
+    """By currency; amounts of different currencies are never added."""
     agents: Rates = field(default_factory=dict)
     """Runs and failed runs; a cancelled run is no error."""
     models: Rates = field(default_factory=dict)
@@ -106,7 +106,7 @@ class MinuteTotals:
     """Runs by bucket of their duration."""
 
     def plus(self, other: "MinuteTotals") -> "MinuteTotals":
-        """Both together. Exact, except that names beyond MAX_NAMES are added up as OTHER."""
+        """The sum of both. Exact, except that names beyond MAX_NAMES are summed as OTHER."""
         return MinuteTotals(
             runs=self.runs + other.runs,
             statuses=_merge_sums(self.statuses, other.statuses),
@@ -122,16 +122,16 @@ class MinuteTotals:
     def percentile_ms(self, share: float) -> float | None:
         """Duration that this share (0 to 1) of the runs does not exceed, interpolated in its bucket; None without runs.
 
-        What lies above the last bound answers the last bound.
+        A duration above the last bound counts as the last bound.
         """
-        wanted = share * sum(self.durations)
+        target = share * sum(self.durations)
         below = 0
         for index, count in enumerate(self.durations):
-            if count and below + count >= wanted:
+            if count and below + count >= target:
                 if index == len(DURATION_BOUNDS_MS):
                     break
                 low = DURATION_BOUNDS_MS[index - 1] if index else 0
-                return low + (DURATION_BOUNDS_MS[index] - low) * (wanted - below) / count
+                return low + (DURATION_BOUNDS_MS[index] - low) * (target - below) / count
             below += count
         return float(DURATION_BOUNDS_MS[-1]) if self.durations[-1] else None
 
@@ -140,30 +140,30 @@ EMPTY = MinuteTotals()
 
 
 def minute_of(tally: RunTally) -> MinuteTotals:
-    """What one tally adds."""
+    """Totals of one tally."""
     durations = [0] * (len(DURATION_BOUNDS_MS) + 1)
     for took_ms in tally.durations_ms:
         durations[bisect_left(DURATION_BOUNDS_MS, took_ms)] += 1
     return MinuteTotals(
         runs=len(tally.durations_ms),
-        statuses=_summed((_name(one.status), one.runs) for one in tally.statuses),
+        statuses=_summed((_name(row.status), row.runs) for row in tally.statuses),
         input_tokens=tally.input_tokens,
         output_tokens=tally.output_tokens,
-        cost_micros=_summed((_name(one.currency), one.micros) for one in tally.costs),
-        agents=_summed((_name(one.tenant, one.agent), Rate(one.runs, one.failed)) for one in tally.agents),
-        models=_summed((_name(one.provider, one.model), Rate(one.calls, one.errors)) for one in tally.models),
-        tools=_summed((_name(one.name), Rate(one.calls, one.errors)) for one in tally.tools),
+        cost_micros=_summed((_name(row.currency), row.micros) for row in tally.costs),
+        agents=_summed((_name(row.tenant, row.agent), Rate(row.runs, row.failed)) for row in tally.agents),
+        models=_summed((_name(row.provider, row.model), Rate(row.calls, row.errors)) for row in tally.models),
+        tools=_summed((_name(row.name), Rate(row.calls, row.errors)) for row in tally.tools),
         durations=tuple(durations),
     )
 
 
 def minute_start_ms(at_ms: int) -> int:
-    """The beginning of the minute a time lies in."""
+    """Start of the minute of a time."""
     return at_ms - at_ms % MINUTE_MS
 
 
 class TallyFilter:
-    """Decides which tallies count, given in any order. Holds 8 bytes for each tally of the history."""
+    """Decides which tallies count, in any order. Holds 8 bytes for each tally of the history."""
 
     __slots__ = ("_history_ms", "_newest_minute", "_seen", "_terms")
 
@@ -174,7 +174,7 @@ class TallyFilter:
         self._terms: dict[int, list[int]] = {}
 
     def classify(self, tally: RunTally, now_ms: int) -> TallyOutcome:
-        """Whether the tally counts; when it does, the same one will not count again. Raises Implausible."""
+        """Outcome of a tally; once COUNTED, the same one is a DUPLICATE. Raises InvalidTally."""
         _check(tally)
         self._advance(now_ms)
         terms = self._record_term(tally.partition, tally.term)
@@ -201,8 +201,8 @@ class TallyFilter:
         minute = minute_start_ms(now_ms)
         if minute > self._newest_minute:
             self._newest_minute = minute
-            for old in [known for known in self._seen if known < minute - self._history_ms]:
-                del self._seen[old]
+            for expired in [start for start in self._seen if start < minute - self._history_ms]:
+                del self._seen[expired]
 
     def _record_term(self, partition: int, term: int) -> list[int]:
         terms = self._terms.setdefault(partition, [])
@@ -225,10 +225,10 @@ def _check(tally: RunTally) -> None:
     if min(_numbers(tally)) < 0:
         raise InvalidTally("a count is negative: durations, runs, calls, errors, tokens and cost start at 0")
     runs = len(tally.durations_ms)
-    by_status, by_agent = sum(one.runs for one in tally.statuses), sum(one.runs for one in tally.agents)
+    by_status, by_agent = sum(row.runs for row in tally.statuses), sum(row.runs for row in tally.agents)
     if not runs == by_status == by_agent > 0:
         raise InvalidTally(
-            f"it tells of {runs} durations, {by_status} runs by status and {by_agent} by agent; expected the same "
+            f"it has {runs} durations, {by_status} runs by status and {by_agent} by agent; expected the same "
             "number, at least 1"
         )
 
@@ -261,9 +261,9 @@ def _merge_sums(left: Mapping[Name, Addable], right: Mapping[Name, Addable]) -> 
 
 
 def _summed(rows: Iterable[tuple[Name, Addable]], into: dict[Name, Addable] | None = None) -> dict[Name, Addable]:
-    """The rows by name, added up; beyond MAX_NAMES all are OTHER."""
-    found: dict[Name, Addable] = {} if into is None else into
+    """Sums the rows by name; names beyond MAX_NAMES are OTHER."""
+    sums: dict[Name, Addable] = {} if into is None else into
     for key, value in rows:
-        name = key if key in found or len(found) < MAX_NAMES else (OTHER,) * len(key)
-        found[name] = found[name] + value if name in found else value
-    return found
+        name = key if key in sums or len(sums) < MAX_NAMES else (OTHER,) * len(key)
+        sums[name] = sums[name] + value if name in sums else value
+    return sums

@@ -1,11 +1,12 @@
-"""How far the topic has been dealt with: positions that we decide about, because those of Faust may run ahead.
+"""Read progress of the insights topic: positions of our own, because those of Faust may run ahead.
 
-Faust takes a record as done when the agent has moved on, also after an exception, and its commits can skip one that is
-still in work. So the offset that is committed for the group is ours: everything below it was counted or parked. It does
-one thing: a restart reads the last minutes again to rebuild the windows, and what lies below the committed offset is
-not parked a second time.
+Faust considers a record done when the agent has moved on, even after an exception, and its commits can skip a record
+that is still in progress. So the committed offset of the group is ours: every record below it was counted or
+dead-lettered. Its only use: a restart reads the last minutes again to rebuild the windows, and does not dead-letter
+records below the committed offset a second time.
 
-Pure bookkeeping. Before: rereading tells where reading begins. After: app asks what to park, rereading what to commit.
+Pure. Before: faust_adapters.py sets where reading begins. After: app.py asks what to dead-letter, faust_adapters.py
+what to commit.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ class PartitionStart:
 
 
 def start_offset(*, since: int | None, committed: int | None, beginning: int, end: int) -> int:
-    """Begin at the first record of the history (`since`, None when there is none that young), but skip nothing undone.
+    """The first record of the history (`since`, None when no record is that young), or the first undone one before it.
 
     Without a commit the whole topic is undone.
     """
@@ -42,17 +43,17 @@ class ReadProgress:
         self._whole_at: dict[int, int] = {}
 
     def begin(self, starts: Mapping[int, PartitionStart]) -> None:
-        """Reading begins anew at these positions; what was known is void."""
+        """Restarts reading at these positions; the former state is discarded."""
         self._next = {partition: start.offset for partition, start in starts.items()}
         self._committed = {partition: start.committed or 0 for partition, start in starts.items()}
         self._whole_at = {partition: start.end for partition, start in starts.items()}
 
     def is_new(self, partition: int, offset: int) -> bool:
-        """Nobody has dealt with that record before, so it has to be parked when it cannot be read."""
+        """Whether the record was not processed before, so that it is dead-lettered if it cannot be read."""
         return offset >= self._committed.get(partition, 0)
 
     def mark_done(self, partition: int, offset: int) -> None:
-        """The record was counted or parked, and all before it. A partition that was taken away is ignored."""
+        """Marks the record and all before it as counted or dead-lettered. Ignores a revoked partition."""
         if partition in self._next:
             self._next[partition] = max(self._next[partition], offset + 1)
 
@@ -61,7 +62,7 @@ class ReadProgress:
         return {partition: offset for partition, offset in self._next.items() if offset > self._committed[partition]}
 
     def mark_committed(self, offsets: Mapping[int, int]) -> None:
-        """The broker has these."""
+        """Notes that the broker has committed these offsets."""
         self._committed.update((p, offset) for p, offset in offsets.items() if p in self._next)
 
     @property
@@ -70,7 +71,7 @@ class ReadProgress:
 
     @property
     def is_whole(self) -> bool:
-        """Everything that was in the topic when reading began has been dealt with, so the windows are complete."""
+        """Whether all records that the topic had when reading began are processed, so that the windows are complete."""
         return bool(self._next) and all(self._next[p] >= end for p, end in self._whole_at.items())
 
     def lag(self, ends: Mapping[int, int]) -> int:
@@ -79,5 +80,5 @@ class ReadProgress:
 
     @property
     def position(self) -> int:
-        """Grows with every record dealt with; equal twice means that nothing happened."""
+        """Grows with every processed record; an unchanged value means no progress."""
         return sum(self._next.values())

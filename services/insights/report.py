@@ -1,12 +1,12 @@
-"""The windows as people and Prometheus read them: rates over the last minutes, as JSON and as metrics.
+"""Report of the windows: rates over the last minutes, as JSON and as Prometheus metrics.
 
-A window of N minutes is the running minute and the N before it; sums are divided by the time that really covers, so
-a single run shows at once and a rate never waits for a minute to end. Metrics are gauges over windows: after a restart
+A window of N minutes is the current minute and the N before it; sums are divided by the time it covers so far, so a
+single run shows at once and a rate never waits for a minute to end. Metrics are gauges over windows: after a restart
 the windows are read again, and counters would make Prometheus see those runs twice. Only records read are counters.
 
-Prometheus gets the rows of agents, models and tools for one window (BREAKDOWN_MINUTES), JSON for all of them.
+Prometheus gets the rows of agents, models and tools for one window (BREAKDOWN_MINUTES), JSON has those of all windows.
 
-Pure. Before: services/insights/app gathers a View. After: web serves it.
+Pure. Before: app.py gathers a ReportData. After: web.py serves it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,14 +21,14 @@ from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, MinuteTot
 
 WINDOW_MINUTES = (1, 5, 15)
 BREAKDOWN_MINUTES = 5
-"""Window of the rows in the metrics; rows of each window would triple the number of time series."""
+"""Window of the rows in the metrics; rows of all windows would triple the number of time series."""
 PERCENTILES = {"p50": 0.50, "p95": 0.95}
 PREFIX = "loomlog_insights"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
-    """Everything a report is made of, at one moment."""
+    """Data of a report at one moment."""
 
     now_ms: int
     history_minutes: int
@@ -37,10 +37,10 @@ class ReportData:
     records: Mapping[str, int]
     """Records read since the process began, by outcome."""
     parked: Mapping[str, int]
-    """Letters written to the dead-letter topic since then, by kind."""
+    """Dead letters written since then, by kind."""
     lag_records: int
     is_whole: bool
-    """False while the history is being read again: the windows are still too small."""
+    """False while the history is being read again: the windows are incomplete."""
 
 
 def render_json(view: ReportData) -> dict[str, Any]:
@@ -75,15 +75,15 @@ def render_metrics(view: ReportData) -> bytes:
 
 
 def sum_window(view: ReportData, minutes: int) -> tuple[MinuteTotals, float]:
-    """What the window holds, and the seconds it covers."""
-    running = minute_start_ms(view.now_ms)
-    first = running - minutes * MINUTE_MS
-    found = _sum(minute for (_, start_ms), minute in view.cells.items() if start_ms >= first)
-    return found, minutes * 60 + (view.now_ms - running) / 1000
+    """Totals of the window, and the seconds it covers."""
+    current = minute_start_ms(view.now_ms)
+    first = current - minutes * MINUTE_MS
+    totals = _sum(minute for (_, start_ms), minute in view.cells.items() if start_ms >= first)
+    return totals, minutes * 60 + (view.now_ms - current) / 1000
 
 
 def _window_json(view: ReportData, minutes: int) -> dict[str, Any]:
-    found, covered_s = sum_window(view, minutes)
+    totals, covered_s = sum_window(view, minutes)
     per_minute = 60 / covered_s
     first = minute_start_ms(view.now_ms) - minutes * MINUTE_MS
     partitions: dict[int, int] = {}
@@ -92,29 +92,29 @@ def _window_json(view: ReportData, minutes: int) -> dict[str, Any]:
             partitions[partition] = partitions.get(partition, 0) + minute.runs
     return {
         "covered_s": covered_s,
-        "runs": found.runs,
-        "runs_per_minute": found.runs * per_minute,
-        "statuses": {status: count for (status,), count in sorted(found.statuses.items())},
-        "error_ratio": _failed_ratio(found),
-        "input_tokens_per_minute": found.input_tokens * per_minute,
-        "output_tokens_per_minute": found.output_tokens * per_minute,
+        "runs": totals.runs,
+        "runs_per_minute": totals.runs * per_minute,
+        "statuses": {status: count for (status,), count in sorted(totals.statuses.items())},
+        "error_ratio": _failed_ratio(totals),
+        "input_tokens_per_minute": totals.input_tokens * per_minute,
+        "output_tokens_per_minute": totals.output_tokens * per_minute,
         "cost_micros_per_minute": {
-            currency: micros * per_minute for (currency,), micros in sorted(found.cost_micros.items())
+            currency: micros * per_minute for (currency,), micros in sorted(totals.cost_micros.items())
         },
-        "duration_ms": {name: found.percentile_ms(share) for name, share in PERCENTILES.items()},
-        "agents": _rows(found.agents, ("tenant", "agent"), "runs"),
-        "models": _rows(found.models, ("provider", "model"), "calls"),
-        "tools": _rows(found.tools, ("tool",), "calls"),
+        "duration_ms": {name: totals.percentile_ms(share) for name, share in PERCENTILES.items()},
+        "agents": _rows(totals.agents, ("tenant", "agent"), "runs"),
+        "models": _rows(totals.models, ("provider", "model"), "calls"),
+        "tools": _rows(totals.tools, ("tool",), "calls"),
         "partitions": {str(partition): runs for partition, runs in sorted(partitions.items())},
     }
 
 
-def _rows(rates: Rates, columns: tuple[str, ...], what: str) -> list[dict[str, Any]]:
-    """The busiest first."""
+def _rows(rates: Rates, columns: tuple[str, ...], unit: str) -> list[dict[str, Any]]:
+    """Rows as JSON, the busiest first; `unit` names the total."""
     ordered = sorted(rates.items(), key=lambda row: (-row[1].total, row[0]))
     return [
         dict(zip(columns, name, strict=True))
-        | {what: rate.total, "errors": rate.errors, "error_ratio": rate.error_ratio}
+        | {unit: rate.total, "errors": rate.errors, "error_ratio": rate.error_ratio}
         for name, rate in ordered
     ]
 
@@ -131,55 +131,59 @@ class _ReportCollector(Collector):
         yield from self._reading()
 
     def _windows(self) -> Iterator[Metric]:
-        runs = _gauge("runs_per_minute", "Runs that ended, a minute.", ["window", "status"])
-        tokens = _gauge("tokens_per_minute", "Tokens of these runs, a minute.", ["window", "direction"])
-        cost = _gauge("cost_micros_per_minute", "Cost in millionths of the currency.", ["window", "currency"])
+        runs = _gauge("runs_per_minute", "Runs that ended, per minute.", ["window", "status"])
+        tokens = _gauge("tokens_per_minute", "Tokens of these runs, per minute.", ["window", "direction"])
+        cost = _gauge(
+            "cost_micros_per_minute",
+            "Cost of these runs, in millionths of the currency per minute.",
+            ["window", "currency"],
+        )
         took = _gauge("run_duration_seconds", "Duration of runs.", ["window", "quantile"])
         errors = _gauge("run_error_ratio", "Share of the runs that failed.", ["window"])
         for minutes in _windows(self._view):
-            found, covered_s = sum_window(self._view, minutes)
+            totals, covered_s = sum_window(self._view, minutes)
             label, per_minute = f"{minutes}m", 60 / covered_s
-            for status in sorted({("completed",), ("failed",), ("cancelled",), *found.statuses}):
-                runs.add_metric([label, *status], found.statuses.get(status, 0) * per_minute)
-            tokens.add_metric([label, "input"], found.input_tokens * per_minute)
-            tokens.add_metric([label, "output"], found.output_tokens * per_minute)
-            for currency, micros in found.cost_micros.items():
+            for status in sorted({("completed",), ("failed",), ("cancelled",), *totals.statuses}):
+                runs.add_metric([label, *status], totals.statuses.get(status, 0) * per_minute)
+            tokens.add_metric([label, "input"], totals.input_tokens * per_minute)
+            tokens.add_metric([label, "output"], totals.output_tokens * per_minute)
+            for currency, micros in totals.cost_micros.items():
                 cost.add_metric([label, *currency], micros * per_minute)
             for share in PERCENTILES.values():
-                if (value := found.percentile_ms(share)) is not None:
+                if (value := totals.percentile_ms(share)) is not None:
                     took.add_metric([label, str(share)], value / 1000)
-            errors.add_metric([label], _failed_ratio(found))
+            errors.add_metric([label], _failed_ratio(totals))
         yield from (runs, tokens, cost, took, errors)
 
     def _breakdowns(self) -> Iterator[Metric]:
         minutes = min(BREAKDOWN_MINUTES, self._view.history_minutes)
-        found, _ = sum_window(self._view, minutes)
-        about = f"in the last {minutes} minutes"
-        yield from _rate_gauges("agent", "runs", f"Runs of an agent {about}", ["tenant", "agent"], found.agents)
-        yield from _rate_gauges("model", "calls", f"Calls of a model {about}", ["provider", "model"], found.models)
-        yield from _rate_gauges("tool", "calls", f"Calls of a tool {about}", ["tool"], found.tools)
+        totals, _ = sum_window(self._view, minutes)
+        period = f"in the last {minutes} minutes"
+        yield from _rate_gauges("agent", "runs", f"Runs of an agent {period}", ["tenant", "agent"], totals.agents)
+        yield from _rate_gauges("model", "calls", f"Calls of a model {period}", ["provider", "model"], totals.models)
+        yield from _rate_gauges("tool", "calls", f"Calls of a tool {period}", ["tool"], totals.tools)
 
     def _reading(self) -> Iterator[Metric]:
         records = CounterMetricFamily(f"{PREFIX}_records", "Records read, by outcome.", labels=["outcome"])
         for outcome, count in sorted(self._view.records.items()):
             records.add_metric([outcome], count)
-        parked = CounterMetricFamily(f"{PREFIX}_parked", "Letters to the dead-letter topic.", labels=["kind"])
+        parked = CounterMetricFamily(f"{PREFIX}_parked", "Dead letters written, by kind.", labels=["kind"])
         for kind, count in sorted(self._view.parked.items()):
             parked.add_metric([kind], count)
-        lag = _gauge("lag_records", "Records not read yet.", [])
+        lag = _gauge("lag_records", "Records that are not read yet.", [])
         lag.add_metric([], self._view.lag_records)
         whole = _gauge("is_whole", "1 when the windows are complete, 0 while the history is read again.", [])
         whole.add_metric([], int(self._view.is_whole))
         yield from (records, parked, lag, whole)
 
 
-def _gauge(name: str, about: str, labels: list[str]) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{PREFIX}_{name}", about, labels=labels)
+def _gauge(name: str, documentation: str, labels: list[str]) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"{PREFIX}_{name}", documentation, labels=labels)
 
 
-def _rate_gauges(what: str, unit: str, about: str, labels: list[str], rates: Rates) -> Iterator[Metric]:
-    totals = _gauge(f"{what}_{unit}", f"{about}.", labels)
-    errors = _gauge(f"{what}_error_ratio", f"{about}: share of errors.", labels)
+def _rate_gauges(subject: str, unit: str, documentation: str, labels: list[str], rates: Rates) -> Iterator[Metric]:
+    totals = _gauge(f"{subject}_{unit}", f"{documentation}.", labels)
+    errors = _gauge(f"{subject}_error_ratio", f"{documentation}: share of errors.", labels)
     for name, rate in sorted(rates.items()):
         totals.add_metric(name, rate.total)
         errors.add_metric(name, rate.error_ratio)
@@ -195,14 +199,14 @@ def _failed_ratio(minute: MinuteTotals) -> float:
 
 
 def _by_minute(view: ReportData) -> dict[int, MinuteTotals]:
-    found: dict[int, MinuteTotals] = {}
+    by_minute: dict[int, MinuteTotals] = {}
     for (_, start_ms), minute in view.cells.items():
-        found[start_ms] = found.get(start_ms, EMPTY).plus(minute)
-    return found
+        by_minute[start_ms] = by_minute.get(start_ms, EMPTY).plus(minute)
+    return by_minute
 
 
 def _sum(minutes: Iterable[MinuteTotals]) -> MinuteTotals:
-    found = EMPTY
+    totals = EMPTY
     for minute in minutes:
-        found = found.plus(minute)
-    return found
+        totals = totals.plus(minute)
+    return totals

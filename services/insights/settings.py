@@ -1,4 +1,4 @@
-"""What insights is told, taken from the one table of settings (loomlog.connectors.configuration).
+"""Settings of insights, from the one table of settings (loomlog.connectors.configuration).
 
     LOOMLOG_KAFKA, LOOMLOG_KAFKA_*      where the log is
     LOOMLOG_REPLICATION_FACTOR          copies of the topic Faust creates for its table
@@ -6,7 +6,7 @@
     LOOMLOG_INSIGHTS_HISTORY_MINUTES    how long windows are kept; a restart reads that much again, a record a
                                         second for each partition
 
-Before: main reads the environment. After: app connects with it, web listens.
+Before: main.py reads the environment. After: app.py connects, web.py listens.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ GROUP = "loomlog-insights"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsightsSettings:
-    """Everything the process needs to know beside the codec."""
+    """Options of the process, without the codec."""
 
     kafka: KafkaOptions
     port: int = 0
@@ -36,7 +36,7 @@ class InsightsSettings:
 
 
 def insights_settings(settings: Settings) -> InsightsSettings:
-    """Insights' part of the settings. Raises Permanent when the log is not named."""
+    """Insights' part of the settings. Raises Permanent when the log is not configured."""
     if not settings.kafka:
         raise Permanent(
             "LOOMLOG_KAFKA is not set: insights needs it; `loomlog up` sets it for the local stack", kind="invalid"

@@ -1,9 +1,9 @@
 """The report over HTTP, on this machine only: /metrics for Prometheus, /insights for `loomlog status`, /healthz.
 
-No token: it listens on 127.0.0.1 and answers only to that name, so that a web page cannot read it through a name of its
-own. Served by uvicorn in the loop that runs Faust; Faust's own web server stays off.
+No token: it listens on 127.0.0.1 and accepts only that host name, so that a web page cannot read it through a name of
+its own. Served by uvicorn in the loop that runs Faust; Faust's own web server stays off.
 
-Before: services/insights/app gathers the View. After: Prometheus, the command line, a supervisor.
+Before: app.py gathers a ReportData. After: Prometheus, the command line, a supervisor.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ from loomlog.services.insights.report import ReportData, render_json, render_met
 ADDRESS = "127.0.0.1"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BACKLOG = 16
-"""Waiting connections; a scraper and a person are the expected crowd."""
+"""Pending connections; the expected clients are a scraper and a person."""
 MAX_REQUESTS_AT_ONCE = 16
-"""Further ones are answered 503."""
+"""Further requests get 503."""
 GRACE_S = 1
-"""How long a stop waits for an answer under way."""
+"""How long a stop waits for a response under way."""
 
 
 def create_app(view: Callable[[], ReportData]) -> Starlette:
-    """The three routes over whatever `view` gives at that moment."""
+    """The three routes; each request calls `view`."""
 
     async def insights(request: Request) -> Response:
         return JSONResponse(render_json(view()))

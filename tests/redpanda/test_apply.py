@@ -94,9 +94,9 @@ async def test_a_topic_without_keys_grows(kafka: str, topic_prefix: str) -> None
 
 async def test_an_error_inside_the_answer_is_raised(kafka: str, topic_prefix: str) -> None:
     topic = named(load_topics(prefix=topic_prefix), ".events")
-    with pytest.raises(ClusterProblem, match=r"making topic .*\.events.*(InvalidReplicationFactor|replication)"):
+    with pytest.raises(ClusterProblem, match=r"creating topic .*\.events.*(InvalidReplicationFactor|replication)"):
         await apply(kafka, topics=[replace(topic, replicas=3)])
-    with pytest.raises(ClusterProblem, match=r"making topic .*no\.such\.setting"):
+    with pytest.raises(ClusterProblem, match=r"creating topic .*no\.such\.setting"):
         await apply(kafka, topics=[replace(topic, settings={"no.such.setting": "1"})])
     await apply(kafka, topics=[topic])
     with pytest.raises(ClusterProblem, match=r"changing the settings of topic .*\.events"):

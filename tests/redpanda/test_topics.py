@@ -74,7 +74,7 @@ def test_partitions_are_never_taken_away(keyed: bool) -> None:
     wanted = topic(partitions=1, keyed=keyed)
     (change,) = plan([wanted], {wanted.name: existing(wanted, partitions=3)})
     assert change.kind == "refuse"
-    assert "take partitions away" in change.text
+    assert "remove partitions" in change.text
 
 
 def test_fewer_replicas_than_promised_are_refused() -> None:
