@@ -34,14 +34,14 @@ def test_every_process_is_a_module_of_ours(name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_every_setting_given_to_a_process_is_one_it_knows(name: str) -> None:
     known = {row.name for row in setting_rows()}
-    given = {key for key in COMPOSE["services"][name]["environment"] if key.startswith("LOOMLOG_")}
-    assert {"LOOMLOG_KAFKA", "LOOMLOG_POSTGRES"} <= given
-    assert given <= known
+    variables = {key for key in COMPOSE["services"][name]["environment"] if key.startswith("LOOMLOG_")}
+    assert {"LOOMLOG_KAFKA", "LOOMLOG_POSTGRES"} <= variables
+    assert variables <= known
 
 
 def test_the_example_has_every_variable_that_compose_asks_for_and_no_secret() -> None:
-    asked = set(re.findall(r"\$\{([A-Z_]+)", TEXT))
-    assert set(example()) == asked | {"COMPOSE_PROFILES"}, "what compose itself reads"
+    variables = set(re.findall(r"\$\{([A-Z_]+)", TEXT))
+    assert set(example()) == variables | {"COMPOSE_PROFILES"}, "what compose itself reads"
     for name, value in example().items():
         if any(part in name for part in ("KEY", "TOKEN", "PASSWORD")):
             assert value == "", name
@@ -59,7 +59,7 @@ def test_only_the_api_can_be_reached_and_only_from_this_machine() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_no_process_of_ours_may_do_more_than_it_needs(name: str) -> None:
+def test_our_processes_have_minimal_privileges(name: str) -> None:
     service = COMPOSE["services"][name]
     assert service["read_only"]
     assert service["cap_drop"] == ["ALL"]
@@ -67,21 +67,21 @@ def test_no_process_of_ours_may_do_more_than_it_needs(name: str) -> None:
     assert (ROOT / "deploy" / service["build"]["context"] / service["build"]["dockerfile"]).exists()
 
 
-def test_whoever_can_be_asked_is_asked_whether_it_is_healthy() -> None:
+def test_every_service_with_a_health_endpoint_has_a_healthcheck() -> None:
     checked = {name for name, service in COMPOSE["services"].items() if "test" in service.get("healthcheck", {})}
     assert checked == {"redpanda", "postgres", "api", "insights"}
     for name in ("runtime", "projector", "auditor"):
         assert COMPOSE["services"][name]["restart"] == "unless-stopped"
 
 
-def test_the_auditor_runs_when_it_is_asked_for_and_the_key_is_given_to_nobody_else() -> None:
+def test_the_auditor_needs_its_profile_and_only_it_gets_the_key() -> None:
     profiles = {name: service["profiles"] for name, service in COMPOSE["services"].items() if "profiles" in service}
-    assert profiles == {"auditor": ["audit"]}, "without a key it would be started again and again"
-    given = {name for name in OURS if "LOOMLOG_AUDIT_KEY" in COMPOSE["services"][name]["environment"]}
-    assert given == {"auditor"}
+    assert profiles == {"auditor": ["audit"]}, "without a key it would be restarted for ever"
+    services_with_key = {name for name in OURS if "LOOMLOG_AUDIT_KEY" in COMPOSE["services"][name]["environment"]}
+    assert services_with_key == {"auditor"}
 
 
-def test_nothing_of_ours_starts_before_the_topics_are_made() -> None:
+def test_our_processes_start_after_the_topics_are_created() -> None:
     for name in OURS[1:]:
         assert COMPOSE["services"][name]["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
     assert COMPOSE["services"]["topics"]["depends_on"] == {"redpanda": {"condition": "service_healthy"}}

@@ -7,12 +7,12 @@ LINES = re.sub(r"\\\n\s*", " ", (ROOT / "deploy" / "Dockerfile").read_text()).re
 INSTRUCTIONS = [line.split(maxsplit=1) for line in LINES if line and not line.startswith("#")]
 
 
-def rest(instruction: str) -> list[str]:
+def arguments_of(instruction: str) -> list[str]:
     return [words[1] for words in INSTRUCTIONS if words[0] == instruction]
 
 
-def test_everything_copied_from_the_context_exists_and_is_let_through() -> None:
-    sources = [text.split()[0] for text in rest("COPY") if not text.startswith("--from")]
+def test_everything_copied_from_the_context_exists_and_is_not_ignored() -> None:
+    sources = [text.split()[0] for text in arguments_of("COPY") if not text.startswith("--from")]
     assert sources
     ignored = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text().splitlines()
     for source in sources:
@@ -24,28 +24,30 @@ def test_everything_copied_from_the_context_exists_and_is_let_through() -> None:
 def test_every_package_of_the_project_is_in_the_image() -> None:
     packages = {f"loomlog/{path.name}" for path in (ROOT / "loomlog").iterdir() if path.is_symlink()}
     assert packages
-    copied = [text.split()[1].removeprefix("/opt/loomlog/") for text in rest("COPY") if text.startswith(tuple("cprs"))]
+    copied = [
+        text.split()[1].removeprefix("/opt/loomlog/") for text in arguments_of("COPY") if text.startswith(tuple("cprs"))
+    ]
     assert packages <= set(copied)
 
 
 def test_dependencies_are_installed_by_hash_and_tools_of_developers_are_removed() -> None:
-    install = next(text for text in rest("RUN") if "pip install" in text)
+    install = next(text for text in arguments_of("RUN") if "pip install" in text)
     assert "--require-hashes -r requirements.lock" in install
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     names = {re.split(r"[\[<>=]", dependency)[0] for group in extras.values() for dependency in group}
-    removed = next(text for text in rest("RUN") if "pip uninstall" in text).split("--yes")[1].split()
+    removed = next(text for text in arguments_of("RUN") if "pip uninstall" in text).split("--yes")[1].split()
     assert set(removed) == names
 
 
 def test_the_process_is_not_root_and_gets_sigterm_itself() -> None:
-    assert rest("USER") == ["10001:10001"]
-    assert rest("STOPSIGNAL") == ["SIGTERM"]
-    assert rest("ENTRYPOINT") == ['["python", "-m"]']
+    assert arguments_of("USER") == ["10001:10001"]
+    assert arguments_of("STOPSIGNAL") == ["SIGTERM"]
+    assert arguments_of("ENTRYPOINT") == ['["python", "-m"]']
 
 
 def test_only_official_images_are_named_and_no_address() -> None:
     text = (ROOT / "deploy" / "Dockerfile").read_text()
     assert "://" not in text
-    images = [source.split()[0] for source in rest("FROM")]
+    images = [source.split()[0] for source in arguments_of("FROM")]
     assert images == ["python:3.11-slim-bookworm"] * 2
     assert "latest" not in text

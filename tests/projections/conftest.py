@@ -1,4 +1,4 @@
-"""Builds of the projections under a name no other test has, and connections to them."""
+"""Builds of the projections under a unique prefix, and connections to them."""
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,33 +28,33 @@ async def prefix(options: PostgresOptions) -> AsyncIterator[str]:
     name = f"t{uuid.uuid4().hex[:10]}"
     yield name
     async with await connect(options) as connection:
-        found = await connection.execute(
+        result = await connection.execute(
             "SELECT nspname FROM pg_namespace WHERE nspname = %s OR nspname LIKE %s", (name, name + r"\_%")
         )
-        for (schema,) in await found.fetchall():
+        for (schema,) in await result.fetchall():
             await connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def connection(options: PostgresOptions) -> AsyncIterator[Connection]:
-    async with await connect(options) as made:
-        yield made
+    async with await connect(options) as opened:
+        yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def builds(connection: Connection, prefix: str) -> Builds:
-    """The list of builds, with build 1 made and live."""
-    found = Builds(connection, prefix)
-    await found.prepare()
-    return found
+    """The list of builds, with build 1 created and live."""
+    builds = Builds(connection, prefix)
+    await builds.prepare()
+    return builds
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def reader(options: PostgresOptions, prefix: str, builds: Builds) -> AsyncIterator[PostgresReader]:
     """Reads the live build."""
-    made = await open_reader(options, schema=prefix, max_connections=2)
-    yield made
-    await made.close()
+    opened = await open_reader(options, schema=prefix, max_connections=2)
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def connecting(options: PostgresOptions) -> Callable[[], Awaitable[Connection]]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def project(connection: Connection, builds: Builds) -> Callable[..., Awaitable[RunProjection]]:
-    """Projects partitions (their numbers are their places) into build 1, each whole."""
+    """Projects whole partitions, numbered in their order, into build 1."""
 
     async def project(*partitions: Partition) -> RunProjection:
         log = MemoryLog({TOPIC: len(partitions)})

@@ -1,9 +1,9 @@
-"""How fast the projection of runs is here: events a second in large polls, and the lag of small ones.
+"""Speed of the projection of runs: events per second in large polls, and the lag of small ones.
 
     python -m tests.projections.measure DSN
 
-Prints; asserts nothing. The workload is A3x2 (12 events a run, texts of 1,000 characters). Makes and drops the schemas
-measure and measure_1.
+Prints and asserts nothing. The workload is A3x2 (12 events per run, texts of 1,000 characters). Creates and drops the
+schemas measure and measure_1.
 """
 
 import asyncio
@@ -45,13 +45,13 @@ async def fresh(connection) -> None:  # type: ignore[no-untyped-def]  # a script
 
 
 def filled(partitions: int, runs: int) -> list[Partition]:
-    found = []
+    filled_partitions = []
     for number in range(partitions):
         partition = Partition()
         partition.claim()
         many_runs(partition, [f"r_01jd{number:04d}{run:018d}" for run in range(runs // partitions)], at_once=50)
-        found.append(partition)
-    return found
+        filled_partitions.append(partition)
+    return filled_partitions
 
 
 async def throughput(connection, partitions: int) -> None:  # type: ignore[no-untyped-def]  # a script

@@ -1,4 +1,4 @@
-"""Runs as they are in the log, made with the codec: a partition with its claims, terms and envelopes."""
+"""Runs as records of the log, encoded by the codec: a partition with its claims, terms and envelopes."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -76,7 +76,7 @@ NOT_COMPACTED = CompactionFailed(
 
 @dataclass(slots=True)
 class Partition:
-    """One partition being written: knows its term and the last seq and digest of each run."""
+    """One partition being written: tracks its term and the last seq and digest of each run."""
 
     records: list[bytes] = field(default_factory=list)
     term: int = -1
@@ -86,14 +86,14 @@ class Partition:
     codec: Codec = field(default_factory=local_codec)
 
     def claim(self, owner: str = "owner") -> int:
-        """A new term begins."""
+        """Begins a new term."""
         envelope = Envelope(term=self.term, seq=0, aggregate="", tenant="", at_ms=self.clock_ms, prev=bytes(16))
         self.term = len(self.records)
         self.records.append(self.codec.encode_event(envelope, Claim(owner=owner)))
         return self.term
 
     def add(self, run_id: str, *events: Any, tenant: str = "default", term: int | None = None) -> None:
-        """Events of a run; with another `term` than the current one they are a zombie's."""
+        """Adds events of a run; a `term` other than the current one makes them stale."""
         stale = term is not None and term != self.term
         for event in events:
             self.clock_ms += 3
@@ -219,8 +219,9 @@ def many_runs(partition: Partition, run_ids: Iterable[str], *, at_once: int = 20
 
 
 def eventful(partition: Partition) -> Sequence[str]:
-    """A partition in which everything happens once: tools, retries, input, a cancel, a failure, a refusal, two
-    owners, a zombie. Gives the ids of its runs.
+    """Writes everything once: tools, retries, input, a cancel, a failure, a refusal, two owners, stale records.
+
+    Returns the ids of the runs.
     """
     from loomlog.schemas.generated.run_events import CommandRefused, RunQuarantined, RunRefused
 
@@ -251,14 +252,14 @@ def eventful(partition: Partition) -> Sequence[str]:
 
 
 def asking(partition: Partition, run_id: str = "r_asks") -> None:
-    """A run that asks two people, tells one something, is answered by one of them, and loses its last turn."""
+    """A run that asks two questions, sends a notice, gets one answer, and loses its last turn."""
     asks = [call(f"i{at}", "Interruption", f'{{"op": "ask", "at": {at}}}') for at in range(3)]
     partition.add(run_id, started(run_id, interactive=True), requested(1), replied(1, "", *asks))
     partition.add(run_id, opened(1, 0, "i0", "intr_0", context="why", priority="high"), opened(1, 1, "i1", "intr_1"))
-    told = PersonNotified(turn=1, index=2, call_id="i2", interrupt_id="intr_2", message="Half done.")
-    partition.add(run_id, told, returned(1, 2, "i2", '{"status": "delivered"}'))
+    notice = PersonNotified(turn=1, index=2, call_id="i2", interrupt_id="intr_2", message="Half done.")
+    partition.add(run_id, notice, returned(1, 2, "i2", '{"status": "delivered"}'))
     answer = closed(1, 1, "i1", "intr_1", "resolved", answer="yes", resolved_by="Ada", by="ada")
     partition.add(run_id, answer, returned(1, 1, "i1", '{"answer": "yes"}'))
-    late = returned(1, 0, "i0", "timed out", is_error=True, outcome="timeout")
-    partition.add(run_id, closed(1, 0, "i0", "intr_0", "timed_out"), late, requested(2))
+    timeout = returned(1, 0, "i0", "timed out", is_error=True, outcome="timeout")
+    partition.add(run_id, closed(1, 0, "i0", "intr_0", "timed_out"), timeout, requested(2))
     partition.add(run_id, TurnCancelled(turn=2, attempt=1, reason="stop", text="I was"), RunParked(since_turn=2))

@@ -7,7 +7,7 @@ from tests.projections.stories import Partition, completed, eventful, requested,
 from tests.projections.twin import projected
 
 
-def told() -> tuple[Partition, dict[str, AuditRow]]:
+def eventful_rows() -> tuple[Partition, dict[str, AuditRow]]:
     partition = Partition()
     eventful(partition)
     return partition, projected([records_of(partition)]).tables["audit"]
@@ -17,24 +17,24 @@ def test_the_fields_of_a_row_are_the_columns_of_the_table():
     assert list(AuditRow._fields) == [column.name for column in audit.columns]
 
 
-def test_a_run_lies_from_its_first_to_its_last_event_without_a_zombies():
-    partition, places = told()
-    place = places["r_talk"]
-    assert (place.partition, place.first_offset, place.events, place.last_seq) == (0, 3, 11, 11)
-    assert place.last_offset == len(partition.records) - 1
+def test_a_row_spans_the_first_to_the_last_event_without_stale_ones():
+    partition, rows = eventful_rows()
+    row = rows["r_talk"]
+    assert (row.partition, row.first_offset, row.events, row.last_seq) == (0, 3, 11, 11)
+    assert row.last_offset == len(partition.records) - 1
 
 
 def test_the_tail_digest_is_what_the_next_event_must_name():
-    partition, places = told()
+    partition, rows = eventful_rows()
     for run_id in ("r_tools", "r_talk", "r_no"):
-        assert places[run_id].tail_digest == partition.digests[run_id]
-    last = partition.records[places["r_tools"].last_offset]
-    assert places["r_tools"].tail_digest == hashlib.sha256(last).digest()[:16]
+        assert rows[run_id].tail_digest == partition.digests[run_id]
+    last = partition.records[rows["r_tools"].last_offset]
+    assert rows["r_tools"].tail_digest == hashlib.sha256(last).digest()[:16]
 
 
-def test_what_became_of_a_run_is_told():
-    _, places = told()
-    assert {run_id: (place.status, place.reason) for run_id, place in places.items()} == {
+def test_a_row_has_the_outcome_of_its_run():
+    _, rows = eventful_rows()
+    assert {run_id: (row.status, row.reason) for run_id, row in rows.items()} == {
         "r_tools": ("completed", "end_turn"),
         "r_talk": ("cancelled", "enough"),
         "r_lost": ("failed", "model_error"),
@@ -42,13 +42,13 @@ def test_what_became_of_a_run_is_told():
     }
 
 
-def test_a_run_under_way_is_open_and_a_command_to_nobody_is_refused():
+def test_a_run_under_way_is_open_and_a_command_to_an_unknown_run_is_refused():
     partition = Partition()
     partition.claim()
     partition.add("r_1", started())
     partition.add("r_2", CommandRefused(code="not_found", message="no such run"))
-    places = projected([records_of(partition)]).tables["audit"]
-    assert (places["r_1"].status, places["r_2"].status) == ("open", "refused")
+    rows = projected([records_of(partition)]).tables["audit"]
+    assert (rows["r_1"].status, rows["r_2"].status) == ("open", "refused")
 
 
 async def test_runs_are_found_by_id_and_by_session_within_the_tenant(project, reader):

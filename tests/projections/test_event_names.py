@@ -1,7 +1,6 @@
-"""The names a client may meet in a stream or a transcript, with the fields it knows (reference surfaces 1.3).
+"""Frame names of streams and transcripts, with the fields that clients know (reference surfaces 1.3).
 
-Each event of a run is turned into its frames: a name nobody knows, or a field nobody wrote down, fails here and not in
-a client's switch.
+Every event of a run is mapped to its frames: an unknown name or field fails here and not in a client's switch.
 """
 
 from typing import get_args
@@ -76,9 +75,9 @@ ADDED = frozenset(
         "resumed",
     }
 )
-"""Names of ours, beside those; frames.py says why each is there."""
+"""Additional names of ours; frames.py has the reasons."""
 LATER = {"channel_publish": "channels", "channel_delivery": "channels"}
-"""Names that come with parts that are not built."""
+"""Names of parts that are not built yet."""
 STORED_ONLY = frozenset({"user_input", "system_prompt", "spawn_child_started", "spawn_child_result"})
 LIVE_ONLY = frozenset({"steer"})
 ADDED_FIELDS = frozenset({"text_blob", "output_blob", "outcome", "settled_by", "tool_calls_not_shown", "unit"})
@@ -103,14 +102,14 @@ MORE: tuple[Event, ...] = (
 
 
 def shown() -> list[Frame]:
-    """The frames of every event there is."""
-    found: list[Frame] = []
+    """The frames of every event."""
+    frames: list[Frame] = []
     memory = FrameMemory()
     for seq, event in enumerate((*EVERY, *MORE), start=1):
         envelope = Envelope(term=0, seq=seq, aggregate="r_1", tenant="t", at_ms=1_780_000_000_000, prev=bytes(16))
-        made, memory = build_frames(memory, envelope, event)
-        found += made
-    return found
+        event_frames, memory = build_frames(memory, envelope, event)
+        frames += event_frames
+    return frames
 
 
 def test_every_event_is_shown_or_known_to_show_nothing() -> None:
@@ -134,6 +133,6 @@ def test_a_known_name_has_the_fields_clients_know(frame: Frame) -> None:
 
 
 @pytest.mark.parametrize("frame", shown(), ids=lambda frame: f"{frame.seq}-{frame.type}")
-def test_what_is_stored_and_what_is_sent_live_is_as_clients_know(frame: Frame) -> None:
+def test_stored_and_live_frames_are_those_clients_know(frame: Frame) -> None:
     assert frame.live == (frame.type not in STORED_ONLY)
     assert frame.stored == (frame.type not in LIVE_ONLY)

@@ -28,9 +28,9 @@ def test_the_fields_of_a_row_are_the_columns_of_the_table():
 
 
 @pytest.mark.parametrize("singly", [False, True])
-def test_a_row_says_what_was_asked_and_how_it_ended_however_the_events_come(story, singly):
+def test_a_row_has_the_question_and_its_outcome_however_events_fall_into_polls(story, singly):
     rows = rows_of(story, singly=singly)
-    timed_out, answered, told = rows["intr_0"], rows["intr_1"], rows["intr_2"]
+    timed_out, answered, notice = rows["intr_0"], rows["intr_1"], rows["intr_2"]
     assert (timed_out.status, timed_out.context, timed_out.priority) == ("timed_out", "why", "high")
     assert (timed_out.question, orjson.loads(timed_out.options)) == ("Shall I?", ["yes", "no"])
     assert timed_out.expires_at_ms == START_MS + 60_000
@@ -42,14 +42,14 @@ def test_a_row_says_what_was_asked_and_how_it_ended_however_the_events_come(stor
         "ada",
     )
     assert timed_out.created_at_ms < answered.ended_at_ms < timed_out.ended_at_ms
-    assert (told.kind, told.question, told.ended_at_ms) == ("notice", "Half done.", None)
+    assert (notice.kind, notice.question, notice.ended_at_ms) == ("notice", "Half done.", None)
 
 
 def test_a_notice_is_delivered_and_never_counts_as_cancelled(story):
     assert rows_of(story)["intr_2"].status == "delivered"
 
 
-def test_the_row_of_the_run_names_the_questions_that_wait():
+def test_the_row_of_the_run_has_the_pending_questions():
     partition = Partition()
     partition.claim()
     asks = [call("i0", "Interruption", "{}"), call("i1", "Interruption", "{}")]
@@ -88,8 +88,8 @@ async def test_lists_are_narrowed_newest_first_and_counted(reader, asked):
     everywhere = await list_interrupts(reader, EVERY_TENANT, pending)
     assert [row.interrupt_id for row in everywhere.rows] == ["intr_w2", "intr_w1", "intr_w0"]
     assert everywhere.total == 3
-    mine = await list_interrupts(reader, "default", InterruptFilter(user_id="user0"))
-    assert [row.interrupt_id for row in mine.rows] == ["intr_w0"]
+    of_user = await list_interrupts(reader, "default", InterruptFilter(user_id="user0"))
+    assert [row.interrupt_id for row in of_user.rows] == ["intr_w0"]
     run = await list_interrupts(reader, "default", InterruptFilter(run_id="r_asks"))
     assert {row.status for row in run.rows} == {"timed_out", "resolved", "delivered"}
     some = await list_interrupts(reader, "default", InterruptFilter(statuses=frozenset({"resolved", "declined"})))
@@ -97,22 +97,22 @@ async def test_lists_are_narrowed_newest_first_and_counted(reader, asked):
 
 
 async def test_pages_follow_each_other_without_a_repetition(reader, asked):
-    seen, place = [], ""
+    ids, token = [], ""
     while True:
-        page = await list_interrupts(reader, EVERY_TENANT, InterruptFilter(), limit=2, after=place)
-        seen += [row.interrupt_id for row in page.rows]
+        page = await list_interrupts(reader, EVERY_TENANT, InterruptFilter(), limit=2, after=token)
+        ids += [row.interrupt_id for row in page.rows]
         assert page.total == 6
-        place = page.next
-        if not place:
+        token = page.next
+        if not token:
             break
-    assert sorted(seen) == ["intr_0", "intr_1", "intr_2", "intr_w0", "intr_w1", "intr_w2"]
+    assert sorted(ids) == ["intr_0", "intr_1", "intr_2", "intr_w0", "intr_w1", "intr_w2"]
     with pytest.raises(InvalidPageToken):
         await list_interrupts(reader, EVERY_TENANT, InterruptFilter(), after="nonsense")
 
 
-async def test_one_is_found_by_its_run_and_id_within_its_tenant(reader, asked):
-    found = await interrupt_by_id(reader, "acme", "r_w2", "intr_w2")
-    assert found is not None
-    assert found.status == "pending"
+async def test_an_interrupt_is_read_by_run_and_id_within_its_tenant(reader, asked):
+    row = await interrupt_by_id(reader, "acme", "r_w2", "intr_w2")
+    assert row is not None
+    assert row.status == "pending"
     assert await interrupt_by_id(reader, "default", "r_w2", "intr_w2") is None
     assert await interrupt_by_id(reader, "acme", "r_asks", "intr_w2") is None

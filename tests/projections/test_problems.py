@@ -6,7 +6,7 @@ def test_the_fields_of_a_row_are_the_columns_of_the_table():
     assert list(ProblemRow._fields) == [column.name for column in problems.columns]
 
 
-async def test_problems_are_listed_by_place_with_the_original_bytes(project, reader):
+async def test_problems_are_listed_by_position_with_the_original_bytes(project, reader):
     assert await list_problems(reader) == []
     partition = Partition()
     partition.claim()

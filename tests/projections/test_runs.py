@@ -58,7 +58,7 @@ def test_the_fields_of_a_row_are_the_columns_of_the_table():
     assert list(RunRow._fields) == [column.name for column in runs.columns]
 
 
-def test_a_run_begins_running_with_what_its_first_event_says():
+def test_a_run_begins_running_with_the_fields_of_its_first_event():
     row = row_of(
         started(
             user_id="ada", metadata={"k": '"v"'}, continues=RunPosition(run_id="r_0", first_offset=1, last_offset=2)
@@ -77,7 +77,7 @@ def test_a_run_begins_running_with_what_its_first_event_says():
     assert (row.ended_at_ms, row.stop_reason, row.parked) == (None, "", False)
 
 
-def test_a_turn_adds_its_tokens_and_cost_and_names_who_answered():
+def test_a_turn_adds_its_tokens_and_cost_and_names_its_model():
     row = row_of(
         started(),
         requested(1),
@@ -146,11 +146,11 @@ def test_a_run_is_parked_until_the_next_turn_is_asked_for():
         ([completed()], ""),
     ],
 )
-def test_a_row_says_what_is_under_way_and_which_of_it_waits_for_children(events, under_way):
+def test_a_row_has_the_work_under_way_and_marks_what_waits_for_children(events, under_way):
     assert row_of(started(), requested(1), *events).under_way == under_way
 
 
-def test_a_compaction_is_paid_by_the_run_and_empties_the_gauge():
+def test_a_compaction_adds_to_the_cost_and_shrinks_the_context_size():
     before = row_of(started(), requested(1), replied(1, usage=Usage(input_tokens=90, output_tokens=10)))
     row = row_of(
         started(), requested(1), replied(1, usage=Usage(input_tokens=90, output_tokens=10)), COMPACTING, COMPACTED
@@ -161,7 +161,7 @@ def test_a_compaction_is_paid_by_the_run_and_empties_the_gauge():
     assert (row.compactions, row.iterations) == (1, 1)
 
 
-def test_an_answer_that_nobody_counted_leaves_the_gauge_as_it_was():
+def test_a_reply_without_counted_prompt_tokens_leaves_the_context_size():
     counted = replied(1, "", call("c0"), usage=Usage(input_tokens=90, output_tokens=10))
     row = row_of(started(), requested(1), counted, requested(2), replied(2, usage=Usage(output_tokens=5)))
     assert (row.context_tokens, row.output_tokens) == (100, 15)
@@ -204,7 +204,7 @@ def test_a_quarantined_run_says_why_and_is_still_running():
     assert (row.status, row.quarantined, row.quarantine_error) == ("running", True, "bad fold")
 
 
-def test_what_was_never_accepted_has_no_row():
+def test_a_run_that_was_never_accepted_has_no_row():
     partition = Partition()
     partition.claim()
     partition.add("r_1", CommandRefused(code="x", message="y"))
@@ -231,8 +231,8 @@ async def some_runs(project):
     return partition
 
 
-async def ids(reader, tenant, **wanted):
-    return [row.run_id for row in (await list_runs(reader, tenant, RunFilter(**wanted))).rows]
+async def ids(reader, tenant, **filters):
+    return [row.run_id for row in (await list_runs(reader, tenant, RunFilter(**filters))).rows]
 
 
 async def test_a_run_is_found_by_its_id_within_its_tenant_only(reader, some_runs):
@@ -243,7 +243,7 @@ async def test_a_run_is_found_by_its_id_within_its_tenant_only(reader, some_runs
     assert await run_by_id(reader, "default", "r_99") is None
 
 
-async def test_a_handle_gives_its_live_run_at_home_before_others_and_before_newer_ones_that_have_ended(reader, project):
+async def test_a_handle_gives_its_live_run_in_the_preferred_tenant_before_newer_ended_ones(reader, project):
     partition = Partition()
     partition.claim()
     for run_id, tenant, user, is_over in (
@@ -259,15 +259,15 @@ async def test_a_handle_gives_its_live_run_at_home_before_others_and_before_newe
             partition.add(run_id, completed(), tenant=tenant)
     await project(partition)
 
-    async def found(scope, **more):
-        return (await run_by_handle(reader, scope, "mine", **more)).run_id
+    async def run_id_of(scope, **options):
+        return (await run_by_handle(reader, scope, "mine", **options)).run_id
 
-    assert await found("default") == "r_2"
-    assert await found("default", user_id="ann") == "r_1"
-    assert await found(EVERY_TENANT, preferred_tenant="default") == "r_2"
-    assert await found(EVERY_TENANT, preferred_tenant="acme") == "r_5"
-    assert await found(EVERY_TENANT, preferred_tenant="default", user_id="ann") == "r_1"
-    assert await found(EVERY_TENANT, preferred_tenant="globex") == "r_5"
+    assert await run_id_of("default") == "r_2"
+    assert await run_id_of("default", user_id="ann") == "r_1"
+    assert await run_id_of(EVERY_TENANT, preferred_tenant="default") == "r_2"
+    assert await run_id_of(EVERY_TENANT, preferred_tenant="acme") == "r_5"
+    assert await run_id_of(EVERY_TENANT, preferred_tenant="default", user_id="ann") == "r_1"
+    assert await run_id_of(EVERY_TENANT, preferred_tenant="globex") == "r_5"
 
 
 async def test_a_handle_gives_its_newest_run_within_the_tenant(reader, some_runs):
@@ -276,7 +276,7 @@ async def test_a_handle_gives_its_newest_run_within_the_tenant(reader, some_runs
     assert await run_by_handle(reader, "default", "a_none") is None
 
 
-async def test_runs_at_work_are_counted_and_those_that_rest_are_not(reader, project):
+async def test_active_runs_are_counted_and_idle_ones_are_not(reader, project):
     partition = Partition()
     partition.claim()
     parent = ParentCall(run_id="r_1", agent_id="a_1", root_run_id="r_1", turn=1, index=0, number=0, depth=1)
@@ -318,7 +318,7 @@ async def test_a_list_is_newest_first_and_narrowed_by_every_filter(reader, some_
     ]
     assert await ids(reader, "default", session_id="s_chat") == ["r_06", "r_05"]
     assert await ids(reader, "default", agent_id="a_mine") == ["r_06", "r_05"]
-    assert await ids(reader, "default", agent="nobody") == []
+    assert await ids(reader, "default", agent="unknown") == []
     assert await ids(reader, "default", parent_agent_id="a_x") == []
     sixth = (await run_by_id(reader, "default", "r_06")).started_at_ms
     assert await ids(reader, "default", since_ms=sixth) == ["r_11", "r_10", "r_09", "r_07", "r_06"]
@@ -326,19 +326,19 @@ async def test_a_list_is_newest_first_and_narrowed_by_every_filter(reader, some_
 
 
 async def test_pages_join_to_the_whole_list_without_a_run_twice(reader, some_runs):
-    seen, after = [], ""
+    listed, after = [], ""
     for _ in range(4):
         page = await list_runs(reader, EVERY_TENANT, RunFilter(), limit=5, after=after)
-        seen += [row.run_id for row in page.rows]
+        listed += [row.run_id for row in page.rows]
         after = page.next
         if not after:
             break
-    assert seen == [f"r_{n:02d}" for n in range(12, 0, -1)]
+    assert listed == [f"r_{n:02d}" for n in range(12, 0, -1)]
     exact = await list_runs(reader, "acme", RunFilter(), limit=3)
     assert (len(exact.rows), exact.next) == (3, "")
 
 
 @pytest.mark.parametrize("after", ["nonsense", "a", "####", "MTIz", "eAp5"])
-async def test_a_place_nobody_gave_out_is_refused(reader, after):
+async def test_a_foreign_page_token_is_refused(reader, after):
     with pytest.raises(InvalidPageToken, match="earlier answer"):
         await list_runs(reader, "default", RunFilter(), after=after)

@@ -27,11 +27,9 @@ from tests.projections.stories import (
     started,
 )
 
-AT_SIGN = "r_talk"
-
 
 @pytest.fixture
-async def told(project) -> Partition:
+async def eventful_log(project) -> Partition:
     partition = Partition()
     eventful(partition)
     for run_id in ("r_s1", "r_s2"):
@@ -44,16 +42,16 @@ def test_the_fields_of_a_row_are_the_columns_of_the_table():
     assert list(TranscriptRow._fields) == [column.name for column in transcript.columns]
 
 
-async def test_the_first_row_of_a_session_is_the_user_input_with_the_prompt(reader, told):
+async def test_the_first_row_of_a_session_is_the_user_input_with_the_prompt(reader, eventful_log):
     page = await transcript_of_session(reader, "default", "s_tools")
     first = page.rows[0]
     assert first.type == "user_input"
-    said = [c["text"] for seg in orjson.loads(first.payload) if seg["role"] == "user" for c in seg["content"]]
-    assert said == ["hello"]
+    texts = [c["text"] for seg in orjson.loads(first.payload) if seg["role"] == "user" for c in seg["content"]]
+    assert texts == ["hello"]
     assert orjson.loads(first.event) == {"type": "user_input"}
 
 
-async def test_a_transcript_is_what_was_streamed_and_its_last_seq_ends_the_stream(reader, told):
+async def test_a_transcript_is_what_was_streamed_and_its_last_seq_ends_the_stream(reader, eventful_log):
     page = await transcript_of_session(reader, "default", "s_tools")
     assert [row.type for row in page.rows if row.type not in ("user_input", "system_prompt")] == [
         "started",
@@ -70,13 +68,13 @@ async def test_a_transcript_is_what_was_streamed_and_its_last_seq_ends_the_strea
     assert await frames_of_run(reader, "default", "r_tools", from_seq=page.rows[-1].seq) == []
 
 
-async def test_a_stream_can_be_taken_up_at_every_single_frame(reader, told):
+async def test_a_stream_can_be_resumed_at_every_frame(reader, eventful_log):
     rows = await frames_of_run(reader, "default", "r_tools")
     for number, row in enumerate(rows):
         assert await frames_of_run(reader, "default", "r_tools", from_seq=row.seq) == rows[number + 1 :]
 
 
-async def test_only_the_tenant_of_a_run_reads_its_frames(reader, told):
+async def test_only_the_tenant_of_a_run_reads_its_frames(reader, eventful_log):
     assert await frames_of_run(reader, "acme", "r_tools") == []
     assert (await transcript_of_session(reader, "acme", "s_tools")).rows == ()
     assert await final_text(reader, "acme", "r_tools") is None
@@ -84,13 +82,13 @@ async def test_only_the_tenant_of_a_run_reads_its_frames(reader, told):
     assert len(await frames_of_run(reader, EVERY_TENANT, "r_tools")) > 5
 
 
-async def test_a_zero_character_of_a_model_is_kept_as_it_was(reader, told):
+async def test_a_nul_character_of_a_model_is_kept(reader, eventful_log):
     (row,) = [r for r in await frames_of_run(reader, "default", "r_talk") if r.type == "user_input" and r.seq > 256]
     assert orjson.loads(row.event)["user_input"]["text"] == "more\x00"
     assert next(iter(replay_frames([row]))).type == "steer"
 
 
-async def test_the_final_text_is_the_last_one(reader, told):
+async def test_the_final_text_is_the_last_one(reader, eventful_log):
     assert orjson.loads((await final_text(reader, "default", "r_tools")).event)["text"] == "It is sunny."
     assert await final_text(reader, "default", "r_lost") is None
 
@@ -119,7 +117,7 @@ async def test_a_session_of_several_runs_is_read_run_by_run_and_in_pages(project
 
 
 @pytest.mark.parametrize("known", range(1, 9))
-async def test_somebody_who_joins_in_the_middle_sees_the_frames_of_one_who_was_there(project, reader, known):
+async def test_a_reader_that_joins_in_the_middle_sees_the_same_frames(project, reader, known):
     events = [
         started("r_1"),
         requested(1),
@@ -138,15 +136,15 @@ async def test_somebody_who_joins_in_the_middle_sees_the_frames_of_one_who_was_t
     run, memory = await read_stream_start(reader, "default", "r_1")
     assert run.last_seq == known
     partition.add("r_1", *events[known:])
-    was_there, late = [], []
+    all_frames, late_frames = [], []
     from loomlog.projections.frames.frame import FrameMemory
 
     whole = FrameMemory()
     for value in partition.records[1:]:
         decoded = local_codec().decode(value)
-        found, whole = build_frames(whole, decoded.envelope, decoded.record)
-        was_there += found
+        frames, whole = build_frames(whole, decoded.envelope, decoded.record)
+        all_frames += frames
         if decoded.envelope.seq > known:
-            found, memory = build_frames(memory, decoded.envelope, decoded.record)
-            late += found
-    assert late == [frame for frame in was_there if frame.seq >= (known + 1) * FRAMES_PER_EVENT]
+            frames, memory = build_frames(memory, decoded.envelope, decoded.record)
+            late_frames += frames
+    assert late_frames == [frame for frame in all_frames if frame.seq >= (known + 1) * FRAMES_PER_EVENT]

@@ -47,7 +47,7 @@ def test_currencies_are_never_added_and_unpriced_answers_are_counted():
     assert [(row.currency, row.calls, row.unpriced_calls) for row in rows] == [("", 1, 1), ("EUR", 1, 0), ("USD", 1, 0)]
 
 
-def test_who_paid_is_told_apart():
+def test_payers_are_counted_separately():
     paid = [
         replace(replied(turn, "a"), credential_source=source, credential_scope="r_1" if source == "run" else "")
         for turn, source in enumerate(("operator", "run", "run", ""), start=1)
@@ -61,7 +61,7 @@ def test_who_paid_is_told_apart():
     }
 
 
-def test_a_summary_is_spent_like_an_answer_and_a_failed_one_only_when_it_answered():
+def test_a_summary_counts_like_a_reply_and_a_failed_one_only_with_usage():
     (row,) = rows_of(started(), COMPACTED)
     assert (row.model, row.calls, row.input_tokens, row.cost_micros) == ("small", 1, 800, 7)
     assert rows_of(started(), NOT_COMPACTED) == []
@@ -89,7 +89,7 @@ def test_a_failed_call_costs_nothing():
 
 
 @pytest.mark.parametrize(("is_restored", "counted"), [(False, []), (True, [3])])
-def test_what_was_spent_elsewhere_counts_here_only_when_it_moved_here(is_restored, counted):
+def test_imported_usage_counts_only_after_a_restore(is_restored, counted):
     first, *others = a3x2("r_1")
     origin = ImportOrigin(
         topic="loom.run.events",
@@ -120,7 +120,7 @@ async def spent(project):
     await project(partition)
 
 
-async def test_a_report_groups_by_what_was_asked_and_splits_by_currency(reader, spent):
+async def test_a_report_groups_by_the_given_dimensions_and_splits_by_currency(reader, spent):
     rows = await usage_report(reader, "default", ["user_id"])
     assert [(row["user_id"], row["currency"], row["calls"], row["input_tokens"]) for row in rows] == [
         ("ada", "", 1, 102),
@@ -158,7 +158,7 @@ async def test_a_report_of_one_user_has_nothing_of_others(reader, spent):
     assert [(row["user_id"], row["calls"]) for row in rows] == [("bob", 1)]
 
 
-async def test_what_was_spent_is_summed_for_limits(reader, spent):
+async def test_usage_is_summed_for_limits(reader, spent):
     everything = await spent_since(reader, "default", "2026-05-01", user_id=None, currency="USD")
     assert everything[0] == 121 + 121 + 122
     [[micros]] = await reader.fetch(select(func.sum(usage.c.cost_micros)).where(usage.c.tenant == "default"))

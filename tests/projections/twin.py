@@ -1,4 +1,4 @@
-"""The tables in memory, with the writing policies of run_projection.py: lets a fold be tried without a database.
+"""The tables in memory, with the writing policies of run_projection.py: to test a fold without a database.
 
 That the twin and Postgres agree is itself tested (tests/projections/engine/test_run_projection.py compares their rows).
 """
@@ -47,10 +47,10 @@ class Twin:
         self.known.clear()
 
     def _read(self, run_id: str) -> RunProjectionState:
-        place = self.tables["audit"].get(run_id)
+        audit_row = self.tables["audit"].get(run_id)
         row = self.tables["runs"].get(run_id)
         if row is None:
-            return RunProjectionState(audit=place)
+            return RunProjectionState(audit=audit_row)
         first = row.memory_reply_seq * FRAMES_PER_EVENT
         calls = [
             frame.event
@@ -58,7 +58,7 @@ class Twin:
             if frame.run_id == run_id and frame.type == "tool_call" and first <= seq < first + FRAMES_PER_EVENT
         ]
         return RunProjectionState(
-            audit=place, run=row, frames=replace(runs.frame_memory(row), calls=transcript.open_calls(calls))
+            audit=audit_row, run=row, frames=replace(runs.frame_memory(row), calls=transcript.open_calls(calls))
         )
 
     def _write(self, changes: Changes) -> None:
@@ -74,9 +74,9 @@ class Twin:
             old = self.tables["usage"].get(key)
             self.tables["usage"][key] = row if old is None else usage.sum_rows([old, row])[0]
         for row in changes.interrupts:
-            asked = (row.run_id, row.interrupt_id)
-            before = self.tables["interrupts"].get(asked)
-            self.tables["interrupts"][asked] = row if before is None else interrupts.merge_rows(before, row)
+            interrupt_key = (row.run_id, row.interrupt_id)
+            before = self.tables["interrupts"].get(interrupt_key)
+            self.tables["interrupts"][interrupt_key] = row if before is None else interrupts.merge_rows(before, row)
         for row in changes.problems:
             key = (row.partition, row.offset, row.kind)
             assert key not in self.tables["problems"], f"{key} twice"
@@ -84,7 +84,7 @@ class Twin:
 
 
 def projected(polls: Iterable[Sequence[ConsumerRecord]], *, restart_after: Iterable[int] = ()) -> Twin:
-    """The tables after these polls; the projector is started anew after the polls with these numbers."""
+    """The tables after these polls; the projector restarts after the polls with these numbers."""
     twin, restarts = Twin(), set(restart_after)
     for number, poll in enumerate(polls):
         twin.apply(poll)
@@ -94,8 +94,8 @@ def projected(polls: Iterable[Sequence[ConsumerRecord]], *, restart_after: Itera
 
 
 def cut(records: Sequence[ConsumerRecord], at: Iterable[int]) -> list[Sequence[ConsumerRecord]]:
-    """The records in polls that begin at these places."""
-    edges = [0, *sorted({place for place in at if 0 < place < len(records)}), len(records)]
+    """The records in polls that begin at these positions."""
+    edges = [0, *sorted({position for position in at if 0 < position < len(records)}), len(records)]
     return [records[a:b] for a, b in pairwise(edges)]
 
 

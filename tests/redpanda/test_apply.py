@@ -29,13 +29,13 @@ async def test_a_check_changes_nothing(kafka: str, topic_prefix: str) -> None:
 
 async def test_the_broker_has_the_settings_of_the_file(kafka: str, topic_prefix: str) -> None:
     await apply(kafka, prefix=topic_prefix)
-    wanted = {topic.name: topic for topic in load_topics(prefix=topic_prefix)}
+    required = {topic.name: topic for topic in load_topics(prefix=topic_prefix)}
     async with connect(kafka, timeout_s=10) as cluster:
-        found = await cluster.existing(list(wanted))
-    assert found.keys() == wanted.keys()
-    for name, topic in wanted.items():
-        assert found[name].partitions == topic.partitions
-        assert {key: found[name].settings[key] for key in topic.settings} == dict(topic.settings)
+        existing = await cluster.existing(list(required))
+    assert existing.keys() == required.keys()
+    for name, topic in required.items():
+        assert existing[name].partitions == topic.partitions
+        assert {key: existing[name].settings[key] for key in topic.settings} == dict(topic.settings)
 
 
 def named(topics: list[Topic], name: str) -> Topic:
@@ -52,8 +52,8 @@ async def test_a_changed_setting_is_altered_and_an_operators_own_setting_survive
     (change,) = await apply(kafka, topics=[topic])
     assert (change.kind, change.text) == ("alter", f"retention.ms 1000 -> {topic.settings['retention.ms']}")
     async with connect(kafka, timeout_s=10) as cluster:
-        found = (await cluster.existing([topic.name]))[topic.name]
-    assert found.settings["segment.ms"] == "777000"
+        existing = (await cluster.existing([topic.name]))[topic.name]
+    assert existing.settings["segment.ms"] == "777000"
     assert await apply(kafka, topics=[topic]) == []
 
 
@@ -92,7 +92,7 @@ async def test_a_topic_without_keys_grows(kafka: str, topic_prefix: str) -> None
     assert await apply(kafka, topics=[replace(topic, partitions=2)]) == []
 
 
-async def test_an_error_inside_the_answer_is_raised(kafka: str, topic_prefix: str) -> None:
+async def test_an_error_inside_the_response_is_raised(kafka: str, topic_prefix: str) -> None:
     topic = named(load_topics(prefix=topic_prefix), ".events")
     with pytest.raises(ClusterProblem, match=r"creating topic .*\.events.*(InvalidReplicationFactor|replication)"):
         await apply(kafka, topics=[replace(topic, replicas=3)])
@@ -103,12 +103,12 @@ async def test_an_error_inside_the_answer_is_raised(kafka: str, topic_prefix: st
         await apply(kafka, topics=[replace(topic, settings={"retention.ms": "soon"})])
 
 
-async def test_a_cluster_that_is_not_there_is_said_in_time() -> None:
+async def test_an_unreachable_cluster_is_an_error_within_the_timeout() -> None:
     with pytest.raises(ClusterProblem, match="connecting to"):
         await apply(f"127.0.0.1:{pick_port()}", timeout_s=1)
 
 
-async def test_the_command_line_reports_and_its_exit_code_says_whether_something_is_left(
+async def test_the_command_prints_changes_and_its_exit_code_shows_differences(
     kafka: str, topic_prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--bootstrap", kafka, "--prefix", topic_prefix]
@@ -121,6 +121,6 @@ async def test_the_command_line_reports_and_its_exit_code_says_whether_something
     assert "as they should be (local)" in capsys.readouterr().out
     assert await asyncio.to_thread(main, [*arguments, "--replicas", "3"]) == 1
     assert "expected 3" in capsys.readouterr().err
-    nobody = ["--bootstrap", f"127.0.0.1:{pick_port()}", "--timeout-s", "1"]
-    assert await asyncio.to_thread(main, nobody) == 2
+    unreachable = ["--bootstrap", f"127.0.0.1:{pick_port()}", "--timeout-s", "1"]
+    assert await asyncio.to_thread(main, unreachable) == 2
     assert "Is the broker up" in capsys.readouterr().err

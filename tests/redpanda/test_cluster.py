@@ -6,7 +6,7 @@ from loomlog.redpanda.cluster import ClusterProblem, ask
 from loomlog.services.cli.stack.ports import pick_port
 
 
-async def test_nobody_listening_is_said_with_the_address() -> None:
+async def test_a_port_without_a_listener_is_named_with_its_address() -> None:
     port = pick_port()
     with pytest.raises(ClusterProblem, match=f"no broker listens .*127.0.0.1:{port}"):
         await ask(f"127.0.0.1:{port}", timeout_s=2)
@@ -18,7 +18,7 @@ async def test_an_address_without_host_or_port_is_refused(address: str) -> None:
         await ask(address, timeout_s=1)
 
 
-async def test_something_else_on_the_port_is_no_broker() -> None:
+async def test_another_server_on_the_port_is_no_broker() -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.close()
@@ -44,7 +44,7 @@ async def test_a_port_that_never_answers_ends_in_time() -> None:
 
 
 @pytest.mark.integration
-async def test_a_broker_tells_its_cluster_and_its_address(kafka: str) -> None:
+async def test_a_broker_returns_its_cluster_id_and_address(kafka: str) -> None:
     answer = await ask(kafka, timeout_s=5)
     assert answer.brokers == (kafka,)
     assert answer.cluster_id

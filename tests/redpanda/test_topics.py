@@ -12,20 +12,22 @@ def topic(
     return Topic(name=name, partitions=partitions, replicas=replicas, keyed=keyed, settings=named)
 
 
-def existing(wanted: Topic, *, partitions: int | None = None, replicas: int | None = None, **own: str) -> ExistingTopic:
+def existing(
+    required: Topic, *, partitions: int | None = None, replicas: int | None = None, **own: str
+) -> ExistingTopic:
     named = {key.replace("_", "."): value for key, value in own.items()}
     return ExistingTopic(
-        name=wanted.name,
-        partitions=partitions or wanted.partitions,
-        replicas=replicas or wanted.replicas,
-        settings={**wanted.settings, "segment.bytes": "1", **named},
+        name=required.name,
+        partitions=partitions or required.partitions,
+        replicas=replicas or required.replicas,
+        settings={**required.settings, "segment.bytes": "1", **named},
         own=named,
     )
 
 
-def test_a_missing_topic_is_made_with_all_its_settings() -> None:
-    wanted = topic(retention_ms="-1")
-    (change,) = plan([wanted], {})
+def test_a_missing_topic_is_created_with_all_its_settings() -> None:
+    required = topic(retention_ms="-1")
+    (change,) = plan([required], {})
     assert (change.kind, change.partitions, change.replicas, dict(change.settings)) == (
         "create",
         4,
@@ -36,27 +38,27 @@ def test_a_missing_topic_is_made_with_all_its_settings() -> None:
 
 
 def test_an_equal_topic_needs_nothing() -> None:
-    wanted = topic(retention_ms="-1")
-    assert plan([wanted], {wanted.name: existing(wanted)}) == []
+    required = topic(retention_ms="-1")
+    assert plan([required], {required.name: existing(required)}) == []
 
 
 def test_a_number_written_differently_is_no_change() -> None:
-    wanted = topic(min_cleanable_dirty_ratio="0.1")
-    assert plan([wanted], {wanted.name: existing(wanted, min_cleanable_dirty_ratio="0.10")}) == []
+    required = topic(min_cleanable_dirty_ratio="0.1")
+    assert plan([required], {required.name: existing(required, min_cleanable_dirty_ratio="0.10")}) == []
 
 
 def test_a_changed_setting_is_sent_with_all_others_because_the_request_replaces_them() -> None:
-    wanted = topic(retention_ms="5", cleanup_policy="delete")
-    found = existing(wanted, retention_ms="9", cleanup_policy="delete", segment_ms="77")
-    (change,) = plan([wanted], {wanted.name: found})
+    required = topic(retention_ms="5", cleanup_policy="delete")
+    current = existing(required, retention_ms="9", cleanup_policy="delete", segment_ms="77")
+    (change,) = plan([required], {required.name: current})
     assert change.kind == "alter"
     assert dict(change.settings) == {"retention.ms": "5", "cleanup.policy": "delete", "segment.ms": "77"}
     assert change.text == "retention.ms 9 -> 5"
 
 
 def test_partitions_of_a_keyed_topic_are_never_added() -> None:
-    wanted = topic(partitions=8)
-    (change,) = plan([wanted], {wanted.name: existing(wanted, partitions=4)})
+    required = topic(partitions=8)
+    (change,) = plan([required], {required.name: existing(required, partitions=4)})
     assert change.kind == "refuse"
     assert "4 partitions" in change.text
     assert "keys would move" in change.text
@@ -64,35 +66,35 @@ def test_partitions_of_a_keyed_topic_are_never_added() -> None:
 
 
 def test_partitions_of_a_topic_without_keys_may_be_added() -> None:
-    wanted = topic(partitions=3, keyed=False)
-    (change,) = plan([wanted], {wanted.name: existing(wanted, partitions=1)})
+    required = topic(partitions=3, keyed=False)
+    (change,) = plan([required], {required.name: existing(required, partitions=1)})
     assert (change.kind, change.partitions) == ("grow", 3)
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_partitions_are_never_taken_away(keyed: bool) -> None:
-    wanted = topic(partitions=1, keyed=keyed)
-    (change,) = plan([wanted], {wanted.name: existing(wanted, partitions=3)})
+def test_partitions_are_never_removed(keyed: bool) -> None:
+    required = topic(partitions=1, keyed=keyed)
+    (change,) = plan([required], {required.name: existing(required, partitions=3)})
     assert change.kind == "refuse"
     assert "remove partitions" in change.text
 
 
-def test_fewer_replicas_than_promised_are_refused() -> None:
-    wanted = topic(replicas=3)
-    (change,) = plan([wanted], {wanted.name: existing(wanted, replicas=1)})
+def test_fewer_replicas_than_required_are_refused() -> None:
+    required = topic(replicas=3)
+    (change,) = plan([required], {required.name: existing(required, replicas=1)})
     assert change.kind == "refuse"
     assert "1 replicas, expected 3" in change.text
 
 
-def test_more_replicas_than_asked_for_are_fine() -> None:
-    wanted = topic(replicas=1)
-    assert plan([wanted], {wanted.name: existing(wanted, replicas=3)}) == []
+def test_more_replicas_than_required_are_fine() -> None:
+    required = topic(replicas=1)
+    assert plan([required], {required.name: existing(required, replicas=3)}) == []
 
 
-def test_a_setting_the_broker_does_not_know_is_said_and_not_tried_for_ever() -> None:
-    wanted = topic(flush_messages="1")
-    found = ExistingTopic(name=wanted.name, partitions=4, replicas=1, settings={}, own={})
-    (change,) = plan([wanted], {wanted.name: found})
+def test_a_setting_the_broker_does_not_know_is_reported_as_ignored() -> None:
+    required = topic(flush_messages="1")
+    current = ExistingTopic(name=required.name, partitions=4, replicas=1, settings={}, own={})
+    (change,) = plan([required], {required.name: current})
     assert change.kind == "ignored"
     assert "flush.messages=1" in change.text
     assert not change.changes_something
@@ -127,7 +129,7 @@ def test_durable_means_fsync_on_one_broker_and_a_quorum_on_three() -> None:
     assert "flush.messages" not in local["loom.run.deltas"].settings
 
 
-def test_snapshots_are_really_compacted() -> None:
+def test_snapshots_are_compacted() -> None:
     settings = named(load_topics())["loom.run.snapshots"].settings
     assert settings["cleanup.policy"] == "compact"
     assert int(settings["segment.bytes"]) <= 64 * 1024**2

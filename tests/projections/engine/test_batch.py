@@ -31,7 +31,7 @@ def test_events_come_by_run_in_log_order_and_the_cursor_moves_past_them():
     assert (batch.events, batch.stale, batch.problems) == (3, 0, [])
 
 
-def test_a_zombies_records_are_counted_and_nothing_else():
+def test_records_of_a_stale_owner_are_counted_and_ignored():
     partition = some_runs()
     partition.claim("next")
     partition.add("r_1", completed(), term=0)
@@ -49,7 +49,7 @@ def test_a_cursor_moves_past_records_that_change_nothing():
     assert batch.new_cursors == [Cursor(partition=0, next_offset=1, term=0, epoch=7)]
 
 
-def test_reading_goes_on_under_the_term_of_the_cursor():
+def test_reading_resumes_under_the_term_of_the_cursor():
     records = polled(some_runs().records)
     first = read_records(START, {0: records[0][:2]})
     batch = read_records({0: first.new_cursors[0]}, {0: records[0][2:]})
@@ -83,7 +83,7 @@ def test_a_tombstone_is_a_problem():
     assert read_records(START, polled([None])).problems[0].kind == "undecodable"
 
 
-def test_an_event_that_cannot_be_read_stands_in_its_place():
+def test_an_event_that_cannot_be_read_is_replaced_by_an_unreadable_event():
     partition = some_runs()
     partition.records[3] = partition.records[3][:-1]
     first, second = read_records(START, polled(partition.records)).runs["r_1"]
@@ -111,7 +111,7 @@ def test_a_command_among_the_events_is_no_event():
     )
 
 
-def test_a_hole_in_the_offsets_is_told():
+def test_a_gap_in_the_offsets_is_a_problem():
     records = polled(some_runs().records)[0]
     (problem,) = read_records(START, {0: [records[0], *records[2:]]}).problems
     assert (problem.kind, problem.offset) == ("offset_gap", 1)

@@ -36,7 +36,7 @@ async def test_readers_see_the_live_build_before_and_after_a_switch(connection, 
     assert len((await list_runs(reader, "default", RunFilter())).rows) > 3
 
 
-async def test_a_reader_goes_on_over_many_switches(connection, builds, prefix, options):
+async def test_a_reader_continues_over_many_switches(connection, builds, prefix, options):
     await filled(connection, builds, 1)
     other = await builds.make()
     await filled(connection, builds, other.number)
@@ -58,7 +58,7 @@ async def test_hashes_tell_two_builds_apart_by_a_single_value(connection, builds
     same = await builds.table_hashes(1)
     assert await builds.table_hashes(other.number) == same
     assert set(same) == set(COMPARED) == {table.name for table in TABLES} - {"cursors"}
-    assert all(found.rows > 0 for found in same.values())
+    assert all(table_hash.rows > 0 for table_hash in same.values())
     await connection.execute(f"UPDATE {other.schema}.runs SET iterations = iterations + 1 WHERE run_id = 'r_tools'")
     changed = await builds.table_hashes(other.number)
     assert [name for name in COMPARED if changed[name] != same[name]] == ["runs"]
@@ -71,17 +71,17 @@ async def test_an_unfinished_build_is_dropped_when_the_next_is_made(connection, 
     assert second.number > first.number
 
 
-async def test_all_but_the_live_and_the_one_before_are_dropped(connection, builds, prefix):
+async def test_all_but_the_live_and_the_previous_build_are_dropped(connection, builds, prefix):
     for _ in range(3):
         build = await builds.make()
         async with connection.transaction():
             await builds.switch(build)
     assert await builds.drop_unused() == [1, 2]
     assert [(row.number, row.state) for row in await builds.list_builds()] == [(3, "previous"), (4, "live")]
-    left = await connection.execute(
+    result = await connection.execute(
         "SELECT nspname FROM pg_namespace WHERE nspname LIKE %s ORDER BY 1", (prefix + r"\_%",)
     )
-    assert [name for (name,) in await left.fetchall()] == [f"{prefix}_3", f"{prefix}_4"]
+    assert [name for (name,) in await result.fetchall()] == [f"{prefix}_3", f"{prefix}_4"]
 
 
 async def test_the_live_build_is_never_dropped(builds):
@@ -102,12 +102,12 @@ async def test_one_connection_at_a_time_projects_and_one_rebuilds(builds, connec
             await asyncio.sleep(0.01)
 
 
-async def test_whoever_waits_for_a_status_can_ask_whether_there_is_one_yet(builds, reader, prefix):
+async def test_has_status_is_false_until_the_projector_has_made_its_tables(builds, reader, prefix):
     assert await has_status(reader, prefix)
-    assert not await has_status(reader, f"{prefix}_of_nobody")
+    assert not await has_status(reader, f"{prefix}_missing")
 
 
-async def test_the_status_is_the_last_one_said(builds, reader):
+async def test_the_status_is_the_last_one_written(builds, reader):
     status = StatusRow(TOPIC, "me", 1, "projecting", 3, 12, 100, 1, 0, None)
     await builds.write_status(status)
     await builds.write_status(status._replace(events_behind=0))

@@ -10,25 +10,25 @@ async def move(connection, schema, old, new):
     require_advanced("t", advanced)
 
 
-def test_a_position_is_written_and_read():
+def test_a_position_is_formatted_and_parsed():
     position = Position(topic="loom.run.events", partition=3, offset=12)
     assert str(position) == "loom.run.events:3:12"
     assert Position.parse(str(position)) == position
 
 
 @pytest.mark.parametrize("text", ["", "3:12", "t:3", "t:x:1", "t:1:-2", "t:1:2:3"])
-def test_what_is_no_position_is_refused_and_told(text):
+def test_a_malformed_position_is_refused_with_the_expected_form(text):
     with pytest.raises(ValueError, match="topic:partition:offset"):
         Position.parse(text)
 
 
-async def test_a_claim_raises_the_epoch_and_keeps_the_place(connection, builds, prefix, reader):
+async def test_a_claim_raises_the_epoch_and_keeps_the_offset(connection, builds, prefix, reader):
     schema = f"{prefix}_1"
     first = await claim(connection, schema, "t", [1, 0], "one")
     assert first == {p: Cursor(partition=p, next_offset=0, term=-1, epoch=1) for p in (0, 1)}
-    moved = Cursor(partition=0, next_offset=5, term=2, epoch=1)
+    advanced_cursor = Cursor(partition=0, next_offset=5, term=2, epoch=1)
     async with connection.transaction():
-        await move(connection, schema, first[0], moved)
+        await move(connection, schema, first[0], advanced_cursor)
     second = await claim(connection, schema, "t", [0], "two")
     assert second == {0: Cursor(partition=0, next_offset=5, term=2, epoch=2)}
     rows = await list_cursors(reader)
@@ -41,9 +41,9 @@ async def test_a_claim_raises_the_epoch_and_keeps_the_place(connection, builds, 
 @pytest.mark.parametrize(("next_offset", "epoch"), [(0, 2), (1, 1)])
 async def test_a_cursor_moves_only_from_where_it_is_and_in_its_epoch(connection, builds, prefix, next_offset, epoch):
     schema = f"{prefix}_1"
-    here = (await claim(connection, schema, "t", [0], "one"))[0]
-    wrong = Cursor(partition=0, next_offset=next_offset, term=-1, epoch=epoch)
+    cursor = (await claim(connection, schema, "t", [0], "one"))[0]
+    wrong_cursor = Cursor(partition=0, next_offset=next_offset, term=-1, epoch=epoch)
     with pytest.raises(Fenced, match="t/0"):
         async with connection.transaction():
-            await move(connection, schema, wrong, Cursor(partition=0, next_offset=9, term=0))
-    assert (await claim(connection, schema, "t", [0], "one"))[0].next_offset == here.next_offset
+            await move(connection, schema, wrong_cursor, Cursor(partition=0, next_offset=9, term=0))
+    assert (await claim(connection, schema, "t", [0], "one"))[0].next_offset == cursor.next_offset

@@ -27,7 +27,7 @@ def records_of(partition: Partition, *, number: int = 0):
 
 
 def eventful_records():
-    """Everything once, then runs with a hole, an unreadable record, and a record of nobody."""
+    """Everything once, then runs with a gap, an unreadable record, and a record of no run."""
     partition = Partition()
     eventful(partition)
     asking(partition)
@@ -38,7 +38,7 @@ def eventful_records():
     partition.add("r_cut", started("r_cut"), requested(1), replied(1, "x"))
     partition.records[-1] = partition.records[-1][:-2]
     partition.add("r_cut", completed())
-    partition.records.append(b"nobody's")
+    partition.records.append(b"of no run")
     partition.add("r_first", started("r_first"))
     partition.records[-1] = partition.records[-1][:-2]
     partition.add("r_first", requested(1))
@@ -52,11 +52,11 @@ WHOLE = projected([RECORDS]).tables
 
 @settings(max_examples=150, deadline=None)
 @given(
-    places=st.lists(st.integers(1, len(RECORDS) - 1), max_size=20),
+    starts=st.lists(st.integers(1, len(RECORDS) - 1), max_size=20),
     restarts=st.sets(st.integers(0, 20)),
 )
-def test_however_events_fall_into_polls_the_rows_are_the_same(places, restarts):
-    assert projected(cut(RECORDS, places), restart_after=restarts).tables == WHOLE
+def test_however_events_fall_into_polls_the_rows_are_the_same(starts, restarts):
+    assert projected(cut(RECORDS, starts), restart_after=restarts).tables == WHOLE
 
 
 def test_one_event_a_poll_with_a_restart_after_each_gives_the_same_rows():
@@ -64,7 +64,7 @@ def test_one_event_a_poll_with_a_restart_after_each_gives_the_same_rows():
     assert projected(polls, restart_after=range(len(polls))).tables == WHOLE
 
 
-def test_reading_a_poll_again_gives_the_same_changes_and_touches_nothing():
+def test_folding_a_poll_again_gives_the_same_changes_and_mutates_nothing():
     twin = projected([RECORDS[:30]])
     before = dict(twin.known)
     batch = read_records(twin.cursors, {0: RECORDS[30:]})
@@ -86,13 +86,13 @@ def test_two_partitions_in_one_poll_do_not_mix():
     assert together.tables == apart.tables
 
 
-def test_a_hole_halts_its_run_loudly_and_no_other():
-    run, place = WHOLE["runs"]["r_hole"], WHOLE["audit"]["r_hole"]
+def test_a_gap_halts_its_run_with_a_problem_and_no_other():
+    run, audit_row = WHOLE["runs"]["r_hole"], WHOLE["audit"]["r_hole"]
     assert (run.status, run.quarantined, run.last_seq) == ("running", True, 2)
     assert "expected seq 3" in run.quarantine_error
-    assert (place.last_seq, place.withheld) == (2, 2)
+    assert (audit_row.last_seq, audit_row.withheld) == (2, 2)
     (problem,) = (row for row in WHOLE["problems"].values() if row.run_id == "r_hole")
-    assert (problem.kind, problem.offset) == ("broken_sequence", place.halted_offset)
+    assert (problem.kind, problem.offset) == ("broken_sequence", audit_row.halted_offset)
     assert problem.value == RECORDS[problem.offset].value
     assert WHOLE["runs"]["r_a"].status == WHOLE["runs"]["r_b"].status == "completed"
 
@@ -104,14 +104,14 @@ def test_an_unreadable_record_halts_its_run_and_is_kept():
     assert (problem.kind, problem.value) == ("undecodable", RECORDS[problem.offset].value)
 
 
-def test_a_run_whose_first_record_is_unreadable_has_a_place_and_no_row():
+def test_a_run_whose_first_record_is_unreadable_has_an_audit_row_only():
     assert "r_first" not in WHOLE["runs"]
-    place = WHOLE["audit"]["r_first"]
-    assert (place.tenant, place.withheld, place.last_seq) == ("", 2, 0)
+    audit_row = WHOLE["audit"]["r_first"]
+    assert (audit_row.tenant, audit_row.withheld, audit_row.last_seq) == ("", 2, 0)
 
 
-def test_a_record_of_nobody_is_a_problem_and_no_run():
-    assert [row.value for row in WHOLE["problems"].values() if not row.run_id] == [b"nobody's"]
+def test_a_record_of_no_run_is_only_a_problem():
+    assert [row.value for row in WHOLE["problems"].values() if not row.run_id] == [b"of no run"]
 
 
 def test_a_repeated_seq_is_a_broken_sequence_too():
@@ -133,12 +133,12 @@ def test_changes_are_sorted_by_key():
     assert len(set(keys)) == len(keys)
 
 
-def test_a_run_that_is_over_need_not_be_kept():
+def test_an_ended_run_is_not_cached():
     known = projected([RECORDS]).known
     assert {run_id for run_id, run in known.items() if not run.is_over} == set()
     assert not projected([RECORDS[:5]]).known["r_talk"].is_over
 
 
-def test_a_cursor_without_news_gives_no_changes():
+def test_a_poll_below_the_cursor_gives_no_changes():
     batch = read_records({0: Cursor(partition=0, next_offset=len(RECORDS), term=0)}, {0: RECORDS})
     assert batch.new_cursors == []

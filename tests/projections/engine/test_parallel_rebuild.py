@@ -1,7 +1,7 @@
 from loomlog.projections.engine.parallel_rebuild import divide_partitions
 
 
-def test_partitions_are_dealt_so_that_nobody_has_much_more_than_another():
+def test_shares_of_the_partitions_have_similar_sizes():
     assert divide_partitions({0: 10, 1: 70, 2: 30, 3: 40}, 2) == [{1: 70, 0: 10}, {3: 40, 2: 30}]
 
 

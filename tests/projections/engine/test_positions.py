@@ -18,16 +18,16 @@ def at(offset: int, partition: int = 0) -> Position:
 
 @pytest.fixture
 async def projection(connection, builds) -> RunProjection:
-    found = RunProjection(connection, builds.build(1), TOPIC, owner="tests")
-    await found.claim([0])
-    return found
+    projection = RunProjection(connection, builds.build(1), TOPIC, owner="tests")
+    await projection.claim([0])
+    return projection
 
 
 @pytest.fixture
 async def watch(connecting, prefix, builds):
-    found = PositionWatch(connecting, prefix)
-    task = asyncio.create_task(found.run())
-    yield found
+    watch = PositionWatch(connecting, prefix)
+    task = asyncio.create_task(watch.run())
+    yield watch
     task.cancel()
     await asyncio.wait({task})
 
@@ -37,7 +37,7 @@ async def test_a_position_that_was_passed_is_reached_at_once(projection, watch):
     assert await watch.wait(at(9), timeout_s=5) == WaitResult(is_reached=True, lag=0)
 
 
-async def test_a_reader_wakes_when_the_projection_passes_its_place(projection, watch):
+async def test_a_reader_wakes_when_the_projection_passes_its_position(projection, watch):
     waiting = asyncio.create_task(watch.wait(at(12), timeout_s=5))
     await projection.apply({0: RECORDS[:12]})
     async with asyncio.timeout(5):
@@ -48,7 +48,7 @@ async def test_a_reader_wakes_when_the_projection_passes_its_place(projection, w
     assert await waiting == WaitResult(is_reached=True, lag=0)
 
 
-async def test_the_wait_is_bounded_and_says_how_much_is_missing(projection, watch):
+async def test_the_wait_is_bounded_and_returns_the_lag(projection, watch):
     await projection.apply({0: RECORDS[:10]})
     assert await watch.wait(at(9), timeout_s=5) == WaitResult(is_reached=True, lag=0)
     assert await watch.wait(at(14), timeout_s=0.05) == WaitResult(is_reached=False, lag=5)
@@ -69,7 +69,7 @@ async def test_notifications_alone_are_enough(projection, watch, monkeypatch):
 
 async def test_without_any_notification_the_cursors_are_read(projection, watch, monkeypatch):
     def silence(self, moved):
-        """The commit is announced to nobody."""
+        """The commit is not announced."""
         return b"SELECT 1", ()
 
     monkeypatch.setattr(RunProjection, "_notice", silence)
@@ -78,15 +78,13 @@ async def test_without_any_notification_the_cursors_are_read(projection, watch, 
     assert (await waiting).is_reached
 
 
-async def test_a_lost_connection_is_made_anew_and_waiters_go_on_waiting(
-    projection, connecting, prefix, builds, monkeypatch
-):
+async def test_after_a_lost_connection_waiters_keep_waiting(projection, connecting, prefix, builds, monkeypatch):
     monkeypatch.setattr(positions, "RECONNECT_S", 0.01)
-    made = []
+    connections = []
 
     async def connect():
-        made.append(await connecting())
-        return made[-1]
+        connections.append(await connecting())
+        return connections[-1]
 
     watch = PositionWatch(connect, prefix)
     task = asyncio.create_task(watch.run())
@@ -95,10 +93,10 @@ async def test_a_lost_connection_is_made_anew_and_waiters_go_on_waiting(
         assert (await watch.wait(at(0), timeout_s=5)).is_reached
         waiting = asyncio.create_task(watch.wait(at(5), timeout_s=5))
         async with await connecting() as other:
-            await other.execute("SELECT pg_terminate_backend(%s)", (made[0].info.backend_pid,))
+            await other.execute("SELECT pg_terminate_backend(%s)", (connections[0].info.backend_pid,))
         await projection.apply({0: RECORDS[1:6]})
         assert (await waiting).is_reached
-        assert len(made) == 2
+        assert len(connections) == 2
     finally:
         task.cancel()
         await asyncio.wait({task})
@@ -114,7 +112,7 @@ async def test_after_a_switch_of_builds_the_positions_are_those_of_the_live_one(
     await second.claim([0])
     await second.apply({0: RECORDS[:20]})
     assert (await watch.wait(at(19), timeout_s=5)).is_reached
-    # What the old build does is of no interest any more.
+    # The old build no longer counts.
     await projection.apply({0: RECORDS[10:]})
     assert not (await watch.wait(at(len(RECORDS) - 1), timeout_s=0.3)).is_reached
 
@@ -136,7 +134,7 @@ async def test_tables_that_do_not_exist_yet_are_waited_for(connection, connectin
         await asyncio.wait({task})
 
 
-async def test_a_watch_that_can_never_work_ends(prefix):
+async def test_a_permanent_error_ends_the_watch(prefix):
     async def refused():
         raise Permanent("connect: password authentication failed", kind="unauthorised")
 
@@ -144,7 +142,7 @@ async def test_a_watch_that_can_never_work_ends(prefix):
         await PositionWatch(refused, prefix).run()
 
 
-async def test_too_many_waiters_are_told_at_once(projection, watch, monkeypatch):
+async def test_too_many_waiters_are_not_queued(projection, watch, monkeypatch):
     monkeypatch.setattr(positions, "WAITERS_MAX", 1)
     first = asyncio.create_task(watch.wait(at(50), timeout_s=5))
     await asyncio.sleep(0)
@@ -153,7 +151,7 @@ async def test_too_many_waiters_are_told_at_once(projection, watch, monkeypatch)
     await asyncio.wait({first})
 
 
-def test_a_log_of_many_partitions_is_announced_without_numbers(monkeypatch):
+def test_an_announcement_without_positions_is_not_applied(monkeypatch):
     watch = PositionWatch(lambda: None, "t")
     watch._build = 3
     assert watch._apply_notification("3 loom.run.events 0:5 1:7")

@@ -39,18 +39,18 @@ class Rebuilding:
         polled = {p: self.log.records[TOPIC, p][: (upto or {}).get(p)] for p in (0, 1)}
         await self.live.apply(polled)
 
-    async def rebuild(self, **more) -> RebuildReport:
+    async def rebuild(self, **options) -> RebuildReport:
         async def open_tail(starts):
             return self.log.tail(TOPIC, starts)
 
-        return await rebuild(self.connecting, open_tail, TOPIC, 2, owner="rebuild", prefix=self.prefix, **more)
+        return await rebuild(self.connecting, open_tail, TOPIC, 2, owner="rebuild", prefix=self.prefix, **options)
 
 
 @pytest.fixture
 async def it(connection, connecting, builds, prefix) -> Rebuilding:
-    found = Rebuilding(connection, connecting, prefix, a_log())
-    await found.live.claim([0, 1])
-    return found
+    rebuilding = Rebuilding(connection, connecting, prefix, a_log())
+    await rebuilding.live.claim([0, 1])
+    return rebuilding
 
 
 async def test_a_rebuild_equals_the_live_build_and_takes_its_place(it, reader):
@@ -75,10 +75,10 @@ async def test_the_new_build_is_never_ahead_of_the_live_one(it):
     assert await it.builds.positions(report.build, TOPIC) == upto
 
 
-async def test_the_live_projector_goes_on_meanwhile_and_nothing_is_lost(it, connecting, reader, monkeypatch):
+async def test_the_live_projector_continues_meanwhile_and_nothing_is_lost(it, connecting, reader, monkeypatch):
     monkeypatch.setattr(rebuild_module, "POLL_RECORDS", 40)
     monkeypatch.setattr(rebuild_module, "CLOSE_EVENTS", 5)
-    seen = set()
+    counts = set()
     stopped = asyncio.Event()
 
     async def keep_projecting() -> None:
@@ -94,7 +94,7 @@ async def test_the_live_projector_goes_on_meanwhile_and_nothing_is_lost(it, conn
             count = len((await list_runs(reader, "default", RunFilter())).rows)
             assert count >= last, "a reader saw the past"
             last = count
-            seen.add(count)
+            counts.add(count)
             await asyncio.sleep(0)
 
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
@@ -104,7 +104,7 @@ async def test_the_live_projector_goes_on_meanwhile_and_nothing_is_lost(it, conn
         stopped.set()
     assert report.switched
     assert report.equal
-    assert len(seen) > 3
+    assert len(counts) > 3
     second = RunProjection(it.connection, it.builds.build(2), TOPIC, owner="next")
     await second.claim([0, 1])
     await second.apply({p: it.log.records[TOPIC, p] for p in (0, 1)})
@@ -146,7 +146,7 @@ async def test_at_the_switch_the_live_build_holds_still_and_both_are_at_one_posi
     assert before == after == new
 
 
-async def test_a_damaged_live_build_is_told_and_nothing_is_switched(it, reader):
+async def test_a_damaged_live_build_is_reported_and_nothing_is_switched(it, reader):
     await it.project()
     transcript = f"{it.builds.build(1).schema}.transcript"
     damage = await it.connection.execute(f"DELETE FROM {transcript} WHERE run_id = 'r_0_007' AND type = 'tool_call'")
@@ -171,7 +171,7 @@ async def test_a_build_of_another_version_may_differ(it, monkeypatch):
     assert (await it.builds.live()).version == another
 
 
-async def test_older_builds_go_and_the_one_before_stays(it):
+async def test_older_builds_are_dropped_and_the_previous_one_is_kept(it):
     await it.project()
     for _ in range(3):
         report = await it.rebuild()

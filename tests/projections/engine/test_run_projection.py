@@ -1,4 +1,4 @@
-"""Against Postgres: what the fold promises in memory holds for the rows."""
+"""Rows in Postgres: they have the properties of the fold in memory."""
 
 import asyncio
 import hashlib
@@ -23,15 +23,15 @@ from tests.projections.twin import cut, cut_at_random, projected
 
 async def rows_of(connection, builds, number: int = 1) -> dict[str, list[tuple]]:
     schema = builds.build(number).schema
-    found = {}
+    rows = {}
     for name in COMPARED:
-        answer = await connection.execute(f"SELECT * FROM {schema}.{name}")
-        found[name] = sorted(map(tuple, await answer.fetchall()), key=repr)
-    return found
+        result = await connection.execute(f"SELECT * FROM {schema}.{name}")
+        rows[name] = sorted(map(tuple, await result.fetchall()), key=repr)
+    return rows
 
 
 def clean(row: tuple) -> tuple:
-    """As Postgres can hold it."""
+    """The row as Postgres can hold it."""
     return tuple(value.replace("\x00", "\ufffd") if isinstance(value, str) else value for value in row)
 
 
@@ -90,7 +90,7 @@ async def test_copied_rows_and_rows_of_a_document_are_the_same(connection, build
     assert hashes["transcript"].rows == 60 * 14
 
 
-async def test_a_forgotten_run_is_read_again(connection, builds, monkeypatch):
+async def test_an_evicted_run_is_read_again(connection, builds, monkeypatch):
     monkeypatch.setattr(run_projection, "KNOWN_RUNS_MAX", 1)
     projection = RunProjection(connection, builds.build(1), TOPIC, owner="tests")
     await projection.claim([0])
@@ -116,7 +116,7 @@ async def test_a_live_run_costs_no_read(connection, builds, monkeypatch):
     await projection.apply({0: records[:3]})
 
     async def refused(self, run_ids):
-        raise AssertionError(f"read {run_ids} although they are at hand")
+        raise AssertionError(f"read {run_ids} although they are cached")
 
     monkeypatch.setattr(RunProjection, "_read_states", refused)
     for number in range(3, len(records)):
@@ -137,7 +137,7 @@ async def test_the_same_poll_again_changes_nothing(connection, builds):
     assert await builds.table_hashes(1) == before
 
 
-async def test_a_fenced_projector_writes_nothing_and_keeps_its_place(connection, connecting, builds):
+async def test_a_fenced_projector_writes_nothing_and_keeps_its_position(connection, connecting, builds):
     async with await connecting() as other:
         slow = RunProjection(connection, builds.build(1), TOPIC, owner="slow")
         await slow.claim([0])
@@ -155,7 +155,7 @@ async def test_a_fenced_projector_writes_nothing_and_keeps_its_place(connection,
     assert (await builds.table_hashes(1))["runs"].rows == 60
 
 
-async def test_two_live_projectors_take_from_each_other_and_no_row_is_doubled_or_lost(connection, connecting, builds):
+async def test_live_projectors_fence_each_other_and_no_row_is_doubled_or_lost(connection, connecting, builds):
     fences = 0
 
     async def project(owner: str) -> None:
@@ -189,7 +189,7 @@ async def test_a_claim_waits_for_the_transaction_of_its_predecessor(connection, 
         quick = RunProjection(other, builds.build(1), TOPIC, owner="quick")
         await slow.claim([0])
         async with connection.transaction():
-            # Whoever writes a run has to wait here, in the middle of its transaction.
+            # A writer of runs waits here, in the middle of its transaction.
             await connection.execute(f"LOCK TABLE {builds.build(1).schema}.runs IN SHARE MODE")
             applying = asyncio.create_task(slow.apply({0: BUSY[:50]}))
             await until_held_up(connection, one)
@@ -208,7 +208,7 @@ async def test_a_lost_connection_in_the_middle_leaves_rows_and_cursor_together(c
     await projection.apply({0: BUSY[:200]})
     before = await builds.table_hashes(1)
     async with connection.transaction():
-        # Whoever writes a run has to wait here, in the middle of its transaction.
+        # A writer of runs waits here, in the middle of its transaction.
         await connection.execute(f"LOCK TABLE {builds.build(1).schema}.runs IN SHARE MODE")
         applying = asyncio.create_task(projection.apply({0: BUSY[200:]}))
         await until_held_up(connection, own)
@@ -269,20 +269,20 @@ async def test_rows_that_postgres_refuses_halt_their_run_at_that_event_and_no_ot
     records = log.records[TOPIC, 0]
     projection = RunProjection(connection, builds.build(1), TOPIC, owner="tests")
     await projection.claim([0])
-    found: list[int] = []
+    offsets: list[int] = []
     for poll in cut(records, range(0, len(records), len(records) // polls or 1)):
-        found += [row.offset for row in (await projection.apply({0: poll})).problems]
-    assert sorted(found) == [6, 7]
+        offsets += [row.offset for row in (await projection.apply({0: poll})).problems]
+    assert sorted(offsets) == [6, 7]
     bad, good = await run_by_id(reader, "default", "r_bad"), await run_by_id(reader, "default", "r_good")
     assert (bad.quarantined, bad.last_seq, bad.iterations) == (True, 3, 1)
     assert (good.status, good.quarantined) == ("completed", False)
-    place = await find_run(reader, "default", "r_bad")
-    assert (place.halted_offset, place.withheld, place.last_seq) == (6, 2, 3)
+    audit_row = await find_run(reader, "default", "r_bad")
+    assert (audit_row.halted_offset, audit_row.withheld, audit_row.last_seq) == (6, 2, 3)
     (problem,) = [row for row in await list_problems(reader) if row.run_id]
     assert (problem.kind, problem.offset, problem.value) == ("unwritable", 6, partition.records[6])
 
 
-async def test_a_run_whose_id_no_index_takes_leaves_its_records_as_problems(project, reader):
+async def test_a_run_id_that_no_index_takes_makes_its_records_problems(project, reader):
     partition = Partition()
     partition.claim()
     partition.add("r_" + TOO_LONG, started("r_x"), requested(1))
@@ -297,7 +297,7 @@ async def test_a_run_whose_id_no_index_takes_leaves_its_records_as_problems(proj
     assert (await run_by_id(reader, "default", "r_good")).status == "completed"
 
 
-async def test_a_time_no_calendar_has_does_not_stop_anything(project, reader):
+async def test_a_time_out_of_range_does_not_stop_anything(project, reader):
     partition = Partition(clock_ms=2**62)
     partition.claim()
     partition.add("r_1", started("r_1"), replied(1, "a"), completed())

@@ -15,7 +15,7 @@ TABLE = Table(
     Column("first", Text),
 )
 SIZES = [3, COPY_FROM_ROWS + 3]
-"""One way of writing and the other."""
+"""Few rows are sent as a document, many by COPY."""
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def rows(size: int, number: int | None, first: str | None) -> list[tuple]:
     return [(f"n{n:04d}", number, first) for n in range(size)]
 
 
-async def written(connection, schema, policy, *batches, **more) -> set[tuple]:
-    write = make_writer(schema, TABLE, policy, **more)
+async def written(connection, schema, policy, *batches, **options) -> set[tuple]:
+    write = make_writer(schema, TABLE, policy, **options)
     await write.prepare(connection)
     for batch in batches:
         async with connection.transaction():
             await write_all(connection, [(write, batch)])
-    found = await connection.execute(f"SELECT DISTINCT number, first FROM {schema}.things")
-    return set(await found.fetchall())
+    result = await connection.execute(f"SELECT DISTINCT number, first FROM {schema}.things")
+    return set(await result.fetchall())
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -59,12 +59,12 @@ async def test_added_numbers_are_summed(connection, things, size):
     for number in (1, 2):
         async with connection.transaction():
             await write_all(connection, [(write, [(f"n{n:04d}", number, 10 * number) for n in range(size)])])
-    found = await connection.execute(f"SELECT DISTINCT number, first FROM {schema}.things")
-    assert await found.fetchall() == [(3, 30)]
+    result = await connection.execute(f"SELECT DISTINCT number, first FROM {schema}.things")
+    assert await result.fetchall() == [(3, 30)]
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_covered_rows_keep_what_the_new_ones_do_not_know(connection, things, size):
+async def test_cover_keeps_values_that_are_null_in_new_rows(connection, things, size):
     batches = rows(size, 1, "a"), rows(size, None, "b"), rows(size, 3, None)
     assert await written(connection, things, "cover", *batches) == {(3, "b")}
     assert await written(connection, things, "cover", rows(size, 4, "c"), keep=frozenset({"first"})) == {(4, "b")}
@@ -93,19 +93,19 @@ async def test_json_and_bytes_are_kept_to_the_byte(connection, pg_schema, size):
         "kinds",
         MetaData(),
         Column("name", Text, primary_key=True),
-        Column("said", JsonText),
+        Column("document", JsonText),
         Column("digest", LargeBinary),
         Column("is_so", Boolean),
     )
     await create_tables(connection, kinds.metadata, pg_schema)
     write = make_writer(pg_schema, kinds, "replace")
     await write.prepare(connection)
-    said = '{"b": "\\u0000 \\ud800",  "a":"\\\\x", "a":1}'
-    both = [(f"n{n:04d}", said, b"\x00\xff\\", True) for n in range(size - 1)] + [("none", None, None, None)]
+    document = '{"b": "\\u0000 \\ud800",  "a":"\\\\x", "a":1}'
+    both = [(f"n{n:04d}", document, b"\x00\xff\\", True) for n in range(size - 1)] + [("none", None, None, None)]
     async with connection.transaction():
         await write_all(connection, [(write, both)])
-    found = await connection.execute(f"SELECT DISTINCT said::text, digest, is_so FROM {pg_schema}.kinds")
-    assert set(await found.fetchall()) == {(said, b"\x00\xff\\", True), (None, None, None)}
+    result = await connection.execute(f"SELECT DISTINCT document::text, digest, is_so FROM {pg_schema}.kinds")
+    assert set(await result.fetchall()) == {(document, b"\x00\xff\\", True), (None, None, None)}
 
 
 @pytest.mark.parametrize("value", [2**63, 2**64, -(2**63) - 1])
@@ -115,7 +115,7 @@ async def test_a_number_over_64_bits_is_refused_as_data(connection, things, size
         await written(connection, things, "replace", rows(size, value, "a"))
 
 
-async def test_no_rows_are_no_statement(connection, things):
+async def test_no_rows_send_no_statement(connection, things):
     assert await written(connection, things, "insert", []) == set()
 
 
@@ -128,18 +128,18 @@ async def test_tables_are_written_together_some_by_copy_and_some_not_and_then_th
     async with connection.transaction():
         both = [(write, rows(COPY_FROM_ROWS, 1, "a")), (others, rows(1, 2, "b"))]
         await write_all(connection, both, last=[(count, ())])
-    found = await connection.execute(
+    result = await connection.execute(
         f"SELECT count(*), current_setting('tests.seen') FROM {things}.others WHERE number = 2"
     )
-    assert await found.fetchone() == (1, str(COPY_FROM_ROWS))
+    assert await result.fetchone() == (1, str(COPY_FROM_ROWS))
 
 
-async def test_what_was_copied_for_a_transaction_that_was_undone_is_gone(connection, things):
+async def test_rows_copied_in_a_transaction_that_was_rolled_back_are_gone(connection, things):
     write = make_writer(things, TABLE, "replace")
     await write.prepare(connection)
     async with connection.transaction(force_rollback=True):
         await write_all(connection, [(write, rows(COPY_FROM_ROWS, 1, "a"))])
     async with connection.transaction():
         await write_all(connection, [(write, rows(COPY_FROM_ROWS, 2, "b"))])
-    found = await connection.execute(f"SELECT DISTINCT number FROM {things}.things")
-    assert await found.fetchall() == [(2,)]
+    result = await connection.execute(f"SELECT DISTINCT number FROM {things}.things")
+    assert await result.fetchall() == [(2,)]

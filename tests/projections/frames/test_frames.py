@@ -54,11 +54,11 @@ def envelope(seq: int = 1, at_ms: int = 1_780_000_000_123) -> Envelope:
 
 def shown(*events, memory: FrameMemory | None = None) -> list[Frame]:
     """The frames of events with seqs from 1."""
-    memory, found = memory or FrameMemory(), []
+    memory, frames = memory or FrameMemory(), []
     for seq, event in enumerate(events, 1):
-        more, memory = build_frames(memory, envelope(seq), event)
-        found += more
-    return found
+        event_frames, memory = build_frames(memory, envelope(seq), event)
+        frames += event_frames
+    return frames
 
 
 def one(*events) -> Frame:
@@ -69,14 +69,14 @@ def one(*events) -> Frame:
 
 
 def test_a_run_starts_with_the_request_then_the_system_prompt_then_started():
-    found = shown(started())
-    assert [(f.seq, f.type, f.live) for f in found] == [
+    frames = shown(started())
+    assert [(f.seq, f.type, f.live) for f in frames] == [
         (256, "user_input", False),
         (257, "system_prompt", False),
         (258, "started", True),
     ]
-    assert found[1].event["text"] == "You write."
-    assert found[2].event == {"type": "started"}
+    assert frames[1].event["text"] == "You write."
+    assert frames[2].event == {"type": "started"}
 
 
 def test_the_request_is_stored_as_its_caller_wrote_it():
@@ -90,28 +90,28 @@ def test_the_request_is_stored_as_its_caller_wrote_it():
     ]
 
 
-def test_an_agent_without_a_system_prompt_stores_none_and_places_stay_dense():
-    found = shown(started(definition=AgentDefinition(name="a", provider="p", model="m")))
-    assert [(f.seq, f.type) for f in found] == [(256, "user_input"), (257, "started")]
+def test_an_agent_without_a_system_prompt_stores_none_and_seqs_stay_dense():
+    frames = shown(started(definition=AgentDefinition(name="a", provider="p", model="m")))
+    assert [(f.seq, f.type) for f in frames] == [(256, "user_input"), (257, "started")]
 
 
 def test_a_turn_shows_thinking_text_calls_and_usage_in_this_order():
-    found = shown(replied(1, "Let me look.", call("c1"), call("c2", "Search", "{}"), reasoning="Hm."))
-    assert [(f.seq, f.type) for f in found] == [
+    frames = shown(replied(1, "Let me look.", call("c1"), call("c2", "Search", "{}"), reasoning="Hm."))
+    assert [(f.seq, f.type) for f in frames] == [
         (256, "thinking"),
         (257, "text"),
         (258, "tool_call"),
         (259, "tool_call"),
         (260, "usage"),
     ]
-    assert found[2].event["tool_use"] == {"id": "c1", "name": "Lookup", "input": {"city": "Paris"}}
+    assert frames[2].event["tool_use"] == {"id": "c1", "name": "Lookup", "input": {"city": "Paris"}}
 
 
 def test_a_turn_without_text_shows_no_text():
     assert [f.type for f in shown(replied(1, "", call("c1")))] == ["tool_call", "usage"]
 
 
-def test_usage_names_who_answered_and_leaves_out_what_is_zero():
+def test_usage_names_the_model_and_leaves_out_zeros():
     usage = one(replied(1, "hi", usage=Usage(input_tokens=5, output_tokens=0, cache_read_input_tokens=9)))
     assert usage.event["usage"] == {
         "input_tokens": 5,
@@ -203,30 +203,30 @@ def test_a_fallback_shows_where_the_run_goes_and_why():
     }
 
 
-def test_what_the_conversation_gave_up_for_a_fallback_follows_in_order():
-    found = shown(replace(SWITCHED, cache_lost=True, reasoning_cleared=3, downgraded_from="thinker"))
-    assert [(frame.seq, frame.type) for frame in found] == [
+def test_the_losses_of_a_fallback_follow_in_order():
+    frames = shown(replace(SWITCHED, cache_lost=True, reasoning_cleared=3, downgraded_from="thinker"))
+    assert [(frame.seq, frame.type) for frame in frames] == [
         (256, "provider_fallback"),
         (257, "cache_invalidated"),
         (258, "reasoning_invalidated"),
         (259, "model_downgraded"),
     ]
-    assert all(set(frame.event) == {"type", "text"} for frame in found[1:])
-    assert "3 earlier answers" in found[2].event["text"]
-    assert "thinker" in found[3].event["text"]
+    assert all(set(frame.event) == {"type", "text"} for frame in frames[1:])
+    assert "3 earlier answers" in frames[2].event["text"]
+    assert "thinker" in frames[3].event["text"]
 
 
-def test_only_what_was_given_up_is_told_and_places_stay_dense():
-    found = shown(replace(SWITCHED, reasoning_cleared=1))
-    assert [(frame.seq, frame.type) for frame in found] == [(256, "provider_fallback"), (257, "reasoning_invalidated")]
+def test_only_losses_are_shown_and_seqs_stay_dense():
+    frames = shown(replace(SWITCHED, reasoning_cleared=1))
+    assert [(frame.seq, frame.type) for frame in frames] == [(256, "provider_fallback"), (257, "reasoning_invalidated")]
 
 
 def test_the_first_call_after_a_fallback_is_no_retry_and_its_own_retry_is():
     first = ModelCallRequested(turn=1, attempt=2, provider="other", model="small")
     again = ModelCallRequested(turn=1, attempt=3, provider="other", model="small", retry=1)
-    found = shown(failed(1), SWITCHED, first, failed(1), again)
-    assert [frame.type for frame in found] == ["provider_fallback", "retry"]
-    assert (found[1].event["retry"]["provider"], found[1].event["retry"]["attempt"]) == ("other", 1)
+    frames = shown(failed(1), SWITCHED, first, failed(1), again)
+    assert [frame.type for frame in frames] == ["provider_fallback", "retry"]
+    assert (frames[1].event["retry"]["provider"], frames[1].event["retry"]["attempt"]) == ("other", 1)
 
 
 def test_an_end_after_a_fallback_names_the_new_model():
@@ -248,7 +248,7 @@ def test_a_first_attempt_an_intent_and_a_refusal_show_nothing():
     assert shown(requested(1), failed(1), asked(1, 0, "c1"), refusal, CommandRefused(code="x", message="y")) == []
 
 
-def test_an_ended_run_shows_done_with_the_sum_and_who_answered_last():
+def test_an_ended_run_shows_done_with_the_sum_and_the_last_model():
     frame = one(started(), replied(1, "hi", model="mock-large"), completed())
     assert frame.event == {
         "type": "done",
@@ -263,24 +263,24 @@ def test_a_cancelled_run_ends_its_stream_with_done():
 
 
 def test_a_failed_run_shows_its_error_once_and_no_done():
-    found = shown(failed(1, kind="permanent"), RunFailed(code="model_error", error="mock 400: no", usage=Usage()))
-    assert [f.event for f in found] == [{"type": "error", "error": "mock 400: no"}]
+    frames = shown(failed(1, kind="permanent"), RunFailed(code="model_error", error="mock 400: no", usage=Usage()))
+    assert [f.event for f in frames] == [{"type": "error", "error": "mock 400: no"}]
 
 
-def test_a_pause_is_told_when_the_run_stands_still_and_when_it_goes_on():
-    held = [RunPauseRequested(scope="run"), RunPaused(turn=2, reason="look"), RunResumed(scope="run", remaining=1)]
-    (paused,) = shown(*held)
+def test_a_pause_is_shown_when_the_run_stops_and_when_it_resumes():
+    events = [RunPauseRequested(scope="run"), RunPaused(turn=2, reason="look"), RunResumed(scope="run", remaining=1)]
+    (paused,) = shown(*events)
     assert paused.event == {"type": "paused", "paused": {"turn": 2, "reason": "look"}}
     assert one(RunResumed(scope="all", by="op")).event == {"type": "resumed", "resumed": {"by": "op"}}
 
 
-def test_parking_and_quarantine_are_told():
+def test_parking_and_quarantine_are_shown():
     assert one(RunParked(since_turn=2)).event["awaiting_input"] == {"since_turn": 2}
     quarantined = RunQuarantined(error="bad", record_offset=1, record_topic="t")
     assert one(quarantined).event == {"type": "quarantined", "error": "bad"}
 
 
-def test_a_compaction_shows_what_is_left_and_what_it_took():
+def test_a_compaction_shows_its_summary_and_its_usage():
     frame = one(COMPACTED)
     assert frame.type == "context_compaction"
     assert frame.event["context_compaction"] == {
@@ -295,14 +295,14 @@ def test_a_compaction_shows_what_is_left_and_what_it_took():
     assert shown(COMPACTING) == []
 
 
-def test_a_compaction_that_failed_is_told_and_ends_no_stream():
+def test_a_failed_compaction_is_shown_and_ends_no_stream():
     frame = one(NOT_COMPACTED)
     assert frame.type == "compaction_failed"
     assert frame.event["error"] == "the context could not be compacted: mock 529: busy"
     assert frame.event["compaction_failed"] == {"trigger": "auto", "kind": "overloaded"}
 
 
-def test_input_has_one_place_with_a_stored_and_a_live_face():
+def test_input_has_a_stored_and_a_live_frame_with_one_seq():
     stored, live = shown(InputReceived(text="more", source="webui"), requested(2))
     assert (stored.seq, stored.type, stored.stored, stored.live) == (512, "user_input", True, False)
     assert (live.seq, live.type, live.stored, live.live) == (512, "steer", False, True)
@@ -310,10 +310,12 @@ def test_input_has_one_place_with_a_stored_and_a_live_face():
     assert stored.payload == [{"role": "user", "content": [{"type": "trusted-text", "text": "more"}]}]
 
 
-def test_a_long_input_names_where_it_lies_live_and_in_a_replay_and_has_its_text_put_in_its_place():
+def test_a_long_input_refers_to_its_blob_live_and_in_a_replay_until_its_text_is_loaded():
     events = [InputReceived(text="", source="webui", text_blob=BLOB), requested(2)]
-    kept, live = shown(*events)
-    assert kept.payload == [{"role": "user", "content": [{"type": "trusted-text", "text": "", "blob": BLOB.to_avro()}]}]
+    input_frame, live = shown(*events)
+    assert input_frame.payload == [
+        {"role": "user", "content": [{"type": "trusted-text", "text": "", "blob": BLOB.to_avro()}]}
+    ]
     [replayed] = replay_frames(stored(*events))
     for frame in (stream_frame(live), replayed):
         assert (frame.type, frame.blob) == ("steer", BLOB)
@@ -324,20 +326,20 @@ def test_a_long_input_names_where_it_lies_live_and_in_a_replay_and_has_its_text_
 
 def test_a_text_in_the_middle_of_a_turn_is_shown_where_it_joins_the_conversation():
     events = [requested(1), replied(1, "", call("c1")), asked(1, 0, "c1"), InputReceived(text="wait")]
-    found = shown(*events, InputReceived(text="no"), returned(1, 0, "c1"), requested(2))
-    assert [frame.type for frame in found if frame.live] == ["tool_call", "usage", "tool_result", "steer", "steer"]
-    assert [frame.event["user_input"]["text"] for frame in found if frame.type == "steer"] == ["wait", "no"]
-    assert [frame.seq - 7 * FRAMES_PER_EVENT for frame in found if frame.type == "user_input"] == [0, 1]
+    frames = shown(*events, InputReceived(text="no"), returned(1, 0, "c1"), requested(2))
+    assert [frame.type for frame in frames if frame.live] == ["tool_call", "usage", "tool_result", "steer", "steer"]
+    assert [frame.event["user_input"]["text"] for frame in frames if frame.type == "steer"] == ["wait", "no"]
+    assert [frame.seq - 7 * FRAMES_PER_EVENT for frame in frames if frame.type == "user_input"] == [0, 1]
 
 
 def test_another_attempt_of_a_turn_shows_no_text_that_waits_for_the_next():
-    found = shown(requested(1), InputReceived(text="wait"), failed(1), requested(1, 2))
-    assert [frame.type for frame in found] == ["retry"]
+    frames = shown(requested(1), InputReceived(text="wait"), failed(1), requested(1, 2))
+    assert [frame.type for frame in frames] == ["retry"]
 
 
-def test_texts_that_nobody_answers_are_shown_before_the_end():
-    found = shown(InputReceived(text="wait"), RunCancelled(usage=Usage()))
-    assert [(frame.type, frame.seq) for frame in found if frame.live] == [("steer", 512), ("done", 513)]
+def test_pending_inputs_are_shown_before_the_end():
+    frames = shown(InputReceived(text="wait"), RunCancelled(usage=Usage()))
+    assert [(frame.type, frame.seq) for frame in frames if frame.live] == [("steer", 512), ("done", 513)]
 
 
 # --- rules over all frames -------------------------------------------------------------------------------------------
@@ -349,12 +351,12 @@ def test_every_frame_repeats_its_name_and_can_be_written():
         assert orjson.loads(orjson.dumps(frame.event))["type"] == frame.type
 
 
-def test_a_turn_with_too_many_calls_fits_its_places_and_says_how_many_are_not_shown():
+def test_a_turn_with_too_many_calls_fits_its_seqs_and_counts_the_calls_not_shown():
     calls = [call(f"c{n}") for n in range(CALLS_SHOWN_MAX + 7)]
-    found = shown(replied(1, "x", *calls, reasoning="y"))
-    assert len(found) == FRAMES_PER_EVENT
-    assert found[-1].seq == 2 * FRAMES_PER_EVENT - 1
-    assert found[-1].event["tool_calls_not_shown"] == 7
+    frames = shown(replied(1, "x", *calls, reasoning="y"))
+    assert len(frames) == FRAMES_PER_EVENT
+    assert frames[-1].seq == 2 * FRAMES_PER_EVENT - 1
+    assert frames[-1].event["tool_calls_not_shown"] == 7
 
 
 @pytest.mark.parametrize("text", ["not json", "", '{"a": "\\ud800"}', "[" * 300 + "]" * 300, "NaN"])
@@ -368,7 +370,7 @@ def test_a_long_list_of_objects_is_still_json():
     assert parse_input(orjson.dumps([{"n": n} for n in range(400)]).decode())[399] == {"n": 399}
 
 
-def test_a_time_no_calendar_has_does_not_stop_a_frame():
+def test_a_time_out_of_range_does_not_stop_a_frame():
     for at_ms in (-5, 10**18):
         _, memory = build_frames(FrameMemory(), envelope(at_ms=at_ms), InputReceived(text="x"))
         stored, _ = build_frames(memory, envelope(), requested(2))[0]
@@ -389,7 +391,7 @@ def stored(*events) -> list[TranscriptRow]:
     return [row(f.seq, f.type, f.event, f.payload) for f in shown(*events) if f.stored]
 
 
-def test_a_replay_shows_what_was_streamed_in_the_same_places():
+def test_a_replay_shows_what_was_streamed_with_the_same_seqs():
     events = [started(), replied(1, "hi", call("c1")), returned(1, 0, "c1"), replied(2, "bye"), completed()]
     live = [stream_frame(f) for f in shown(*events) if f.live]
     assert [f for f in replay_frames(stored(*events)) if f.type != "steer"] == live
@@ -411,7 +413,7 @@ def test_a_replay_hides_the_system_prompt():
     assert [f.type for f in replay_frames(stored(started()))] == ["steer", "started"]
 
 
-def test_a_text_in_the_blob_store_is_announced_live_and_in_a_replay_and_put_in_its_place():
+def test_a_long_text_refers_to_its_blob_live_and_in_a_replay_until_it_is_loaded():
     events = [replied(1, "", text_blob=BLOB), returned(1, 0, "c1", "", text_blob=BLOB)]
     live = [stream_frame(f) for f in shown(*events) if f.type in ("text", "tool_result")]
     replayed = [f for f in replay_frames(stored(*events)) if f.type in ("text", "tool_result")]
@@ -443,9 +445,9 @@ def test_the_memory_holds_the_calls_of_the_latest_turn_only():
 # --- hooks -----------------------------------------------------------------------------------------------------------
 
 
-def hooked(act: str, **more) -> HookActed:
-    told = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act=act, **more)
-    return HookActed(turn=1, index=0, call_id="call-1", act=told)
+def hooked(act: str, **fields) -> HookActed:
+    action = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act=act, **fields)
+    return HookActed(turn=1, index=0, call_id="call-1", act=action)
 
 
 FETCH = replied(1, "", call("call-1", "HTTP", '{"url":"https://a.com/x"}'))
@@ -453,9 +455,9 @@ FETCH = replied(1, "", call("call-1", "HTTP", '{"url":"https://a.com/x"}'))
 
 def test_added_hosts_are_shown_between_the_call_and_its_result():
     widened = hooked("widened_hosts", url="https://a.com/x", hosts_added=("a.com",))
-    found = shown(started(), FETCH, widened, returned(1, 0, "call-1"))
-    assert [f.type for f in found][-4:] == ["tool_call", "usage", "host_widened", "tool_result"]
-    assert found[-2].event == {
+    frames = shown(started(), FETCH, widened, returned(1, 0, "call-1"))
+    assert [f.type for f in frames][-4:] == ["tool_call", "usage", "host_widened", "tool_result"]
+    assert frames[-2].event == {
         "type": "host_widened",
         "host_widening": {
             "tool_call_id": "call-1",
@@ -482,7 +484,7 @@ def test_a_rewritten_input_is_shown_as_the_tool_got_it():
     }
 
 
-def test_a_hook_that_could_not_be_asked_is_shown_with_its_reason():
+def test_an_unavailable_hook_is_shown_with_its_reason():
     frame = one(started(), FETCH, hooked("unavailable", reason="no answer within 5 s"))
     assert (frame.event["hook_acted"]["act"], frame.event["hook_acted"]["reason"]) == (
         "unavailable",
@@ -513,10 +515,10 @@ def test_a_question_in_free_text_has_neither_options_nor_a_context():
     assert "context" not in shown_as
 
 
-def test_what_ends_a_question_is_shown_before_the_result_of_its_call():
-    found = shown(closed(1, 0, "c1", "intr_1", "resolved", answer="yes", resolved_by="Ada"), returned(1, 0, "c1"))
-    assert [frame.type for frame in found] == ["interruption_resolved", "tool_result"]
-    assert found[0].event["interruption"] == {
+def test_the_end_of_a_question_is_shown_before_the_result_of_its_call():
+    frames = shown(closed(1, 0, "c1", "intr_1", "resolved", answer="yes", resolved_by="Ada"), returned(1, 0, "c1"))
+    assert [frame.type for frame in frames] == ["interruption_resolved", "tool_result"]
+    assert frames[0].event["interruption"] == {
         "interrupt_id": "intr_1",
         "status": "resolved",
         "answer": "yes",
@@ -525,16 +527,16 @@ def test_what_ends_a_question_is_shown_before_the_result_of_its_call():
 
 
 def test_a_notice_is_shown():
-    told = PersonNotified(turn=1, index=0, call_id="c1", interrupt_id="intr_1", message="Half done.")
-    assert one(told).event == {
+    notice = PersonNotified(turn=1, index=0, call_id="c1", interrupt_id="intr_1", message="Half done.")
+    assert one(notice).event == {
         "type": "notice",
         "notice": {"interrupt_id": "intr_1", "message": "Half done.", "priority": "normal"},
     }
 
 
-def test_a_stopped_turn_shows_what_was_said_and_why_it_ended():
-    found = shown(TurnCancelled(turn=2, attempt=1, reason="stop talking", text="I was"))
-    assert [frame.event for frame in found] == [
+def test_a_cancelled_turn_shows_its_partial_text_and_its_reason():
+    frames = shown(TurnCancelled(turn=2, attempt=1, reason="stop talking", text="I was"))
+    assert [frame.event for frame in frames] == [
         {"type": "text", "text": "I was"},
         {"type": "turn_cancelled", "turn_cancelled": {"reason": "stop talking", "since_turn": 2}},
     ]

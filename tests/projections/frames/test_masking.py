@@ -1,4 +1,4 @@
-"""Secrets in tool calls are in no row, and in no other place but the log they were called with."""
+"""Secrets in tool calls are masked in every row."""
 
 import orjson
 import pytest
@@ -9,15 +9,15 @@ from tests.projections.stories import Partition, asked, call, replied, requested
 from tests.projections.twin import Twin, projected
 
 SECRET = "sk-abcdefghijklmnop1234"
-GIVEN = orjson.dumps({"value": {"text": SECRET}, "key": "k"}).decode()
-KEPT = {"value": {"text": "[redacted:key]"}, "key": "k"}
+ARGUMENTS = orjson.dumps({"value": {"text": SECRET}, "key": "k"}).decode()
+MASKED = {"value": {"text": "[redacted:key]"}, "key": "k"}
 
 
 @pytest.fixture(params=[False, True], ids=["in one go", "with a restart after each event"])
 def rows(request: pytest.FixtureRequest) -> Twin:
     partition = Partition()
     partition.claim()
-    partition.add("r_1", started(), requested(1), replied(1, "", call("c1", "Memory", GIVEN)), asked(1, 0, "c1"))
+    partition.add("r_1", started(), requested(1), replied(1, "", call("c1", "Memory", ARGUMENTS)), asked(1, 0, "c1"))
     partition.add("r_1", returned(1, 0, "c1", f"the key is {SECRET}"))
     records = records_of(partition)
     polls = [[record] for record in records] if request.param else [records]
@@ -26,8 +26,8 @@ def rows(request: pytest.FixtureRequest) -> Twin:
 
 def test_the_rows_of_a_call_and_its_result_have_its_arguments_masked(rows: Twin) -> None:
     stored = {row.type: orjson.loads(row.event) for row in rows.tables["transcript"].values()}
-    assert stored["tool_call"]["tool_use"]["input"] == KEPT
-    assert stored["tool_result"]["tool_use"]["input"] == KEPT
+    assert stored["tool_call"]["tool_use"]["input"] == MASKED
+    assert stored["tool_result"]["tool_use"]["input"] == MASKED
 
 
 def test_a_result_that_was_appended_unmasked_is_masked_when_it_is_stored(rows: Twin) -> None:
@@ -35,7 +35,7 @@ def test_a_result_that_was_appended_unmasked_is_masked_when_it_is_stored(rows: T
     assert stored["tool_result"]["text"] == "the key is [redacted:key]"
 
 
-def test_what_has_nothing_to_mask_is_the_same_object() -> None:
+def test_a_frame_with_nothing_to_mask_is_the_same_object() -> None:
     for event in (
         {"type": "text", "text": f"the model said {SECRET}"},
         {"type": "tool_call", "tool_use": {"id": "c", "name": "Read", "input": {"path": "a"}}},

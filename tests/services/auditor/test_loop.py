@@ -45,15 +45,15 @@ class MemoryLogConnection:
 
 
 def settings(key: SigningKey = KEY, *trusted: SigningKey, **changes: object) -> AuditorSettings:
-    made = AuditorSettings(
+    options = AuditorSettings(
         kafka=KafkaOptions(bootstrap="k.test:1"),
         key=key,
-        trusted={one.key_id: one.public for one in (key, *trusted)},
+        trusted={trusted_key.key_id: trusted_key.public for trusted_key in (key, *trusted)},
         every_records=10,
         every_s=0.01,
         poll_timeout_s=0.01,
     )
-    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(options, **changes)  # type: ignore[arg-type]
 
 
 def written(runs: int, *, partition: int = 0) -> tuple[MemoryLog, Log]:
@@ -68,16 +68,16 @@ def written(runs: int, *, partition: int = 0) -> tuple[MemoryLog, Log]:
 
 
 def grow(log: MemoryLog, source: Log, *, partition: int = 0) -> None:
-    there = len(log.records[EVENTS_TOPIC, partition])
-    for record in source.records[there:]:
+    written_records = len(log.records[EVENTS_TOPIC, partition])
+    for record in source.records[written_records:]:
         log.clock_ms = record.timestamp
         log.put(EVENTS_TOPIC, partition, [ProducerRecord(key=record.key, value=record.value, headers=record.headers)])
 
 
 @asynccontextmanager
-async def running(log: MemoryLog, told: AuditorSettings, outside: MemoryLogConnection | None = None):
-    outside = outside or MemoryLogConnection(log)
-    auditor = Auditor(told, connect=outside.connect, codec=local_codec(), clock_ms=lambda: START_MS)
+async def running(log: MemoryLog, options: AuditorSettings, connection: MemoryLogConnection | None = None):
+    connection = connection or MemoryLogConnection(log)
+    auditor = Auditor(options, connect=connection.connect, codec=local_codec(), clock_ms=lambda: START_MS)
     stop = asyncio.Event()
     task = asyncio.create_task(auditor.run(stop))
     try:
@@ -102,22 +102,22 @@ def covered(log: MemoryLog, partition: int = 0) -> int:
     return max((c.next_offset for c in checkpoints(log, partition)), default=0)
 
 
-async def test_what_is_there_and_what_comes_is_signed():
+async def test_existing_and_new_records_are_signed():
     log, source = written(4)
     async with running(log, settings()) as auditor:
         await until(lambda: covered(log) == 49)
         source.add("r_new", *a3x2("r_new"))
         grow(log, source)
         await until(lambda: covered(log) == 61)
-    made = checkpoints(log)
-    assert auditor.signed == len(made)
-    assert [c.first_offset for c in made] == [0, *(c.next_offset for c in made[:-1])]
-    assert all(c.records <= 10 for c in made)
+    signed = checkpoints(log)
+    assert auditor.signed == len(signed)
+    assert [c.first_offset for c in signed] == [0, *(c.next_offset for c in signed[:-1])]
+    assert all(c.records <= 10 for c in signed)
     assert all(r.key == b"0" and not r.headers for r in log.records[CHECKPOINTS_TOPIC, 0])
-    assert checkpoints(log, 1) == [], "nothing came there, so nothing is signed"
+    assert checkpoints(log, 1) == [], "it has no records, so nothing is signed"
 
 
-async def test_a_restarted_auditor_goes_on_behind_its_last_checkpoint():
+async def test_a_restarted_auditor_resumes_after_its_last_checkpoint():
     log, source = written(2)
     async with running(log, settings()):
         await until(lambda: covered(log) == 25)
@@ -126,12 +126,12 @@ async def test_a_restarted_auditor_goes_on_behind_its_last_checkpoint():
     grow(log, source)
     async with running(log, settings()):
         await until(lambda: covered(log) == 37)
-    made = checkpoints(log)
-    assert made[before].first_offset == 25
-    assert made[before].start_chain == made[before - 1].chain
+    signed = checkpoints(log)
+    assert signed[before].first_offset == 25
+    assert signed[before].start_chain == signed[before - 1].chain
 
 
-async def test_two_auditors_at_once_sign_facts_that_agree():
+async def test_two_auditors_at_once_sign_equal_chains():
     log, source = written(1)
     other = generate_key()
     async with running(log, settings(KEY, other)) as one, running(log, settings(other, KEY)) as two:
@@ -142,12 +142,12 @@ async def test_two_auditors_at_once_sign_facts_that_agree():
         await until(lambda: covered(log) == 253)
         assert not one.refused
         assert not two.refused
-    stated: dict[int, bytes] = {}
+    chains: dict[int, bytes] = {}
     for checkpoint in checkpoints(log):
-        assert stated.setdefault(checkpoint.next_offset, checkpoint.chain) == checkpoint.chain
+        assert chains.setdefault(checkpoint.next_offset, checkpoint.chain) == checkpoint.chain
 
 
-async def test_a_changed_log_is_not_signed_any_more_and_other_partitions_are(caplog):
+async def test_a_changed_partition_is_no_longer_signed_and_others_are(caplog):
     log, source = written(2)
     async with running(log, settings()):
         await until(lambda: covered(log) == 25)
@@ -162,14 +162,14 @@ async def test_a_changed_log_is_not_signed_any_more_and_other_partitions_are(cap
         await until(lambda: auditor.refused)
     assert set(auditor.refused) == {0}
     assert covered(log) == 25
-    said = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
-    assert said
-    assert "NOT SIGNING loom.run.events/0" in said[0]
-    assert "loomlog audit verify --partition 0" in said[0]
+    errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert errors
+    assert "NOT SIGNING loom.run.events/0" in errors[0]
+    assert "loomlog audit verify --partition 0" in errors[0]
 
 
 @pytest.mark.parametrize("while_running", [False, True])
-async def test_a_log_that_was_cut_off_is_not_signed_any_more(while_running: bool):
+async def test_a_truncated_partition_is_no_longer_signed(while_running: bool):
     log, _ = written(2)
     async with running(log, settings()) as auditor:
         await until(lambda: covered(log) == 25)
@@ -213,7 +213,7 @@ async def test_a_new_key_names_the_old_one_and_needs_it_listed():
     assert (first.key_id, first.previous_key_id) == (new.key_id, KEY.key_id)
 
 
-async def test_an_append_with_an_unknown_outcome_needs_no_care():
+async def test_an_append_with_an_unknown_outcome_is_harmless():
     log, source = written(2)
     log.lose_acks = 2
     async with running(log, settings()) as auditor:
@@ -222,24 +222,24 @@ async def test_an_append_with_an_unknown_outcome_needs_no_care():
         grow(log, source)
         await until(lambda: covered(log) == 37)
         assert not auditor.refused
-    made = checkpoints(log)
-    assert [c.first_offset for c in made] == [0, *(c.next_offset for c in made[:-1])]
+    signed = checkpoints(log)
+    assert [c.first_offset for c in signed] == [0, *(c.next_offset for c in signed[:-1])]
 
 
 async def test_a_broker_that_is_away_is_waited_for_and_missing_topics_too():
     log, _ = written(1)
-    outside = MemoryLogConnection(log)
-    outside.away = 2
-    async with running(log, settings(), outside):
+    connection = MemoryLogConnection(log)
+    connection.away = 2
+    async with running(log, settings(), connection):
         await until(lambda: covered(log) == 13)
-    assert outside.connections == 3
+    assert connection.connections == 3
     empty = MemoryLogConnection(MemoryLog({EVENTS_TOPIC: 2}))
     async with running(empty.log, settings(), empty):
         await until(lambda: empty.connections >= 2)
 
 
 def test_secrets_are_not_shown():
-    told = settings()
-    raw = told.key.key.private_bytes_raw()
-    assert raw.hex() not in repr(told)
-    assert repr(raw)[2:-1] not in repr(told)
+    options = settings()
+    raw = options.key.key.private_bytes_raw()
+    assert raw.hex() not in repr(options)
+    assert repr(raw)[2:-1] not in repr(options)

@@ -1,4 +1,4 @@
-"""The auditor as a process on the real broker, `verify` over its checkpoints, and a copy somebody tampered with."""
+"""The auditor as a process on the real broker, `verify` over its checkpoints, and tampered copies."""
 
 import asyncio
 import base64
@@ -44,7 +44,7 @@ from dataclasses import replace
 settings = replace(auditor_settings(settings), events_topic=sys.argv[1], checkpoints_topic=sys.argv[2])
 sys.exit(asyncio.run(run([settings], local_codec())))
 """
-"""The process over topics of this test's own."""
+"""The process over topics of this test."""
 
 
 async def fresh_copy(kafka: str, name: str) -> str:
@@ -89,7 +89,7 @@ class Running:
 async def until_covered(
     options: KafkaOptions, task: VerificationTask, accepted: Callable[[VerificationReport], bool]
 ) -> list[VerificationReport]:
-    """Verifies until every partition is covered as wanted."""
+    """Verifies until `accepted` holds for every partition."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             reports = await verify_partitions(options, local_codec(), task, range(PARTITIONS))
@@ -98,7 +98,7 @@ async def until_covered(
 
 
 async def copy(kafka: str, topic: str, partition: int, records: Sequence[LogRecord]) -> None:
-    """Produces records as they are, times included, as a tool for copies does."""
+    """Produces unchanged records, times included, as a copy tool does."""
     producer = AIOKafkaProducer(bootstrap_servers=kafka, acks="all")
     await producer.start()
     try:
@@ -124,15 +124,15 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
     written = Log()
     appender = KafkaAppender(options)
     await appender.start()
-    there = 0
+    appended = 0
 
     async def append(runs: Sequence[str]) -> None:
-        nonlocal there
+        nonlocal appended
         for run_id in runs:
             written.add(run_id, *a3x2(run_id))
-        new = [ProducerRecord(key=r.key, value=r.value, headers=r.headers) for r in written.records[there:]]
-        assert await appender.append(task.topic, partition, new) == there
-        there += len(new)
+        new = [ProducerRecord(key=r.key, value=r.value, headers=r.headers) for r in written.records[appended:]]
+        assert await appender.append(task.topic, partition, new) == appended
+        appended += len(new)
 
     one, two = generate_key(), generate_key()
     trusted = tmp_path / "public"
@@ -167,9 +167,9 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
         (one.key_id, 0, 49),
         (two.key_id, 49, 61),
     ]
-    said = output.read_text()
-    assert f"signs from offset 49 on, after the key {one.key_id}" in said
-    assert base64.b64encode(one.key.private_bytes_raw()).decode() not in said
+    logged = output.read_text()
+    assert f"signs from offset 49 on, after the key {one.key_id}" in logged
+    assert base64.b64encode(one.key.private_bytes_raw()).decode() not in logged
 
     async with open_ranges(options) as ranges:
         records = [
@@ -177,7 +177,7 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
             for w, r in zip(written.records, await read_range(ranges, task.topic, partition, 0, 61), strict=True)
         ]
     value = records[20].value or b""
-    for name, tampered, found in (
+    for name, tampered, expected in (
         ("same", records, []),
         (
             "edited",
@@ -199,11 +199,11 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
         (copied,) = await verify_partitions(
             options, local_codec(), dataclasses.replace(task, records_topic=topic), [partition]
         )
-        assert violations(copied) == found, name
+        assert violations(copied) == expected, name
 
 
 @pytest.mark.integration
-async def test_an_auditor_without_a_key_says_so_and_ends(tmp_path: Path):
+async def test_an_auditor_without_a_key_ends_with_a_message(tmp_path: Path):
     environ = environment("127.0.0.1:1", tmp_path, generate_key(), tmp_path / "none")
     del environ["LOOMLOG_AUDIT_KEY"]
     began = time.monotonic()

@@ -1,6 +1,6 @@
 """Runs insights as a process of its own: `python -m tests.services.insights.child '<settings as JSON>'`.
 
-The same `run_process` and the same end as `python -m services.insights.main`, with names of topics that a test chose.
+The same `run_process` and exit as `python -m loomlog.services.insights.main`, with the topic names of a test.
 """
 
 import json
@@ -15,10 +15,10 @@ from loomlog.services.insights.settings import insights_settings
 
 if __name__ == "__main__":
     logs.configure_logging()
-    given = json.loads(sys.argv[1])
+    options = json.loads(sys.argv[1])
     settings = Settings(
-        kafka=given.pop("bootstrap"),
-        insights_port=given.pop("port"),
-        schema_registry=given.pop("schema_registry", ""),
+        kafka=options.pop("bootstrap"),
+        insights_port=options.pop("port"),
+        schema_registry=options.pop("schema_registry", ""),
     )
-    os._exit(run_process(settings, replace(insights_settings(settings), **given)))
+    os._exit(run_process(settings, replace(insights_settings(settings), **options)))

@@ -1,4 +1,4 @@
-"""Tallies to test with: every field has an unremarkable value, a test names the ones it is about."""
+"""Tallies for tests: every field has a plain value, and a test names the fields that matter to it."""
 
 from loomlog.schemas.generated.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
 from loomlog.schemas.records import replace
@@ -32,11 +32,11 @@ def tally(
     **changes: object,
 ) -> RunTally:
     """A tally of `runs` equal runs; `changes` are fields of the record."""
-    alike = replace(
+    equal_runs = replace(
         PLAIN,
         durations_ms=(took_ms,) * runs,
         statuses=(StatusTally(status=status, runs=runs),),
         agents=(AgentTally(tenant="acme", agent=agent, runs=runs, failed=runs if status == "failed" else 0),),
         tools=tools,
     )
-    return replace(alike, **changes)  # type: ignore[arg-type]  # a wrong field name or type fails in the test at once
+    return replace(equal_runs, **changes)  # type: ignore[arg-type]  # a wrong field name or type fails in the test at once

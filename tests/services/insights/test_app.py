@@ -1,4 +1,4 @@
-"""A batch counts whole, and what cannot be read is parked once: without a broker, on a producer that remembers."""
+"""A batch counts as a whole, and unreadable records are dead-lettered once: without a broker."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +21,7 @@ TOPIC = "loom.insights.runs"
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """What the app uses of Faust's message."""
+    """The part of a Faust message that the app uses."""
 
     value: bytes | None
     offset: int
@@ -40,12 +40,12 @@ class Event:
 
 @dataclass
 class Letters:
-    """A producer that remembers what it was given, or fails."""
+    """A producer that records what it sends, or fails."""
 
     sent: list[tuple[str, bytes, DeadLetter]] = field(default_factory=list)
     away: bool = False
 
-    async def send_and_wait(self, topic: str, key: bytes, value: bytes, *rest: None) -> None:
+    async def send_and_wait(self, topic: str, key: bytes, value: bytes, *options: None) -> None:
         if self.away:
             raise TimeoutError
         self.sent.append((topic, key, local_codec().decode(value).record))
@@ -53,16 +53,16 @@ class Letters:
 
 def insights(letters: Letters, *, committed: int | None = None) -> Insights:
     settings = InsightsSettings(kafka=KafkaOptions(bootstrap="127.0.0.1:1"))
-    built = Insights(settings, member="m", now_ms=lambda: NOW_MS)
-    built.app.finalize()
-    built.app.producer = letters  # type: ignore[assignment]  # only send_and_wait is used
-    built.app.progress.begin({0: PartitionStart(offset=0, committed=committed, end=2)})
-    return built
+    insights = Insights(settings, member="m", now_ms=lambda: NOW_MS)
+    insights.app.finalize()
+    insights.app.producer = letters  # type: ignore[assignment]  # only send_and_wait is used
+    insights.app.progress.begin({0: PartitionStart(offset=0, committed=committed, end=2)})
+    return insights
 
 
-def record(one: RunTally | Header | bytes | None, offset: int, **more: int) -> Message:
-    value = one if one is None or isinstance(one, bytes) else local_codec().encode(one)
-    return Message(value=value, offset=offset, **more)  # type: ignore[arg-type]  # partition or generation_id
+def record(content: RunTally | Header | bytes | None, offset: int, **fields: int) -> Message:
+    value = content if content is None or isinstance(content, bytes) else local_codec().encode(content)
+    return Message(value=value, offset=offset, **fields)  # type: ignore[arg-type]  # partition or generation_id
 
 
 async def test_a_batch_is_in_the_windows_by_partition_and_minute() -> None:
@@ -70,18 +70,18 @@ async def test_a_batch_is_in_the_windows_by_partition_and_minute() -> None:
     before = tally(offset=11, ended_at_ms=NOW_MS - MINUTE_MS)
     await app.process_batch([record(tally(), 0), record(before, 1), record(tally(offset=12, runs=40), 2)])
     view, minute = app.view(), minute_start_ms(NOW_MS)
-    assert {cell: found.runs for cell, found in view.cells.items()} == {(0, minute): 41, (0, minute - MINUTE_MS): 1}
+    assert {cell: totals.runs for cell, totals in view.cells.items()} == {(0, minute): 41, (0, minute - MINUTE_MS): 1}
     assert view.records["counted"] == 3
     assert view.is_whole
     assert app.app.progress.offsets_to_commit() == {0: 3}
 
 
-async def test_what_does_not_count_is_counted_as_what_it_is() -> None:
+async def test_tallies_that_do_not_count_are_counted_by_outcome() -> None:
     app = insights(Letters())
     await app.process_batch([record(tally(), 0), record(tally(), 1), record(tally(term=20, offset=21), 2)])
     await app.process_batch([record(tally(offset=22), 3), record(tally(offset=23, ended_at_ms=5), 4)])
-    found = app.view().records
-    assert (found["counted"], found["duplicate"], found["stale"], found["late"]) == (2, 1, 2, 0)
+    records = app.view().records
+    assert (records["counted"], records["duplicate"], records["stale"], records["late"]) == (2, 1, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,9 @@ async def test_what_does_not_count_is_counted_as_what_it_is() -> None:
         (tally(term=10, offset=10), "refused"),
     ],
 )
-async def test_what_cannot_be_read_is_parked_and_the_rest_counts(value: bytes | Header | None, kind: str) -> None:
+async def test_an_unreadable_record_is_dead_lettered_and_the_others_count(
+    value: bytes | Header | None, kind: str
+) -> None:
     letters = Letters()
     app = insights(letters)
     await app.process_batch([record(tally(), 0), record(value, 1), record(tally(offset=11), 2)])
@@ -107,8 +109,8 @@ async def test_what_cannot_be_read_is_parked_and_the_rest_counts(value: bytes | 
     assert app.app.progress.offsets_to_commit() == {0: 3}
 
 
-async def test_a_bug_parks_the_record_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: TallyFilter, one: RunTally, now_ms: int) -> None:
+async def test_a_bug_dead_letters_the_record_that_reveals_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: TallyFilter, tally: RunTally, now_ms: int) -> None:
         raise ZeroDivisionError("a bug")
 
     letters = Letters()
@@ -118,7 +120,7 @@ async def test_a_bug_parks_the_record_that_shows_it(monkeypatch: pytest.MonkeyPa
     assert [(letter.kind, letter.error) for _, _, letter in letters.sent] == [("fold_bug", "ZeroDivisionError: a bug")]
 
 
-async def test_what_was_dealt_with_before_a_restart_is_not_parked_again() -> None:
+async def test_records_processed_before_a_restart_are_not_dead_lettered_again() -> None:
     letters = Letters()
     app = insights(letters, committed=5)
     await app.process_batch([record(b"garbage", 4), record(b"garbage", 5)])
@@ -126,7 +128,7 @@ async def test_what_was_dealt_with_before_a_restart_is_not_parked_again() -> Non
     assert app.view().records["unreadable"] == 2
 
 
-async def test_what_was_fetched_before_a_rebalance_waits_for_its_second_coming() -> None:
+async def test_records_fetched_before_a_rebalance_are_ignored() -> None:
     app = insights(Letters())
     app.app.consumer_generation_id = 2
     await app.process_batch([record(tally(), 0, generation_id=1), record(b"garbage", 1, generation_id=1)])
@@ -134,13 +136,13 @@ async def test_what_was_fetched_before_a_rebalance_waits_for_its_second_coming()
     assert app.app.progress.offsets_to_commit() == {}
 
 
-async def test_a_record_from_a_position_that_is_not_ours_is_refused() -> None:
+async def test_a_record_from_an_unknown_position_is_refused() -> None:
     app = insights(Letters())
     with pytest.raises(Stalled, match=r"partitions \[3\]"):
         await app.process_batch([record(tally(), 0, partition=3)])
 
 
-async def test_when_reading_begins_anew_the_windows_are_empty_and_the_same_runs_count_again() -> None:
+async def test_a_rewind_clears_the_windows_and_the_same_runs_count_again() -> None:
     app = insights(Letters())
     await app.process_batch([record(tally(), 0)])
     app.app.on_rewind()
@@ -150,15 +152,15 @@ async def test_when_reading_begins_anew_the_windows_are_empty_and_the_same_runs_
 
 
 class Batches:
-    """A stream that gives its batches and says how far it was asked."""
+    """A stream of batches that counts those it has yielded."""
 
     def __init__(self, *batches: list[Message]) -> None:
         self.batches = batches
-        self.given = 0
+        self.yielded = 0
 
     async def take_events(self, max_: int, within: float) -> AsyncIterator[list[Event]]:
         for batch in self.batches:
-            self.given += 1
+            self.yielded += 1
             yield [Event(message) for message in batch]
 
 
@@ -171,7 +173,7 @@ async def test_a_letter_that_cannot_be_written_ends_the_process_and_nothing_more
         with pytest.raises(Transient, match=r"loom\.insights\.runs/0/0 could not be parked in loom\.dead-letter"):
             async with asyncio.timeout(5):
                 await app.watch()
-        assert stream.given == 1
+        assert stream.yielded == 1
         assert app.app.progress.offsets_to_commit() == {}
         assert not reading.done()
     finally:
@@ -179,7 +181,7 @@ async def test_a_letter_that_cannot_be_written_ends_the_process_and_nothing_more
         await asyncio.gather(reading, return_exceptions=True)
 
 
-async def test_windows_that_left_the_history_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_windows_older_than_the_history_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     app = insights(Letters())
     await app.process_batch([record(tally(), 0), record(tally(offset=11, ended_at_ms=NOW_MS - MINUTE_MS), 1)])
     monkeypatch.setattr("faust.tables.base.time.time", lambda: NOW_MS / 1000 + 16 * 60)

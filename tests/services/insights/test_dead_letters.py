@@ -38,7 +38,7 @@ def letter(
     )
 
 
-def test_a_letter_has_the_bytes_the_headers_the_place_and_the_reason() -> None:
+def test_a_letter_has_the_bytes_the_headers_the_position_and_the_error() -> None:
     assert letter(headers=(("h", b"1"), ("h", b"2"))) == DeadLetter(
         topic="loom.insights.runs",
         partition=3,
@@ -54,9 +54,9 @@ def test_a_letter_has_the_bytes_the_headers_the_place_and_the_reason() -> None:
     )
 
 
-def test_a_record_without_key_value_and_header_values_can_be_parked() -> None:
-    parked = letter(None, key=None, headers=(("h", None),))
-    assert (parked.key, parked.value, parked.headers) == (None, None, (Header(key="h", value=b""),))
+def test_a_record_without_key_value_and_header_values_can_be_dead_lettered() -> None:
+    dead_letter = letter(None, key=None, headers=(("h", None),))
+    assert (dead_letter.key, dead_letter.value, dead_letter.headers) == (None, None, (Header(key="h", value=b""),))
 
 
 @pytest.mark.parametrize(
@@ -68,28 +68,28 @@ def test_a_record_without_key_value_and_header_values_can_be_parked() -> None:
         (KeyError("x"), "fold_bug"),
     ],
 )
-def test_the_kind_says_whose_fault_it_is(error: Exception, kind: str) -> None:
+def test_the_kind_depends_on_the_error(error: Exception, kind: str) -> None:
     assert kind_of(error) == kind
 
 
-def test_a_huge_record_is_cut_and_the_letter_says_so() -> None:
+def test_a_huge_record_is_truncated_and_the_letter_says_so() -> None:
     value = b"v" * (MAX_VALUE_BYTES + 1)
-    parked = letter(value)
-    assert parked.value == value[:-1]
-    assert f"value of {len(value)} bytes was cut" in parked.error
-    assert hashlib.sha256(value).hexdigest() in parked.error
+    dead_letter = letter(value)
+    assert dead_letter.value == value[:-1]
+    assert f"value of {len(value)} bytes was cut" in dead_letter.error
+    assert hashlib.sha256(value).hexdigest() in dead_letter.error
 
 
 def test_even_the_largest_letter_fits_a_record() -> None:
-    parked = letter(
+    dead_letter = letter(
         b"v" * 5_000_000,
         key=b"k" * (MAX_KEY_BYTES + 1),
         headers=tuple((f"h{n}", b"x" * 1_000) for n in range(MAX_HEADERS_BYTES // 1_000 + 1)),
         error=Undecodable("e" * 100_000),
     )
-    assert parked.headers == ()
-    assert "66 headers" in parked.error
-    assert len(local_codec().encode(parked)) < MAX_REQUEST_BYTES - 100_000
+    assert dead_letter.headers == ()
+    assert "66 headers" in dead_letter.error
+    assert len(local_codec().encode(dead_letter)) < MAX_REQUEST_BYTES - 100_000
 
 
 def test_two_letters_about_one_record_have_the_same_key() -> None:

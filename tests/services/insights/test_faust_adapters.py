@@ -1,4 +1,4 @@
-"""Records count only from a position that a seek has set, whatever Faust lets through meanwhile."""
+"""Records count only from a position that a seek has set, whatever Faust delivers meanwhile."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ SOURCE, CHANGELOG = TP("loom.insights.runs", 0), TP("changelog", 0)
 
 @dataclass
 class Broker:
-    """The thread of Faust's consumer: fetches and seeks last until they are let go."""
+    """The thread of Faust's consumer: fetches and seeks block until their events are set."""
 
     topic_offset: int = 7
     fetched: list[set[TP]] = field(default_factory=list)
@@ -43,14 +43,14 @@ class Broker:
     def assignment(self) -> set[TP]:
         return {SOURCE, CHANGELOG}
 
-    async def offsets_for_times(self, asked: dict[TP, int]) -> dict[TP, Any]:
-        return dict.fromkeys(asked)
+    async def offsets_for_times(self, partitions: dict[TP, int]) -> dict[TP, Any]:
+        return dict.fromkeys(partitions)
 
-    async def beginning_offsets(self, asked: list[TP]) -> dict[TP, int]:
-        return dict.fromkeys(asked, 0)
+    async def beginning_offsets(self, partitions: list[TP]) -> dict[TP, int]:
+        return dict.fromkeys(partitions, 0)
 
-    async def end_offsets(self, asked: list[TP]) -> dict[TP, int]:
-        return dict.fromkeys(asked, self.topic_offset)
+    async def end_offsets(self, partitions: list[TP]) -> dict[TP, int]:
+        return dict.fromkeys(partitions, self.topic_offset)
 
     async def committed(self, partition: TP) -> int:
         return self.topic_offset
@@ -79,22 +79,24 @@ def record(tp: TP, offset: int) -> SimpleNamespace:
 
 
 def consumer(broker: Broker) -> ReplayConsumer:
-    """One to whom both partitions were given, and for whom nothing was sought yet."""
-    built = Insights(InsightsSettings(kafka=KafkaOptions(bootstrap="127.0.0.1:1")), member="m", now_ms=lambda: NOW_MS)
-    built.app.finalize()
-    found = built.app.consumer
-    assert isinstance(found, ReplayConsumer)
-    found._thread.thread_loop.close()  # of a thread that is never started
-    found._thread = broker  # type: ignore[assignment]  # what it uses of it
-    found._set_active_tps({SOURCE, CHANGELOG})
-    return found
+    """A consumer with both partitions assigned and no seek yet."""
+    insights = Insights(
+        InsightsSettings(kafka=KafkaOptions(bootstrap="127.0.0.1:1")), member="m", now_ms=lambda: NOW_MS
+    )
+    insights.app.finalize()
+    consumer = insights.app.consumer
+    assert isinstance(consumer, ReplayConsumer)
+    consumer._thread.thread_loop.close()  # of a thread that is never started
+    consumer._thread = broker  # type: ignore[assignment]  # only the methods used here
+    consumer._set_active_tps({SOURCE, CHANGELOG})
+    return consumer
 
 
-async def fetch(of: ReplayConsumer) -> list[tuple[str, int]]:
-    return [(tp.topic, message.offset) async for tp, message in of.getmany(1.0)]
+async def fetch(consumer: ReplayConsumer) -> list[tuple[str, int]]:
+    return [(tp.topic, message.offset) async for tp, message in consumer.getmany(1.0)]
 
 
-async def test_before_the_first_seek_nothing_of_the_topic_is_asked_for() -> None:
+async def test_before_the_first_seek_the_topic_is_not_fetched() -> None:
     broker = Broker()
     broker.fetching.set()
     assert await fetch(consumer(broker)) == [("changelog", 3), ("changelog", 4)]
@@ -115,7 +117,7 @@ async def test_a_fetch_waits_for_the_seek_that_is_under_way_and_begins_where_it_
     assert sorted(await fetched)[2:] == [(SOURCE.topic, 7), (SOURCE.topic, 8)]
 
 
-async def test_what_was_under_way_when_the_positions_became_void_is_left_out_and_the_seek_waits_for_it() -> None:
+async def test_a_fetch_under_way_when_positions_become_invalid_is_dropped_and_the_seek_waits_for_it() -> None:
     broker = Broker()
     broker.seeking.set()
     reading = consumer(broker)
@@ -131,26 +133,26 @@ async def test_what_was_under_way_when_the_positions_became_void_is_left_out_and
     assert (SOURCE.topic, 7) in await fetch(reading)
 
 
-async def test_what_is_left_of_a_fetch_is_not_given_out_after_a_seek() -> None:
+async def test_remaining_records_of_a_fetch_are_not_delivered_after_a_seek() -> None:
     broker = Broker()
     broker.seeking.set()
     broker.fetching.set()
     reading = consumer(broker)
     await reading.perform_seek()
-    given = reading.getmany(1.0)
-    await anext(given)
+    records = reading.getmany(1.0)
+    await anext(records)
     await reading.perform_seek()
-    assert [tp async for tp, _ in given if tp == SOURCE] == []
+    assert [tp async for tp, _ in records if tp == SOURCE] == []
 
 
-async def test_an_assignment_makes_the_positions_void() -> None:
+async def test_an_assignment_makes_the_positions_invalid() -> None:
     broker = Broker()
     broker.seeking.set()
     broker.fetching.set()
     reading = consumer(broker)
     await reading.perform_seek()
 
-    async def assigned(*what: object) -> None:
+    async def assigned(*arguments: object) -> None:
         pass
 
     reading._on_partitions_assigned = assigned

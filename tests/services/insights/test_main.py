@@ -1,4 +1,4 @@
-"""The process on a real broker: windows, dead letters, kill -9 and restart, the ways it ends."""
+"""The process on a real broker: windows, dead letters, kill -9 and restart, and how it ends."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ READY_S = 40.0
 
 
 class Topics:
-    """The topics of one test, and what a test does with them."""
+    """The topics of one test, with helpers."""
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
         self.bootstrap = bootstrap
@@ -44,9 +44,9 @@ class Topics:
         self._prefix = prefix
 
     async def make(self) -> None:
-        wanted = [t for t in load_topics("local", prefix=self._prefix) if t.name in (self.source, self.letters)]
-        assert len(wanted) == 2
-        await apply(self.bootstrap, topics=wanted)
+        topics = [t for t in load_topics("local", prefix=self._prefix) if t.name in (self.source, self.letters)]
+        assert len(topics) == 2
+        await apply(self.bootstrap, topics=topics)
 
     async def produce(self, *values: RunTally | bytes | None) -> None:
         producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap)
@@ -60,22 +60,22 @@ class Topics:
             await producer.stop()
 
     async def dead_letters(self, count: int) -> list[DeadLetter]:
-        """At least `count` letters, and whatever else is there by then."""
+        """At least `count` letters, and any others written by then."""
         consumer = AIOKafkaConsumer(self.letters, bootstrap_servers=self.bootstrap, auto_offset_reset="earliest")
         await consumer.start()
-        found: list[DeadLetter] = []
+        letters: list[DeadLetter] = []
         try:
             async with asyncio.timeout(20):
-                while len(found) < count:
+                while len(letters) < count:
                     for records in (await consumer.getmany(timeout_ms=500)).values():
-                        found += [self.codec.decode(record.value).record for record in records]
+                        letters += [self.codec.decode(record.value).record for record in records]
         finally:
             await consumer.stop()
-        return found
+        return letters
 
 
 class Process:
-    """Insights, running."""
+    """A running insights process."""
 
     def __init__(self, child: asyncio.subprocess.Process, port: int, log: Path) -> None:
         self.child, self.port, self.log = child, port, log
@@ -84,21 +84,21 @@ class Process:
         async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
             return dict((await client.get(f"http://127.0.0.1:{self.port}/insights")).json())
 
-    async def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The first report that is as wanted."""
+    async def until(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The first report for which `condition` holds."""
         last: dict[str, Any] = {}
 
-        async def asked() -> bool:
+        async def holds() -> bool:
             nonlocal last
             assert self.child.returncode is None, self.log.read_text()
             try:
                 last = await self.report()
             except httpx.HTTPError:
                 return False
-            return wanted(last)
+            return condition(last)
 
         try:
-            await eventually(asked)
+            await eventually(holds)
         except TimeoutError:
             raise AssertionError(f"{last}\n{self.log.read_text()}") from None
         return last
@@ -108,42 +108,42 @@ class Process:
             return await self.child.wait()
 
 
-async def eventually(asked: Callable[[], Awaitable[bool]]) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(READY_S):
-        while not await asked():
+        while not await condition():
             await asyncio.sleep(0.1)
 
 
 @pytest.fixture
 async def topics(kafka: str, topic_prefix: str) -> AsyncIterator[Topics]:
-    made = Topics(kafka, topic_prefix)
-    await made.make()
-    yield made
+    topics = Topics(kafka, topic_prefix)
+    await topics.make()
+    yield topics
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
     await admin.start()
     try:
-        mine = [name for name in await admin.list_topics() if name.startswith(topic_prefix)]
-        await admin.delete_topics(mine)
+        names = [name for name in await admin.list_topics() if name.startswith(topic_prefix)]
+        await admin.delete_topics(names)
     finally:
         await admin.close()
 
 
 @asynccontextmanager
-async def running(topics: Topics, tmp_path: Path, *, port: int = 0, **more: object) -> AsyncIterator[Process]:
+async def running(topics: Topics, tmp_path: Path, *, port: int = 0, **changes: object) -> AsyncIterator[Process]:
     if not port:
         with bind_socket(0) as free:
             port = free.getsockname()[1]
-    given = {
+    options = {
         "bootstrap": topics.bootstrap,
         "port": port,
         "source_topic": topics.source,
         "dead_letter_topic": topics.letters,
         "group": topics.group,
-    } | more
+    } | changes
     log = tmp_path / f"{time.monotonic_ns()}.log"
     with log.open("wb") as out:
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.services.insights.child", json.dumps(given), stderr=out, stdout=out, cwd=ROOT
+            sys.executable, "-m", "tests.services.insights.child", json.dumps(options), stderr=out, stdout=out, cwd=ROOT
         )  # fmt: skip
     try:
         yield Process(child, port, log)
@@ -154,7 +154,7 @@ async def running(topics: Topics, tmp_path: Path, *, port: int = 0, **more: obje
 
 
 async def spoil(bootstrap: str, topic: str) -> None:
-    """Somebody else's records in every partition of a topic."""
+    """Writes foreign records into every partition of a topic."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
     await producer.start()
     try:
@@ -167,21 +167,19 @@ async def spoil(bootstrap: str, topic: str) -> None:
 
 def runs_now(count: int, *, first_offset: int = 100, **changes: object) -> Sequence[RunTally]:
     """Tallies of one run each."""
-    given = {"ended_at_ms": time.time_ns() // 1_000_000, "took_ms": 1_500} | changes
-    return [tally(offset=first_offset + n, **given) for n in range(count)]  # type: ignore[arg-type]  # as in tally
+    fields = {"ended_at_ms": time.time_ns() // 1_000_000, "took_ms": 1_500} | changes
+    return [tally(offset=first_offset + n, **fields) for n in range(count)]  # type: ignore[arg-type]  # as in tally
 
 
 @pytest.mark.integration
-async def test_tallies_become_windows_and_what_cannot_be_read_becomes_dead_letters(
-    topics: Topics, tmp_path: Path
-) -> None:
+async def test_tallies_become_windows_and_unreadable_records_dead_letters(topics: Topics, tmp_path: Path) -> None:
     tools = (ToolTally(name="Bash", calls=2, errors=1),)
     counted = [
         *runs_now(20, tools=tools, runs=3),
         *runs_now(5, first_offset=200, term=150, status="failed", agent="broken"),
     ]
     stale = runs_now(1, first_offset=300, term=5)
-    # The claim at 150 has to be known before the stale one is read, and the topic has four partitions.
+    # The claim at 150 must be known before the stale tally is read, and the topic has four partitions.
     async with running(topics, tmp_path) as process:
         await topics.produce(*counted, counted[0])
         await process.until(lambda report: report["records"]["counted"] + report["records"]["duplicate"] == 26)
@@ -221,7 +219,7 @@ async def test_with_a_registry_tallies_and_dead_letters_have_its_ids(
 
 
 @pytest.mark.integration
-async def test_after_kill_nine_the_windows_come_back_and_nothing_is_parked_twice(
+async def test_after_kill_nine_the_windows_are_rebuilt_and_nothing_is_dead_lettered_twice(
     topics: Topics, tmp_path: Path
 ) -> None:
     async with running(topics, tmp_path) as process:
@@ -262,7 +260,7 @@ async def test_sigterm_ends_it_with_zero_within_five_seconds(topics: Topics, tmp
 
 
 @pytest.mark.integration
-async def test_the_table_topic_is_made_with_one_copy_and_stays_empty(topics: Topics, tmp_path: Path) -> None:
+async def test_the_table_topic_has_one_replica_and_stays_empty(topics: Topics, tmp_path: Path) -> None:
     changelog = f"{topics.group}-minutes-changelog"
     async with running(topics, tmp_path) as process:
         await topics.produce(*runs_now(3))
@@ -306,15 +304,13 @@ async def test_settings_that_cannot_be_used_end_the_process(tmp_path: Path) -> N
         stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(READY_S):
-        _, said = await child.communicate()
+        _, errors = await child.communicate()
     assert child.returncode == 1
-    assert b"LOOMLOG_KAFKA is not set" in said
+    assert b"LOOMLOG_KAFKA is not set" in errors
 
 
 @pytest.mark.integration
-async def test_what_others_wrote_into_the_topic_that_faust_makes_keeps_nobody_from_starting(
-    topics: Topics, tmp_path: Path
-) -> None:
+async def test_foreign_records_in_the_changelog_topic_do_not_prevent_the_start(topics: Topics, tmp_path: Path) -> None:
     async with running(topics, tmp_path) as process:
         await topics.produce(*runs_now(3))
         await process.until(lambda report: report["records"]["counted"] == 3)

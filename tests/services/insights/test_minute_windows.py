@@ -35,8 +35,8 @@ def admission() -> TallyFilter:
 
 
 def outcomes(tallies: list[RunTally], now_ms: int = NOW_MS) -> list[TallyOutcome]:
-    judging = admission()
-    return [judging.classify(one, now_ms) for one in tallies]
+    tally_filter = admission()
+    return [tally_filter.classify(item, now_ms) for item in tallies]
 
 
 # --- what counts -----------------------------------------------------------------------------------------------------
@@ -54,17 +54,17 @@ def test_the_same_offset_of_another_partition_is_another_tally() -> None:
     assert outcomes([tally(partition=0), tally(partition=1)]) == [TallyOutcome.COUNTED, TallyOutcome.COUNTED]
 
 
-def test_what_a_fenced_owner_wrote_after_the_next_claim_is_stale() -> None:
+def test_a_tally_of_a_fenced_owner_after_the_next_claim_is_stale() -> None:
     new_owner, old_owner_late = tally(term=20, offset=21), tally(term=5, offset=22)
     assert outcomes([new_owner, old_owner_late]) == [TallyOutcome.COUNTED, TallyOutcome.STALE]
 
 
-def test_what_a_former_owner_wrote_before_the_next_claim_counts_when_it_is_read_later() -> None:
+def test_a_tally_of_a_former_owner_before_the_next_claim_counts_when_read_later() -> None:
     new_owner, old_owner_in_time = tally(term=20, offset=21), tally(term=5, offset=19)
     assert outcomes([new_owner, old_owner_in_time]) == [TallyOutcome.COUNTED, TallyOutcome.COUNTED]
 
 
-def test_a_claim_between_two_others_makes_stale_as_well() -> None:
+def test_a_claim_between_two_others_fences_as_well() -> None:
     assert outcomes([tally(term=20, offset=40), tally(term=10, offset=11), tally(term=5, offset=15)]) == [
         TallyOutcome.COUNTED,
         TallyOutcome.COUNTED,
@@ -79,11 +79,11 @@ def test_a_claim_of_another_partition_makes_nothing_stale() -> None:
 
 
 def test_more_claims_than_are_remembered_forget_the_oldest() -> None:
-    judging = admission()
+    tally_filter = admission()
     for term in range(100, 100 + 2 * (MAX_TERMS + 5), 2):
-        judging.classify(tally(term=term, offset=term + 1), NOW_MS)
-    assert len(judging._terms[0]) == MAX_TERMS
-    assert judging.classify(tally(term=5, offset=10_000), NOW_MS) is TallyOutcome.STALE
+        tally_filter.classify(tally(term=term, offset=term + 1), NOW_MS)
+    assert len(tally_filter._terms[0]) == MAX_TERMS
+    assert tally_filter.classify(tally(term=5, offset=10_000), NOW_MS) is TallyOutcome.STALE
 
 
 def test_a_run_of_a_forgotten_minute_is_late() -> None:
@@ -94,11 +94,11 @@ def test_a_run_of_a_forgotten_minute_is_late() -> None:
     ]
 
 
-def test_a_clock_that_is_set_back_brings_no_forgotten_minute_back() -> None:
-    judging, old = admission(), tally(ended_at_ms=NOW_MS)
-    assert judging.classify(old, NOW_MS) is TallyOutcome.COUNTED
-    judging.classify(tally(offset=99), NOW_MS + (HISTORY + 2) * MINUTE_MS)
-    assert judging.classify(old, NOW_MS) is TallyOutcome.LATE
+def test_a_clock_that_is_set_back_restores_no_dropped_minute() -> None:
+    tally_filter, old = admission(), tally(ended_at_ms=NOW_MS)
+    assert tally_filter.classify(old, NOW_MS) is TallyOutcome.COUNTED
+    tally_filter.classify(tally(offset=99), NOW_MS + (HISTORY + 2) * MINUTE_MS)
+    assert tally_filter.classify(old, NOW_MS) is TallyOutcome.LATE
 
 
 def test_a_run_from_the_future_is_early_and_one_within_the_skew_of_clocks_counts() -> None:
@@ -118,7 +118,7 @@ def test_more_tallies_in_a_minute_than_are_remembered_overflow(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"partition": -1}, "partition is -1"),
         ({"partition": 1024}, "partition is 1024"),
@@ -135,8 +135,8 @@ def test_more_tallies_in_a_minute_than_are_remembered_overflow(monkeypatch: pyte
         ({"agents": ()}, "1 durations, 1 runs by status and 0 by agent"),
     ],
 )
-def test_what_cannot_be_true_is_refused_and_named(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(InvalidTally, match=said):
+def test_an_impossible_value_is_refused_and_named(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidTally, match=message):
         admission().classify(tally(**changes), NOW_MS)
 
 
@@ -150,7 +150,7 @@ def test_a_failed_run_is_an_error_of_its_agent_and_a_cancelled_one_is_not() -> N
     assert total.statuses == {("completed",): 1, ("failed",): 1, ("cancelled",): 1}
 
 
-def test_rows_of_one_name_are_added_up() -> None:
+def test_rows_of_one_name_are_summed() -> None:
     tools = (ToolTally(name="Read", calls=2, errors=1), ToolTally(name="Read", calls=1, errors=0))
     models = (
         ModelTally(provider="p", model="m", calls=3, errors=0),
@@ -172,7 +172,7 @@ def test_two_currencies_are_never_added_to_each_other() -> None:
     assert both.cost_micros == {("USD",): 300, ("EUR",): 7}
 
 
-def test_names_beyond_the_bound_are_added_up_as_other() -> None:
+def test_names_beyond_the_bound_are_summed_as_other() -> None:
     total = EMPTY
     for number in range(MAX_NAMES + 3):
         total = total.plus(minute_of(tally(agent=f"a{number}")))
@@ -181,7 +181,7 @@ def test_names_beyond_the_bound_are_added_up_as_other() -> None:
     assert total.runs == MAX_NAMES + 3
 
 
-def test_a_name_of_any_length_is_cut() -> None:
+def test_a_long_name_is_truncated() -> None:
     ((_, agent),) = minute_of(tally(agent="x" * 5_000)).agents
     assert len(agent) == MAX_NAME_CHARACTERS
 
@@ -195,7 +195,7 @@ def test_percentiles_lie_in_the_bucket_of_the_true_value() -> None:
     assert p95 == pytest.approx(950, rel=0.05)
 
 
-def test_percentiles_of_nothing_are_none_and_of_the_endless_the_last_bound() -> None:
+def test_percentiles_without_runs_are_none_and_above_the_last_bound_that_bound() -> None:
     assert EMPTY.percentile_ms(0.5) is None
     assert minute_of(tally(took_ms=NOW_MS)).percentile_ms(0.95) == DURATION_BOUNDS_MS[-1]
 
@@ -215,7 +215,7 @@ TALLIES = st.builds(
     ended_at_ms=st.integers(NOW_MS - 20 * MINUTE_MS, NOW_MS + 2 * CLOCK_SKEW_MS),
     input_tokens=st.integers(0, 1_000),
     costs=st.builds(CostTally, currency=st.sampled_from(["USD", "EUR"]), micros=st.integers(0, 1_000)).map(
-        lambda one: (one,)
+        lambda cost: (cost,)
     ),
     models=st.lists(
         st.builds(ModelTally, provider=NAMES, model=NAMES, calls=st.integers(0, 5), errors=st.integers(0, 5)),
@@ -229,8 +229,8 @@ TALLIES = st.builds(
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[RunTally]:
-    """A log of events partitions with claims, and tallies whose last run ended there; one record an offset."""
-    found: dict[tuple[int, int], RunTally] = {}
+    """Tallies by the offset at which their last run ended, in a log of partitions with claims."""
+    tallies: dict[tuple[int, int], RunTally] = {}
     for partition in range(draw(st.integers(1, 3))):
         term = before = 0
         for offset in range(1, draw(st.integers(2, 25))):
@@ -238,37 +238,39 @@ def logs(draw: st.DrawFn) -> list[RunTally]:
                 case "claim":
                     before, term = term, offset
                 case "end":
-                    found[partition, offset] = replace(draw(TALLIES), partition=partition, term=term, offset=offset)
+                    tallies[partition, offset] = replace(draw(TALLIES), partition=partition, term=term, offset=offset)
                 case "zombie" if before != term:
-                    found[partition, offset] = replace(draw(TALLIES), partition=partition, term=before, offset=offset)
+                    tallies[partition, offset] = replace(draw(TALLIES), partition=partition, term=before, offset=offset)
                 case _:
                     pass
-    return list(found.values())
+    return list(tallies.values())
 
 
-def folded(tallies: list[RunTally], judging: TallyFilter, now_ms: int = NOW_MS) -> dict[tuple[int, int], MinuteTotals]:
+def folded(
+    tallies: list[RunTally], tally_filter: TallyFilter, now_ms: int = NOW_MS
+) -> dict[tuple[int, int], MinuteTotals]:
     minutes: dict[tuple[int, int], MinuteTotals] = {}
-    for one in tallies:
-        if judging.classify(one, now_ms) is TallyOutcome.COUNTED:
-            cell = (one.partition, minute_start_ms(one.ended_at_ms))
-            minutes[cell] = minutes.get(cell, EMPTY).plus(minute_of(one))
+    for item in tallies:
+        if tally_filter.classify(item, now_ms) is TallyOutcome.COUNTED:
+            cell = (item.partition, minute_start_ms(item.ended_at_ms))
+            minutes[cell] = minutes.get(cell, EMPTY).plus(minute_of(item))
     return minutes
 
 
 def knowing_all_claims(tallies: list[RunTally]) -> TallyFilter:
-    judging = admission()
-    for one in tallies:
-        judging._record_term(one.partition, one.term)
-    return judging
+    tally_filter = admission()
+    for item in tallies:
+        tally_filter._record_term(item.partition, item.term)
+    return tally_filter
 
 
 @given(st.lists(TALLIES, max_size=8), st.lists(TALLIES, max_size=8), st.lists(TALLIES, max_size=8))
 def test_adding_minutes_is_associative_and_commutative(a: list[RunTally], b: list[RunTally], c: list[RunTally]) -> None:
     def total(tallies: list[RunTally]) -> MinuteTotals:
-        found = EMPTY
-        for one in tallies:
-            found = found.plus(minute_of(one))
-        return found
+        totals = EMPTY
+        for item in tallies:
+            totals = totals.plus(minute_of(item))
+        return totals
 
     x, y, z = total(a), total(b), total(c)
     assert x.plus(y).plus(z) == x.plus(y.plus(z)) == total(a + b + c)
@@ -288,22 +290,22 @@ def test_reading_again_in_any_order_and_any_number_of_times_gives_the_same_minut
 
 @settings(max_examples=200)
 @given(logs())
-def test_in_the_order_of_the_log_exactly_what_the_term_rule_accepts_counts(tallies: list[RunTally]) -> None:
-    judging = knowing_all_claims(tallies)
-    claims = {(one.partition, one.term) for one in tallies}
-    for one in tallies:
-        fenced = any(one.term < term < one.offset for partition, term in claims if partition == one.partition)
-        assert (judging.classify(one, NOW_MS) is TallyOutcome.STALE) == fenced
+def test_exactly_the_tallies_that_the_term_rule_accepts_count(tallies: list[RunTally]) -> None:
+    tally_filter = knowing_all_claims(tallies)
+    claims = {(item.partition, item.term) for item in tallies}
+    for item in tallies:
+        fenced = any(item.term < term < item.offset for partition, term in claims if partition == item.partition)
+        assert (tally_filter.classify(item, NOW_MS) is TallyOutcome.STALE) == fenced
 
 
 @given(st.lists(TALLIES, max_size=40))
 def test_every_run_of_a_tally_that_counts_is_in_one_minute_and_no_other_run_is(
     tallies: list[RunTally],
 ) -> None:
-    judging = admission()
-    judged = [judging.classify(one, NOW_MS) for one in tallies]
+    tally_filter = admission()
+    judged = [tally_filter.classify(item, NOW_MS) for item in tallies]
     runs = sum(
-        len(one.durations_ms) for one, outcome in zip(tallies, judged, strict=True) if outcome is TallyOutcome.COUNTED
+        len(item.durations_ms) for item, outcome in zip(tallies, judged, strict=True) if outcome is TallyOutcome.COUNTED
     )
     minutes = folded(tallies, admission())
     assert sum(minute.runs for minute in minutes.values()) == runs

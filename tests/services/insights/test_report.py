@@ -13,7 +13,7 @@ RUNNING = minute_start_ms(NOW_MS)
 
 
 def view(cells: dict[tuple[int, int], MinuteTotals], **changes: object) -> ReportData:
-    given: dict[str, object] = {
+    fields: dict[str, object] = {
         "now_ms": NOW_MS,
         "history_minutes": 15,
         "cells": cells,
@@ -22,7 +22,7 @@ def view(cells: dict[tuple[int, int], MinuteTotals], **changes: object) -> Repor
         "lag_records": 4,
         "is_whole": True,
     }
-    return ReportData(**(given | changes))  # type: ignore[arg-type]  # a wrong field fails in the test at once
+    return ReportData(**(fields | changes))  # type: ignore[arg-type]  # a wrong field fails in the test at once
 
 
 def runs(count: int, **changes: object) -> MinuteTotals:
@@ -32,15 +32,15 @@ def runs(count: int, **changes: object) -> MinuteTotals:
     return total
 
 
-def samples(given: ReportData) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def samples(data: ReportData) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(render_metrics(given).decode())
+        for family in text_string_to_metric_families(render_metrics(data).decode())
         for sample in family.samples
     }
 
 
-def test_a_rate_divides_by_the_time_the_window_really_covers() -> None:
+def test_a_rate_divides_by_the_time_the_window_covers() -> None:
     window = render_json(view({(0, RUNNING): runs(3)}))["windows"]["1m"]
     assert window["covered_s"] == 90.0
     assert window["runs_per_minute"] == 2.0
@@ -58,7 +58,7 @@ def test_no_window_is_longer_than_the_history() -> None:
     assert list(render_json(view({}, history_minutes=6))["windows"]) == ["1m", "5m"]
 
 
-def test_rows_name_what_they_are_about_and_the_busiest_is_first() -> None:
+def test_rows_have_their_names_and_the_busiest_is_first() -> None:
     busy = runs(3, agent="busy", status="failed", tools=(ToolTally(name="Bash", calls=4, errors=1),))
     window = render_json(view({(0, RUNNING): runs(1), (1, RUNNING): busy}))["windows"]["5m"]
     assert window["agents"] == [
@@ -86,8 +86,8 @@ def test_an_empty_report_is_a_report() -> None:
     assert samples(view({}))["loomlog_insights_run_error_ratio", (("window", "1m"),)] == 0.0
 
 
-def test_metrics_say_the_same_as_the_json() -> None:
-    given = view(
+def test_metrics_and_json_have_equal_values() -> None:
+    data = view(
         {
             (0, RUNNING): runs(2),
             (1, RUNNING): runs(
@@ -95,23 +95,23 @@ def test_metrics_say_the_same_as_the_json() -> None:
             ),
         }
     )
-    found, window = samples(given), render_json(given)["windows"]["5m"]
+    metrics, window = samples(data), render_json(data)["windows"]["5m"]
     label = ("window", "5m")
-    assert found["loomlog_insights_runs_per_minute", (("status", "failed"), label)] == 1 * 60 / window["covered_s"]
+    assert metrics["loomlog_insights_runs_per_minute", (("status", "failed"), label)] == 1 * 60 / window["covered_s"]
     assert (
-        found["loomlog_insights_run_duration_seconds", (("quantile", "0.95"), label)] * 1000
+        metrics["loomlog_insights_run_duration_seconds", (("quantile", "0.95"), label)] * 1000
         == (window["duration_ms"]["p95"])
     )
-    assert found["loomlog_insights_agent_error_ratio", (("agent", "writer"), ("tenant", "acme"))] == 1 / 3
-    assert found["loomlog_insights_model_calls", (("model", "m1"), ("provider", "mock"))] == 7
-    assert found["loomlog_insights_records_total", (("outcome", "stale"),)] == 1
-    assert found["loomlog_insights_parked_total", (("kind", "undecodable"),)] == 2
-    assert found["loomlog_insights_lag_records", ()] == 4
-    assert found["loomlog_insights_is_whole", ()] == 1
+    assert metrics["loomlog_insights_agent_error_ratio", (("agent", "writer"), ("tenant", "acme"))] == 1 / 3
+    assert metrics["loomlog_insights_model_calls", (("model", "m1"), ("provider", "mock"))] == 7
+    assert metrics["loomlog_insights_records_total", (("outcome", "stale"),)] == 1
+    assert metrics["loomlog_insights_parked_total", (("kind", "undecodable"),)] == 2
+    assert metrics["loomlog_insights_lag_records", ()] == 4
+    assert metrics["loomlog_insights_is_whole", ()] == 1
 
 
-def test_every_metric_begins_with_our_name_and_a_name_with_quotes_stays_one_label() -> None:
+def test_every_metric_has_our_prefix_and_a_name_with_quotes_is_one_label() -> None:
     agent = 'a"b\\c\nd'
-    found = samples(view({(0, RUNNING): runs(1, agent=agent)}))
-    assert all(name.startswith("loomlog_insights_") for name, _ in found)
-    assert found["loomlog_insights_agent_runs", (("agent", agent), ("tenant", "acme"))] == 1
+    metrics = samples(view({(0, RUNNING): runs(1, agent=agent)}))
+    assert all(name.startswith("loomlog_insights_") for name, _ in metrics)
+    assert metrics["loomlog_insights_agent_runs", (("agent", agent), ("tenant", "acme"))] == 1

@@ -39,14 +39,14 @@ async def test_the_report_is_served_as_json_and_as_metrics() -> None:
         assert (await client.get("/healthz")).json() == {"status": "ok", "is_whole": False, "lag_records": 0}
 
 
-async def test_a_page_that_names_another_host_and_an_unknown_route_are_refused() -> None:
+async def test_another_host_name_and_an_unknown_route_are_refused() -> None:
     async with served() as client:
         assert (await client.get("/insights", headers={"host": "evil.example"})).status_code == 400
         assert (await client.get("/elsewhere")).status_code == 404
         assert (await client.post("/insights")).status_code == 405
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_port_in_use_is_named() -> None:
     with bind_socket(0) as listening:
         port = listening.getsockname()[1]
         with pytest.raises(OSError, match=f"127.0.0.1:{port}.*LOOMLOG_INSIGHTS_PORT"):

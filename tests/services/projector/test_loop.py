@@ -1,4 +1,4 @@
-"""The loop against Postgres, with the log in memory: what is lost outside, it waits for; what is a bug ends it."""
+"""The loop against Postgres, with the log in memory: it waits for lost systems; a bug ends it."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ RUNS = 30
 
 
 class MoodyTail(MemoryTail):
-    """A tail whose broker can go away: polls come back empty, offsets are not answered."""
+    """A tail whose broker can go away: polls are empty, requests for end offsets fail."""
 
     away = False
 
@@ -66,7 +66,7 @@ class Stage:
         async def count_partitions():
             return self.partitions
 
-        told = {"poll_timeout_s": 0.05, "max_records": 7} | settings
+        options = {"poll_timeout_s": 0.05, "max_records": 7} | settings
         return Projector(
             ProjectorSettings(
                 kafka=KafkaOptions(bootstrap="nowhere:1"),
@@ -74,7 +74,7 @@ class Stage:
                 owner=owner,
                 topic=TOPIC,
                 prefix=self.prefix,
-                **told,
+                **options,
             ),
             connect=connect,
             open_tail=open_tail,
@@ -94,21 +94,21 @@ async def stage(options, connecting, prefix, monkeypatch):
     monkeypatch.setattr(loop_module, "STANDBY_POLL_S", 0.02)
     monkeypatch.setattr(loop_module, "RETRY_FIRST_S", 0.01)
     monkeypatch.setattr(loop_module, "RETRY_MAX_S", 0.05)
-    found = Stage(options, connecting, prefix)
-    yield found
-    found.stop.set()
+    stage = Stage(options, connecting, prefix)
+    yield stage
+    stage.stop.set()
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not true():
+        while not condition():
             await asyncio.sleep(0.005)
 
 
-async def run_until(projector: Projector, stage: Stage, true: Callable[[], bool]) -> None:
+async def run_until(projector: Projector, stage: Stage, condition: Callable[[], bool]) -> None:
     task = asyncio.create_task(projector.run(stage.stop))
     try:
-        waiting = asyncio.create_task(until(true))
+        waiting = asyncio.create_task(until(condition))
         await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
         assert not task.done() or task.exception() is None, task.exception()
         await waiting
@@ -127,7 +127,7 @@ async def alone(builds: Builds, connection, log: MemoryLog):
     return await builds.table_hashes(build.number)
 
 
-async def test_it_projects_what_comes_and_stops_when_told(stage, builds, connection):
+async def test_it_projects_new_records_until_the_stop(stage, builds, connection):
     stage.add_runs("r_1", "r_2")
     projector = stage.projector()
     task = asyncio.create_task(projector.run(stage.stop))
@@ -142,7 +142,7 @@ async def test_it_projects_what_comes_and_stops_when_told(stage, builds, connect
     assert await builds.table_hashes(1) == await alone(builds, connection, stage.log)
 
 
-async def test_it_tells_how_it_is_going(stage, builds, reader):
+async def test_it_writes_its_status(stage, builds, reader):
     stage.log.clock_ms = 1
     stage.add_runs("r_1")
     projector = stage.projector("replica-7")
@@ -155,7 +155,7 @@ async def test_it_tells_how_it_is_going(stage, builds, reader):
     assert metrics["lag_ms"] > 0
 
 
-async def test_a_lost_postgres_connection_is_made_anew_and_no_row_is_lost_or_doubled(stage, builds, connection):
+async def test_after_a_lost_postgres_connection_no_row_is_lost_or_doubled(stage, builds, connection):
     stage.add_runs(*[f"r_{n}" for n in range(RUNS)])
     projector = stage.projector()
     task = asyncio.create_task(projector.run(stage.stop))
@@ -173,7 +173,7 @@ async def test_a_lost_postgres_connection_is_made_anew_and_no_row_is_lost_or_dou
     assert await builds.table_hashes(1) == await alone(builds, connection, stage.log)
 
 
-async def test_a_broker_that_is_away_is_waited_for_and_told(stage, builds, reader, monkeypatch):
+async def test_a_broker_that_is_away_is_waited_for_and_in_the_status(stage, builds, reader, monkeypatch):
     monkeypatch.setattr(MoodyTail, "away", True)
     stage.tail = MoodyTail
     stage.add_runs("r_1")
@@ -200,16 +200,16 @@ async def test_a_topic_that_does_not_exist_yet_is_waited_for(stage, builds):
     await task
 
 
-async def test_the_same_trouble_is_told_once_in_a_while(stage, builds, caplog):
+async def test_the_same_failure_is_logged_once_per_interval(stage, builds, caplog):
     stage.partitions = 0
     projector = stage.projector()
     with caplog.at_level(logging.WARNING, "loomlog.projector"):
         await run_until(projector, stage, lambda: projector.metrics["sessions"] >= 6)
-    said = [record.getMessage() for record in caplog.records if "does not exist yet" in record.getMessage()]
-    assert len(said) == 1
+    messages = [record.getMessage() for record in caplog.records if "does not exist yet" in record.getMessage()]
+    assert len(messages) == 1
 
 
-async def test_a_second_projector_stands_by_and_takes_over_when_the_first_is_gone(stage, builds, connection):
+async def test_a_second_projector_waits_and_takes_over_when_the_first_is_gone(stage, builds, connection):
     stage.add_runs("r_1")
     first, second = stage.projector("first"), stage.projector("second")
     first_stop = asyncio.Event()
@@ -229,7 +229,7 @@ async def test_a_second_projector_stands_by_and_takes_over_when_the_first_is_gon
     assert await builds.table_hashes(1) == await alone(builds, connection, stage.log)
 
 
-async def test_two_that_both_believe_it_is_their_turn_fence_each_other_and_the_rows_are_right(
+async def test_projectors_without_the_lock_fence_each_other_and_the_rows_are_right(
     stage, builds, connection, monkeypatch
 ):
     async def always(self, topic):
@@ -261,13 +261,13 @@ async def test_a_stop_finishes_the_transaction_under_way(stage, builds, connecti
         waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
         async with asyncio.timeout(5):
             while True:
-                found = await connection.execute(waits, (f"{builds.build(1).schema}.runs",))
-                if (await found.fetchone())[0]:
+                result = await connection.execute(waits, (f"{builds.build(1).schema}.runs",))
+                if (await result.fetchone())[0]:
                     break
         stage.stop.set()
-        for _ in range(10):  # each answer of the server is time enough to give up in
-            found = await connection.execute(waits, (f"{builds.build(1).schema}.runs",))
-            assert (await found.fetchone())[0]
+        for _ in range(10):  # each round trip is time enough to give up
+            result = await connection.execute(waits, (f"{builds.build(1).schema}.runs",))
+            assert (await result.fetchone())[0]
             assert not task.done()
     await task
     assert await builds.positions(1, TOPIC) == {0: 13}
@@ -288,7 +288,9 @@ async def test_it_moves_to_another_build_when_that_becomes_live(stage, builds, c
     assert await builds.table_hashes(other.number) == await builds.table_hashes(1)
 
 
-async def test_one_that_slept_through_two_rebuilds_goes_on_with_the_live_build(stage, builds, connection, caplog):
+async def test_a_projector_that_slept_through_two_rebuilds_continues_with_the_live_build(
+    stage, builds, connection, caplog
+):
     caplog.set_level("WARNING")
     stage.add_runs("r_1")
     projector = stage.projector()
@@ -317,7 +319,7 @@ async def test_one_that_slept_through_two_rebuilds_goes_on_with_the_live_build(s
     assert caplog.text == ""
 
 
-async def test_a_live_build_without_its_tables_is_said_and_not_tried_for_ever(stage, builds, connection, prefix):
+async def test_a_live_build_without_its_tables_is_a_permanent_error(stage, builds, connection, prefix):
     stage.add_runs("r_1")
     projector = stage.projector()
     task = asyncio.create_task(projector.run(stage.stop))
@@ -344,7 +346,7 @@ async def test_a_build_of_an_older_version_is_rebuilt_first(stage, builds, conne
     assert await builds.positions(2, TOPIC) == {0: 25}
 
 
-async def test_an_older_projector_stands_aside_for_newer_rows(stage, builds, connection, prefix, caplog):
+async def test_an_older_projector_writes_nothing_to_newer_rows(stage, builds, connection, prefix, caplog):
     await connection.execute(f"UPDATE {prefix}.builds SET version = {VERSION + 1}")
     stage.add_runs("r_1")
     projector = stage.projector()
@@ -359,7 +361,7 @@ async def test_a_stop_during_a_rebuild_leaves_the_live_build(stage, builds, conn
     await connection.execute(f"UPDATE {prefix}.builds SET version = {VERSION - 1}")
     started = asyncio.Event()
 
-    async def endless(self, partitions, **more):
+    async def endless(self, partitions, **options):
         started.set()
         await asyncio.Event().wait()
 
@@ -373,7 +375,7 @@ async def test_a_stop_during_a_rebuild_leaves_the_live_build(stage, builds, conn
     assert (await builds.live()).number == 1
 
 
-async def test_what_can_never_work_ends_it(stage, builds):
+async def test_a_permanent_error_ends_it(stage, builds):
     projector = stage.projector()
 
     async def refused():
@@ -384,7 +386,7 @@ async def test_what_can_never_work_ends_it(stage, builds):
         await projector.run(stage.stop)
 
 
-async def test_a_bug_ends_it_loudly(stage, builds, monkeypatch):
+async def test_a_bug_ends_it(stage, builds, monkeypatch):
     async def broken(self, polled):
         raise ZeroDivisionError("a bug")
 
@@ -395,7 +397,7 @@ async def test_a_bug_ends_it_loudly(stage, builds, monkeypatch):
             await stage.projector().run(stage.stop)
 
 
-async def test_a_frame_written_twice_ends_it_because_the_proof_is_broken(stage, builds, connection):
+async def test_a_frame_written_twice_ends_it(stage, builds, connection):
     stage.add_runs("r_1")
     schema = builds.build(1).schema
     await connection.execute(
@@ -407,7 +409,7 @@ async def test_a_frame_written_twice_ends_it_because_the_proof_is_broken(stage, 
     assert (await builds.table_hashes(1))["runs"].rows == 0
 
 
-async def test_unreadable_records_are_told(stage, builds, caplog):
+async def test_unreadable_records_are_logged(stage, builds, caplog):
     stage.partition.records.append(b"garbage")
     stage.add_runs("r_1")
     projector = stage.projector()

@@ -1,4 +1,4 @@
-"""The process: over a real broker and a real Postgres, and how it ends."""
+"""The process over a real broker and a real Postgres, and how it ends."""
 
 import asyncio
 import logging
@@ -70,8 +70,8 @@ async def test_it_projects_from_a_broker_and_rebuilds_equal(settings, builds, co
         await connection.execute(f"UPDATE {builds.build(2).schema}.transcript SET ts_ns = 1")
         assert await run_rebuild(settings, build_projector(settings)) == 1
     assert (await builds.live()).number == 2
-    for said in ("runs: 40 rows live, 40 rows new, equal", "it is live now", "new, DIFFERENT", "build 2 stays live"):
-        assert said in caplog.text
+    for message in ("runs: 40 rows live, 40 rows new, equal", "it is live now", "new, DIFFERENT", "build 2 stays live"):
+        assert message in caplog.text
 
 
 async def own_codec() -> Codec:
@@ -93,10 +93,10 @@ async def test_a_long_log_is_rebuilt_by_several_processes_to_the_same_rows(setti
     await task
     filled = []
     filling = build_projector(settings, make_codec=own_codec)
-    whole = filling._fill
+    fill = filling._fill
 
     async def counted(build, target):
-        filled.append(await whole(build, target))
+        filled.append(await fill(build, target))
         return filled[-1]
 
     filling._fill = counted
@@ -126,15 +126,15 @@ async def test_sigterm_ends_it_with_zero(settings, kafka, postgres, builds, read
     assert (await read_status(reader))[0].owner == "child"
 
 
-def test_an_unknown_word_is_answered_with_the_usage(capsys):
+def test_an_unknown_argument_prints_the_usage(capsys):
     assert main(["rewind"]) == 2
     assert "usage" in capsys.readouterr().err
 
 
-def test_missing_settings_end_it_with_one_and_are_named(monkeypatch, caplog):
+def test_a_missing_setting_ends_it_with_one_and_is_named(monkeypatch, caplog):
     monkeypatch.setattr("os.environ", {"LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_LOG_LEVEL": "warning"})
     levels: list[str] = []
     monkeypatch.setattr(logs, "configure_logging", lambda level="info": levels.append(level))
     assert main([]) == 1
     assert "LOOMLOG_POSTGRES is not set" in caplog.text
-    assert levels == ["info", "warning"], "as every process of ours logs, at the level that was asked for"
+    assert levels == ["info", "warning"], "as every process of ours logs, at the level of the settings"

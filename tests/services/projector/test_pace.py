@@ -1,4 +1,4 @@
-"""How long the projector rests."""
+"""Rests of the projector."""
 
 import pytest
 
@@ -15,23 +15,23 @@ def test_a_short_transaction_is_followed_by_a_short_rest() -> None:
     assert rests([(10.0, 1)], took_s=0.001) == [pytest.approx(REST * 0.001)]
 
 
-def test_nobody_waits_long_while_little_comes() -> None:
+def test_without_load_rests_are_short() -> None:
     assert rests([(10.0, 1)], took_s=0.02) == [REST_MAX_S]
 
 
 def test_a_burst_is_no_load() -> None:
-    """100 runs a second as they come: 60 records within 5 ms, and again after 45."""
+    """100 runs per second in bursts: 60 records within 5 ms, and again after 45."""
     polls = [(10.0 + burst * 0.05 + late, 30) for burst in range(100) for late in (0.0, 0.005)]
     assert set(rests(polls, took_s=0.02)) == {REST_MAX_S}
 
 
-def test_under_load_a_transaction_takes_what_came_in_a_tenth_of_a_second() -> None:
+def test_under_load_rests_last_a_tenth_of_a_second() -> None:
     polls = [(10.0 + number * 0.05, 200) for number in range(60)]
-    found = rests(polls, took_s=0.04)
-    assert found[0] == REST_MAX_S, "one poll is not enough to tell"
-    assert set(found[30:]) == {REST_MAX_BUSY_S}
+    all_rests = rests(polls, took_s=0.04)
+    assert all_rests[0] == REST_MAX_S, "one poll is no load"
+    assert set(all_rests[30:]) == {REST_MAX_BUSY_S}
 
 
-def test_a_load_that_is_over_is_forgotten() -> None:
+def test_rests_are_short_again_after_the_load() -> None:
     polls = [(10.0 + number * 0.05, 200) for number in range(60)]
     assert rests([*polls, (18.0, 5)], took_s=0.04)[-1] == REST_MAX_S

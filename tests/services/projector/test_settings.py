@@ -7,7 +7,7 @@ from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.errors import Permanent
 from loomlog.services.projector.settings import projector_settings
 
-GIVEN = Settings(
+SETTINGS = Settings(
     kafka="broker:9092",
     kafka_security_protocol="SASL_SSL",
     kafka_sasl_mechanism="SCRAM-SHA-256",
@@ -20,27 +20,27 @@ GIVEN = Settings(
 )
 
 
-def test_the_projectors_part_is_taken_from_the_one_table():
-    found = projector_settings(GIVEN)
-    assert (found.kafka.bootstrap, found.kafka.security_protocol) == ("broker:9092", "SASL_SSL")
-    assert (found.kafka.sasl_mechanism, found.kafka.sasl_username, found.kafka.ca_file) == (
+def test_options_are_taken_from_the_settings():
+    options = projector_settings(SETTINGS)
+    assert (options.kafka.bootstrap, options.kafka.security_protocol) == ("broker:9092", "SASL_SSL")
+    assert (options.kafka.sasl_mechanism, options.kafka.sasl_username, options.kafka.ca_file) == (
         "SCRAM-SHA-256",
         "u",
         "/certs/ca.pem",
     )
-    assert (found.postgres.dsn, found.postgres.tls) == (GIVEN.postgres, {"sslmode": "verify-full"})
-    assert (found.owner, found.topic, found.prefix) == ("replica-3", "loom.run.events", "loom")
+    assert (options.postgres.dsn, options.postgres.tls) == (SETTINGS.postgres, {"sslmode": "verify-full"})
+    assert (options.owner, options.topic, options.prefix) == ("replica-3", "loom.run.events", "loom")
 
 
-def test_a_process_without_a_name_gets_its_own():
-    assert "-" in projector_settings(replace(GIVEN, replica_id="")).owner
+def test_a_process_without_a_replica_id_gets_a_name():
+    assert "-" in projector_settings(replace(SETTINGS, replica_id="")).owner
 
 
 def test_secrets_are_not_shown():
-    assert "hunter2" not in repr(projector_settings(GIVEN))
+    assert "hunter2" not in repr(projector_settings(SETTINGS))
 
 
 @pytest.mark.parametrize("missing", ["kafka", "postgres"])
-def test_what_is_missing_is_named(missing):
+def test_a_missing_setting_is_named(missing):
     with pytest.raises(Permanent, match=f"LOOMLOG_{missing.upper()} is not set"):
-        projector_settings(replace(GIVEN, **{missing: ""}))
+        projector_settings(replace(SETTINGS, **{missing: ""}))
