@@ -5,7 +5,7 @@ services/stream/ownership/leadership.py work with both.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -42,18 +42,19 @@ class CommandHandler(PartitionObserver, Protocol):
         """No aggregate that is over is known to have been ordered after this, by the clock of who ordered it."""
         ...
 
-    def prepare(
-        self, record: LogRecord, command: Any, partition: Partition
-    ) -> PendingDecision | Awaitable[PendingDecision]:
-        """The decision to make, or an awaitable of it when a lookup is needed. Raises ConnectorError."""
+    async def prepare(self, record: LogRecord, command: Any, partition: Partition) -> PendingDecision:
+        """The decision to make. Awaits `continue_in_task` before any lookup (partition/lookups.py).
+
+        Raises ConnectorError when a lookup was refused, and is called again then.
+        """
         ...
 
-    def prepare_local_effect(
+    async def prepare_local_effect(
         self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition
-    ) -> Sequence[PendingDecision] | Awaitable[Sequence[PendingDecision]]:
-        """A local effect of the aggregate, in that state, as orders to aggregates of the partition.
+    ) -> Sequence[PendingDecision]:
+        """Commands to aggregates of the partition that execute a local effect of the aggregate, in that state.
 
-        To be awaited when something has to be looked up; raises ConnectorError then, and is asked again.
+        Awaits and raises like `prepare`.
         """
         ...
 

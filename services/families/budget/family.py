@@ -145,7 +145,7 @@ class BudgetCommandHandler:
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
 
-    def prepare(self, record: LogRecord, command: Command, partition: Partition) -> PendingDecision:
+    async def prepare(self, record: LogRecord, command: Command, partition: Partition) -> PendingDecision:
         wrong = _command_error(command)
         if wrong:
             raise ValueError(wrong)  # a command of a stranger must not park the books
@@ -158,7 +158,7 @@ class BudgetCommandHandler:
 
         return PendingDecision(books, order, command.envelope.command_id)
 
-    def prepare_local_effect(
+    async def prepare_local_effect(
         self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition
     ) -> tuple[PendingDecision, ...]:
         return ()

@@ -6,7 +6,6 @@ the door.
 """
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 from loomlog.schemas.generated.run_commands import StartRun
@@ -17,6 +16,7 @@ from loomlog.services.core.run.lifecycle.activity import ACTIVITY_EVENTS, is_act
 from loomlog.services.core.run.lifecycle.start import start_refusal
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.stream.context import PendingDecision
+from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
 
@@ -49,25 +49,11 @@ class PartitionAdmission:
         for run_id in list(self._active):
             self._release(run_id)
 
-    def admit_start(
-        self, preparing: PendingDecision | Coroutine[Any, Any, PendingDecision], command: StartRun, partition: Partition
-    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
-        """The start, when its run may begin."""
-        if self._queue is None:
-            return preparing
-        if not isinstance(preparing, PendingDecision):
-            return self._admit_when_prepared(preparing, command, partition)
-        return (
-            self._wait_for_slot(self._queue, preparing, partition)
-            if self._must_wait(preparing, command, partition)
-            else preparing
-        )
-
-    async def _admit_when_prepared(
-        self, preparing: Coroutine[Any, Any, PendingDecision], command: StartRun, partition: Partition
-    ) -> PendingDecision:
-        found = self.admit_start(await preparing, command, partition)
-        return found if isinstance(found, PendingDecision) else await found
+    async def admit_start(self, prepared: PendingDecision, command: StartRun, partition: Partition) -> PendingDecision:
+        """Return the start once its run has a slot."""
+        if self._queue is None or not self._must_wait(prepared, command, partition):
+            return prepared
+        return await self._wait_for_slot(self._queue, prepared, partition)
 
     def _must_wait(self, prepared: PendingDecision, command: StartRun, partition: Partition) -> bool:
         """The usual start does not, and this costs it a microsecond."""
@@ -91,6 +77,7 @@ class PartitionAdmission:
         if start_refusal(trial, aggregate.state.history) is not None or trial.pauses or trial.definition is None:
             return prepared
         place = Slot(tenant=aggregate.tenant, user_id=trial.command.user_id, provider=trial.definition.provider)
+        await continue_in_task()
         turned_away = await queue.wait_for_slot(aggregate.id, place)
         if turned_away is None:
             self._active.add(aggregate.id)

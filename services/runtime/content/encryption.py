@@ -10,7 +10,7 @@ Before: services/stream/encryption/subject_keys.py. After: services/runtime/run/
 services/runtime/models/model_calls.py, services/runtime/tools/tool_calls.py, services/runtime/models/previews.py.
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from loomlog.connectors.crypto.content_encryption import has_tokens, key_ids_in
@@ -20,6 +20,7 @@ from loomlog.schemas.generated.run_events import ToolReturned
 from loomlog.schemas.records import replace
 from loomlog.services.stream.encryption.content_fields import encrypt_command, texts_of_command
 from loomlog.services.stream.encryption.subject_keys import ContentCipher, SubjectKeys
+from loomlog.services.stream.partition.lookups import continue_in_task
 
 
 class NoCipher:
@@ -56,8 +57,8 @@ class ContentEncryption:
         """What a run is told of a crash. The text of an error may quote what the call was given."""
         return type(error).__name__ if self.is_enabled else f"{type(error).__name__}: {error}"
 
-    def encrypt_command(self, command: Command, subject: str) -> Command | Coroutine[Any, Any, Command]:
-        """The command sealed; to be awaited when the subject has no key yet, or one this process has not heard of.
+    async def encrypt_command(self, command: Command, subject: str) -> Command:
+        """The command with its content encrypted. Waits when the subject has no key yet, or one not seen here yet.
 
         A start that was erased is as it is: it will be refused, and must not give its subject a fresh key.
         """
@@ -70,17 +71,11 @@ class ContentEncryption:
             return command
         sealer = keys.cached(tenant, subject)
         if sealer is None or not all(map(keys.table.is_known, named)):
-            return self._encrypt_with_new_key(keys, command, subject)
-        return encrypt_command(command, keys.decrypt_if_encrypted(tenant, subject, sealer))
-
-    async def _encrypt_with_new_key(
-        self, keys: SubjectKeys, command: StartRun | ForkRun | PostInput | ResolveCall, subject: str
-    ) -> Command:
-        tenant = command.envelope.tenant
-        await keys.wait_for_keys(*texts_of_command(command))
-        if isinstance(command, StartRun) and self.is_erased(command):
-            return command
-        sealer = await keys.cipher_for(tenant, subject)
+            await continue_in_task()
+            await keys.wait_for_keys(*texts_of_command(command))
+            if isinstance(command, StartRun) and self.is_erased(command):
+                return command
+            sealer = await keys.cipher_for(tenant, subject)
         return encrypt_command(command, keys.decrypt_if_encrypted(tenant, subject, sealer))
 
     def is_erased(self, command: Command) -> bool:

@@ -11,7 +11,7 @@ Before: command_handler.py, for an effect of services/core/run/react.py that con
 orders.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, assert_never
 
 from loomlog.schemas.generated.run_commands import CancelRun, CancelTurn, CloseResident, PostInput
@@ -48,6 +48,7 @@ from loomlog.services.runtime.models.definition_resolver import DefinitionResolv
 from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.fold import BrokenHistory
+from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
 NO_COMMANDS: Sequence[PendingDecision] = ()
@@ -117,13 +118,13 @@ class ChildRunCoordinator:
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 
-    def execute(
+    async def execute(
         self, aggregate: Aggregate, effect: RelatedRunEffect, state: State, partition: Partition
-    ) -> Sequence[PendingDecision] | Coroutine[Any, Any, Sequence[PendingDecision]]:
+    ) -> Sequence[PendingDecision]:
         """The orders that an effect means now."""
         match effect:
             case EnsureChild():
-                return self._ensure_child(aggregate, effect, partition)
+                return await self._ensure_child(aggregate, effect, partition)
             case NotifyParent():
                 return self._notify_parent(aggregate, state, partition)
             case CancelChildren():
@@ -133,13 +134,13 @@ class ChildRunCoordinator:
                 ends = (self._cancel_orphan(child) for child in children)
                 return [prepared for prepared in ends if prepared is not None]
             case EnsureParent():
-                return self._ensure_parent(aggregate, partition)
+                return await self._ensure_parent(aggregate, partition)
             case _:
                 assert_never(effect)
 
-    def _ensure_child(
+    async def _ensure_child(
         self, parent: Aggregate, effect: EnsureChild, partition: Partition
-    ) -> Sequence[PendingDecision] | Coroutine[Any, Any, Sequence[PendingDecision]]:
+    ) -> Sequence[PendingDecision]:
         found = self._find_awaited_child(parent, effect, partition)
         if found is None:
             return NO_COMMANDS
@@ -151,8 +152,9 @@ class ChildRunCoordinator:
             if self._is_ending(child.run_id):
                 return NO_COMMANDS  # its own end tells the parent
             if effect.is_new and not self._has_ended(child.run_id):
-                return self._begin_child(parent, effect, wanted, child, partition)
-            return self._resolve_absent_child(parent, effect, partition)
+                return await self._begin_child(parent, effect, wanted, child, partition)
+            await continue_in_task()
+            return await self._resolve_absent_child(parent, effect, partition)
         if partition_key(child.run_id) != partition_key(parent.id):
             # The index would tell where it lies in its own partition, and that place means nothing in this one.
             return [self._child_refusal(parent, child, UNKNOWN_CHILD.format(child.run_id))]
@@ -160,7 +162,8 @@ class ChildRunCoordinator:
             return self._command_resident(parent, live, effect, wanted, child)
         if self._is_ending(child.run_id):
             return NO_COMMANDS
-        return self._resolve_absent_child(parent, effect, partition)
+        await continue_in_task()
+        return await self._resolve_absent_child(parent, effect, partition)
 
     def _find_awaited_child(
         self, parent: Aggregate, effect: EnsureChild, partition: Partition
@@ -175,20 +178,15 @@ class ChildRunCoordinator:
         child = opened.delegation.children[effect.number]
         return (opened.delegation, child) if child.phase == delegation.RUNNING else None
 
-    def _begin_child(
+    async def _begin_child(
         self, parent: Aggregate, effect: EnsureChild, plan: Delegation, child: DelegatedChild, partition: Partition
-    ) -> Sequence[PendingDecision] | Coroutine[Any, Any, Sequence[PendingDecision]]:
-        """The start of a child that is known not to have begun."""
+    ) -> Sequence[PendingDecision]:
+        """Start a child that is known not to have begun; refused when a hard limit is exhausted. Raises Transient."""
         user_id = _require_facts(parent.state).user_id
         if self._budgets is None or not self._budgets.may_be_limited(parent.tenant, user_id):
             return [self._prepare_child_start(parent, effect, plan, child)]
-        return self._begin_child_in_budget(self._budgets, user_id, parent, effect, partition)
-
-    async def _begin_child_in_budget(
-        self, budgets: StartBudgets, user_id: str, parent: Aggregate, effect: EnsureChild, partition: Partition
-    ) -> Sequence[PendingDecision]:
-        """The start of a child to which limits apply, refused by one under which nothing is left. Raises Transient."""
-        exhausted = await budgets.exhausted_limit(parent.tenant, user_id)
+        await continue_in_task()
+        exhausted = await self._budgets.exhausted_limit(parent.tenant, user_id)
         found = self._find_awaited_child(parent, effect, partition)
         if found is None or found[1].run_id in partition.aggregates or self._is_ending(found[1].run_id):
             return NO_COMMANDS  # not wanted any more, or begun meanwhile: its own end tells the parent
@@ -313,8 +311,7 @@ class ChildRunCoordinator:
             return [self._child_refusal(parent, child, broken)]
         if state is None:
             if wanted.op in delegation.START_OPERATIONS:
-                begun = self._begin_child(parent, effect, wanted, child, partition)
-                return begun if isinstance(begun, Sequence) else await begun
+                return await self._begin_child(parent, effect, wanted, child, partition)
             return [self._child_refusal(parent, child, UNKNOWN_CHILD.format(child.run_id))]
         theirs = state.facts.parent if isinstance(state, Ended) else None
         if theirs is None or theirs.run_id != parent.id:
@@ -332,7 +329,7 @@ class ChildRunCoordinator:
             return NO_COMMANDS  # meanwhile it goes on, and tells when it stands still again
         return [self._child_report(live, aggregate.id, state)]
 
-    def _ensure_parent(self, aggregate: Aggregate, partition: Partition) -> Sequence[PendingDecision]:
+    async def _ensure_parent(self, aggregate: Aggregate, partition: Partition) -> Sequence[PendingDecision]:
         """The end of a run that was left behind; otherwise what its parent wants of it and it may not have heard."""
         theirs = _require_facts(aggregate.state).parent
         assert theirs is not None
@@ -351,9 +348,7 @@ class ChildRunCoordinator:
                         number=child.number,
                         is_new=False,
                     )
-                    found = self._ensure_child(parent, wish, partition)
-                    assert isinstance(found, Sequence), "of a live child nothing has to be looked up"
-                    orders += found
+                    orders += await self._ensure_child(parent, wish, partition)
         return orders
 
     def _child_report(self, parent: Aggregate, child_run_id: str, state: State) -> PendingDecision:

@@ -67,7 +67,7 @@ from loomlog.services.runtime.models.budget_reservation import StartBudgets
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.child_runs import ChildRunCoordinator
 from loomlog.services.runtime.run.history_handler import HistoryHandler
-from loomlog.services.runtime.run.interrupt_responses import AnswerFactory, InterruptionAnswers
+from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.late_results import decode_result
 from loomlog.services.runtime.run.partition_check import check_partition
 from loomlog.services.runtime.run.run_directory import RunDirectory
@@ -77,6 +77,7 @@ from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
 from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
 
 CASCADED_MAX = 2_000
@@ -275,10 +276,10 @@ class RunCommandHandler:
     def ended_found(self, first: RawEvent, last: RawEvent) -> None:
         self._directory.load_ended(first, last)
 
-    def prepare_local_effect(
+    async def prepare_local_effect(
         self, aggregate: Aggregate, effect: RelatedRunEffect, state: Any, partition: Partition
-    ) -> Sequence[PendingDecision] | Coroutine[Any, Any, Sequence[PendingDecision]]:
-        return self._child_runs.execute(aggregate, effect, state, partition)
+    ) -> Sequence[PendingDecision]:
+        return await self._child_runs.execute(aggregate, effect, state, partition)
 
     def wide_pauses_command(self, aggregate: Aggregate) -> ApplyWidePauses | None:
         """The pauses wider than the run that hold it now."""
@@ -291,38 +292,22 @@ class RunCommandHandler:
 
     # --- preparing ---------------------------------------------------------------------------------------------------
 
-    def prepare(
-        self, record: LogRecord, command: Command, partition: Partition
-    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
+    async def prepare(self, record: LogRecord, command: Command, partition: Partition) -> PendingDecision:
         """Raises ValueError for a command that does not belong here."""
         if isinstance(command, LiveRunCommand):
             check_partition(record, command.run_id, self._partitions)
         if self._encryption.is_enabled and not isinstance(command, ForkRun):  # whose a fork is tells its origin
             subject = _subject_of(command, partition)
-            sealed = command if subject is None else self._encryption.encrypt_command(command, subject)
-            if isinstance(sealed, Coroutine):
-                return self._prepare_encrypted(record, sealed, partition)
-            command = sealed
-        return self._prepare(record, command, partition)
-
-    async def _prepare_encrypted(
-        self, record: LogRecord, encrypting: Coroutine[Any, Any, Command], partition: Partition
-    ) -> PendingDecision:
-        prepared = self._prepare(record, await encrypting, partition)
-        return prepared if isinstance(prepared, PendingDecision) else await prepared
-
-    def _prepare(
-        self, record: LogRecord, command: Command, partition: Partition
-    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
+            if subject is not None:
+                command = await self._encryption.encrypt_command(command, subject)
         match command:
             case StartRun():
-                return self._admission.admit_start(
-                    self._start_handler.start(record, command, partition), command, partition
-                )
+                prepared = await self._start_handler.start(record, command, partition)
+                return await self._admission.admit_start(prepared, command, partition)
             case ForkRun():
-                return self._start_handler.fork(record, command, partition)
+                return await self._start_handler.fork(record, command, partition)
             case ImportRun():
-                return self._start_handler.import_run(record, command, partition)
+                return await self._start_handler.import_run(record, command, partition)
             case CancelRun():
                 cancel = CancelCommand(
                     at_ms=self._clock_ms(), command=command, cascaded=self._descendants(command.run_id, partition)
@@ -353,13 +338,13 @@ class RunCommandHandler:
                 resolve = ResolveCallCommand(at_ms=self._clock_ms(), command=command)
                 return self._prepare_for_live_run(command.run_id, command, partition, lambda: resolve)
             case ResolveInterruption():
-                return self._answer_interruption(command, partition)
+                return await self._answer_interruption(command, partition)
             case CancelTurn():
-                return self._cancel_turn(command, partition)
+                return await self._cancel_turn(command, partition)
             case QuarantineRun():
                 return self._quarantine(command, partition)
             case ReleaseRun():
-                return self._release(command, partition)
+                return await self._release(command, partition)
             case HandOverModelReply() | HandOverToolResult():
                 result = decode_result(command, self._clock_ms())
                 return self._prepare_for_live_run(command.run_id, command, partition, lambda: result)
@@ -380,44 +365,29 @@ class RunCommandHandler:
             return PendingDecision(None)
         return PendingDecision(aggregate, order, command.envelope.command_id)
 
-    def _answer_interruption(
-        self, command: ResolveInterruption, partition: Partition
-    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
+    async def _answer_interruption(self, command: ResolveInterruption, partition: Partition) -> PendingDecision:
         prepared = self._prepare_for_live_run(command.run_id, command, partition, lambda: None)
         held = prepared.aggregate
         if held is None:
             return prepared
         facts = getattr(held.state, "facts", None)
         subject = "" if facts is None else facts.user_id
-        answering = self._interruption_answers.prepare(command, held.state, held.tenant, subject)
+        answer = await self._interruption_answers.prepare(command, held.state, held.tenant, subject)
+        return PendingDecision(held, lambda: answer(self._clock_ms()), command.envelope.command_id)
 
-        async def opened(opening: Coroutine[Any, Any, AnswerFactory]) -> PendingDecision:
-            answered = await opening
-            return PendingDecision(held, lambda: answered(self._clock_ms()), command.envelope.command_id)
-
-        if isinstance(answering, Coroutine):
-            return opened(answering)
-        return PendingDecision(held, lambda: answering(self._clock_ms()), command.envelope.command_id)
-
-    def _cancel_turn(
-        self, command: CancelTurn, partition: Partition
-    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
+    async def _cancel_turn(self, command: CancelTurn, partition: Partition) -> PendingDecision:
         stop = CancelTurnCommand(at_ms=self._clock_ms(), command=command)
         prepared = self._prepare_for_live_run(command.run_id, command, partition, lambda: stop)
         held = prepared.aggregate
         if held is None or self._read_partial_output is None or not isinstance(held.state, AwaitingModel):
             return prepared
-        return self._cancel_model_call(command, held, held.state, self._read_partial_output)
-
-    async def _cancel_model_call(
-        self, command: CancelTurn, aggregate: Aggregate, state: AwaitingModel, read_partial_output: PartialOutputReader
-    ) -> PendingDecision:
-        turn, attempt = state.turn, state.attempt
-        text, blob = await read_partial_output(aggregate.id, turn, attempt)
-        stop = CancelTurnCommand(
+        turn, attempt = held.state.turn, held.state.attempt
+        await continue_in_task()
+        text, blob = await self._read_partial_output(held.id, turn, attempt)
+        cancel = CancelTurnCommand(
             at_ms=self._clock_ms(), command=command, turn=turn, attempt=attempt, text=text, text_blob=blob
         )
-        return PendingDecision(aggregate, lambda: stop, command.envelope.command_id)
+        return PendingDecision(held, lambda: cancel, command.envelope.command_id)
 
     def _quarantine(self, command: QuarantineRun, partition: Partition) -> PendingDecision:
         held = self._prepare_for_live_run(command.run_id, command, partition, lambda: None).aggregate
@@ -426,16 +396,15 @@ class RunCommandHandler:
         quarantine = QuarantineCommand(at_ms=self._clock_ms(), command=command, existing_reason=held.quarantined)
         return PendingDecision(held, lambda: quarantine, command.envelope.command_id, allowed_in_quarantine=True)
 
-    def _release(
-        self, command: ReleaseRun, partition: Partition
-    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
+    async def _release(self, command: ReleaseRun, partition: Partition) -> PendingDecision:
         held = self._prepare_for_live_run(command.run_id, command, partition, lambda: None).aggregate
         if held is None:
             return PendingDecision(None)
         if not held.quarantined:
             release = ReleaseCommand(at_ms=self._clock_ms(), command=command)
             return PendingDecision(held, lambda: release, command.envelope.command_id)
-        return self._release_from_log(command, held, partition)
+        await continue_in_task()
+        return await self._release_from_log(command, held, partition)
 
     async def _release_from_log(
         self, command: ReleaseRun, aggregate: Aggregate, partition: Partition

@@ -7,7 +7,7 @@ what is read is checked against seq, hash chain and digest.
 Before: command_handler.py. After: services/core/run/lifecycle/fork.py, lifecycle/event_import.py.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from loomlog.connectors.protocols import LogRecord
@@ -90,10 +90,9 @@ class HistoryHandler:
         return PendingDecision(aggregate, order, command.envelope.command_id)
 
     async def _encrypt(self, command: ForkRun, subject: str) -> ForkRun:
-        sealed = self._encryption.encrypt_command(command, subject)
-        found = await sealed if isinstance(sealed, Coroutine) else sealed
-        assert isinstance(found, ForkRun)
-        return found
+        encrypted = await self._encryption.encrypt_command(command, subject)
+        assert isinstance(encrypted, ForkRun)
+        return encrypted
 
     def _fork_command(
         self,

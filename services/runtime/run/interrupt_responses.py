@@ -7,8 +7,7 @@ Before: command_handler.py. After: services/core/run/interrupts/interruptions.py
 """
 
 import json
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from loomlog.connectors.errors import Permanent
 from loomlog.schemas.generated.run_commands import ResolveInterruption
@@ -18,6 +17,7 @@ from loomlog.services.core.run.interrupts.questions import DECLINED
 from loomlog.services.core.run.state import State
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.payloads import make_storable
+from loomlog.services.stream.partition.lookups import continue_in_task
 
 AnswerFactory = Callable[[int], AnswerInterruptionCommand]
 """Gives the order for the time at which it is decided, UTC milliseconds."""
@@ -30,19 +30,13 @@ class InterruptionAnswers:
         self._encryption = encryption
         self._mask = mask
 
-    def prepare(
-        self, command: ResolveInterruption, state: State, tenant: str, subject: str
-    ) -> AnswerFactory | Coroutine[Any, Any, AnswerFactory]:
-        """The order, to be awaited when content is encrypted. Raises Transient then."""
+    async def prepare(self, command: ResolveInterruption, state: State, tenant: str, subject: str) -> AnswerFactory:
+        """Return the factory of the command. Raises Transient when content is encrypted and a key cannot be read."""
         asked = [q for q in open_questions(state) if q.interrupt_id == command.interrupt_id]
         options = asked[0].options if asked else ()
-        if self._encryption.is_enabled:
-            return self._prepare_encrypted(command, options, tenant, subject)
-        return self._build_answer_factory(command, command.answer, options, str)
-
-    async def _prepare_encrypted(
-        self, command: ResolveInterruption, options: Sequence[str], tenant: str, subject: str
-    ) -> AnswerFactory:
+        if not self._encryption.is_enabled:
+            return self._build_answer_factory(command, command.answer, options, str)
+        await continue_in_task()
         sealer = await self._encryption.cipher(tenant, subject)
         try:
             answer = await self._encryption.decrypt_text(command.answer, tenant)

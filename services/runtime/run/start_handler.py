@@ -6,9 +6,8 @@ refuses it refuses by itself (core/run/lifecycle/start.py).
 Before: command_handler.py with a command of its partition. After: the owner decides the order.
 """
 
-import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from loomlog.connectors.protocols import LogRecord
@@ -29,6 +28,7 @@ from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.telemetry.tracing import Tracing, read_traceparent
 from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
 MAX_COMMAND_BYTES = 620_000
@@ -75,33 +75,20 @@ class StartHandler:
         if budgets is not None:
             budgets.on_takeover()
 
-    def start(
-        self, record: LogRecord, command: StartRun, partition: Partition
-    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
-        """The start, with the limit on spending under which nothing is left when one applies to its user, of those
-        that its sender or this process knows."""
-        budgets = self._budgets
-        if budgets is not None and budgets.may_be_limited(
-            command.envelope.tenant, command.user_id, command.books_offset
-        ):
-            return self._start_in_budget(budgets, record, command, partition)
-        return self._prepare_start(record, command, partition)
-
-    async def _start_in_budget(
-        self, budgets: StartBudgets, record: LogRecord, command: StartRun, partition: Partition
-    ) -> PendingDecision:
-        """The start of a run to which limits apply, with the one under which nothing is left. Raises Transient."""
-        exhausted = await budgets.exhausted_limit(command.envelope.tenant, command.user_id)
-        starting = self._prepare_start(record, command, partition)
-        prepared = starting if isinstance(starting, PendingDecision) else await starting
+    async def start(self, record: LogRecord, command: StartRun, partition: Partition) -> PendingDecision:
+        """Prepare a start; with the exhausted hard limit of its user, if there is one. Raises Transient."""
+        budgets, tenant = self._budgets, command.envelope.tenant
+        exhausted = None
+        if budgets is not None and budgets.may_be_limited(tenant, command.user_id, command.books_offset):
+            await continue_in_task()
+            exhausted = await budgets.exhausted_limit(tenant, command.user_id)
+        prepared = await self._prepare_start(record, command, partition)
         order = prepared.command
         if exhausted is not None and order is not None:
             prepared.command = lambda: replace(order(), exhausted_limit=exhausted)
         return prepared
 
-    def _prepare_start(
-        self, record: LogRecord, command: StartRun, partition: Partition
-    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
+    async def _prepare_start(self, record: LogRecord, command: StartRun, partition: Partition) -> PendingDecision:
         key = (record.key or b"").decode(errors="replace")
         run_id = command.run_id or derive_run_id(key, command.envelope.tenant, command.envelope.command_id)
         self._validate(record, run_id, related_id=command.session_id, related_kind="session")
@@ -117,19 +104,16 @@ class StartHandler:
             return PendingDecision(None)
         ending = self._directory.ending_holder(command)
         if ending:
-            return self._start_after_end(self._directory.end_event(ending), record, command, partition)
+            # Clients may read its end in the log before its acknowledgement reaches us: this is not too early.
+            ended = self._directory.end_event(ending)
+            await continue_in_task()
+            await ended.wait()
+            return await self._prepare_start(record, command, partition)
         may_be_forgotten = self._directory.may_be_forgotten(command)
         if may_be_forgotten or (command.session_id and not self._directory.is_session_in_memory(command)):
-            return self._look_up(record, command, run_id, look_for_run=may_be_forgotten)
+            await continue_in_task()
+            return await self._look_up(record, command, run_id, look_for_run=may_be_forgotten)
         return self._pending_start(record, command, run_id, self._directory.session_last_run(command))
-
-    async def _start_after_end(
-        self, ended: asyncio.Event, record: LogRecord, command: StartRun, partition: Partition
-    ) -> PendingDecision:
-        # Its end may be read in the log before its acknowledgement reaches us, so whoever asks now is not too early.
-        await ended.wait()
-        prepared = self._prepare_start(record, command, partition)
-        return prepared if isinstance(prepared, PendingDecision) else await prepared
 
     def _validate(self, record: LogRecord, run_id: str, *, related_id: str = "", related_kind: str = "") -> None:
         check_partition(record, run_id, self._partitions, related_id=related_id, related_kind=related_kind)
@@ -208,20 +192,14 @@ class StartHandler:
             pauses=self._pauses_for(tenant, command.agent),
         )
 
-    def fork(
-        self, record: LogRecord, command: ForkRun, partition: Partition
-    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
+    async def fork(self, record: LogRecord, command: ForkRun, partition: Partition) -> PendingDecision:
         """A run that begins with what another has said up to some event."""
         key = (record.key or b"").decode(errors="replace")
         run_id = command.run_id or derive_run_id(key, command.envelope.tenant, command.envelope.command_id)
         self._validate(record, run_id, related_id=command.origin_run_id, related_kind="run")
         if run_id in partition.aggregates or run_id in self._directory.ended or run_id in self._directory.ending:
             return PendingDecision(None)
-        return self._fork_from_log(record, command, run_id, partition)
-
-    async def _fork_from_log(
-        self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition
-    ) -> PendingDecision:
+        await continue_in_task()
         if command.origin_run_id in self._directory.ending:
             await self._directory.end_event(command.origin_run_id).wait()
         if self._directory.may_be_forgotten(command) and await self._directory.is_indexed(run_id):
@@ -234,9 +212,7 @@ class StartHandler:
         trace = read_traceparent(record.headers) or self._tracing.run_traceparent(run_id)
         return await self._history.fork(record, command, run_id, partition, traceparent=trace)
 
-    def import_run(
-        self, record: LogRecord, command: ImportRun, partition: Partition
-    ) -> PendingDecision | Coroutine[Any, Any, PendingDecision]:
+    async def import_run(self, record: LogRecord, command: ImportRun, partition: Partition) -> PendingDecision:
         """The next events of a run that happened elsewhere."""
         self._validate(record, command.run_id)
         known = partition.aggregates.get(command.run_id)
@@ -249,9 +225,7 @@ class StartHandler:
             or command.first_seq != 1
         ):
             return PendingDecision(None)
-        return self._import_first(record, command, partition)
-
-    async def _import_first(self, record: LogRecord, command: ImportRun, partition: Partition) -> PendingDecision:
+        await continue_in_task()
         # A run that happened long ago may have been imported at any time since.
         if self._directory.forgotten_until and await self._directory.is_indexed(command.run_id):
             return PendingDecision(None)

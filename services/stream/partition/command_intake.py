@@ -8,7 +8,6 @@ Before: services/stream/host.py reads the commands topic. After: the desk makes 
 """
 
 from collections import deque
-from collections.abc import Awaitable
 from typing import Any
 
 from loomlog.connectors.protocols import LogRecord
@@ -61,36 +60,26 @@ class CommandIntake:
         if behind is not None:
             behind.append((record, command))
             return
-        self._handle(record, command)
+        self._start(record, command)
 
-    def _handle(self, record: LogRecord, command: Any) -> None:
-        try:
-            prepared = self._handler.prepare(record, command, self._partition)
-        except Exception as error:  # noqa: BLE001 - a command we cannot even look at must not stop the partition
-            self._refuse(record, error)
-            return
-        if isinstance(prepared, PendingDecision):
-            self._decide(record, prepared)
-            return
-        self._behind[record.key or b""] = deque()
-        self._lookups.begin(self._handle_async(record, command, prepared))
+    def _start(self, record: LogRecord, command: Any) -> None:
+        if not self._lookups.begin_eagerly(self._handle(record, command)):
+            self._behind[record.key or b""] = deque()
 
-    async def _handle_async(self, record: LogRecord, command: Any, preparing: Awaitable[PendingDecision]) -> None:
-        prepared = None
+    async def _handle(self, record: LogRecord, command: Any) -> None:
         try:
             prepared = await self._lookups.lookup_with_retry(
-                preparing,
                 lambda: self._handler.prepare(record, command, self._partition),
                 waits=lambda: f"command {record.topic}/{record.offset}",
             )
-        except Exception as error:  # noqa: BLE001 - as in _handle
+        except Exception as error:  # noqa: BLE001 - a command that cannot be prepared must not stop the partition
             self._refuse(record, error)
-        if prepared is not None:
+        else:
             self._decide(record, prepared)
         key = record.key or b""
-        behind = self._behind.pop(key)
+        behind = self._behind.pop(key, None)  # None: it did not have to wait
         while behind:
-            self._handle(*behind.popleft())
+            self._start(*behind.popleft())
             if key in self._behind:
                 self._behind[key].extend(behind)
                 return

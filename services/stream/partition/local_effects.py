@@ -7,7 +7,7 @@ state is asked what of this may not have been carried out: the same effect again
 Before: the flusher has what became due. After: the desk makes orders, decisions.py decides them.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -37,15 +37,7 @@ class LocalEffects:
 
     def start(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
         """A local effect that became due, with the state after the decision that asked for it."""
-        try:
-            found = self._handler.prepare_local_effect(aggregate, effect, state, self._partition)
-        except Exception as error:  # noqa: BLE001 - a broken rule parks one aggregate, never the partition
-            self._executor.quarantine(aggregate, error, at_ms=self._context.clock_ms())
-            return
-        if isinstance(found, Sequence):
-            self._submit(found)
-        else:
-            self._lookups.begin(self._prepare_async(aggregate, effect, state, found))
+        self._lookups.begin_eagerly(self._execute(aggregate, effect, state))
 
     def start_pending(self, aggregate: Aggregate) -> None:
         """After a take-over: carry out what may not have been."""
@@ -53,16 +45,13 @@ class LocalEffects:
             for effect in self._context.family.pending_local_effects(aggregate.state):
                 self.start(aggregate, effect, aggregate.state)
 
-    async def _prepare_async(
-        self, aggregate: Aggregate, effect: Any, state: Any, found: Awaitable[Sequence[PendingDecision]]
-    ) -> None:
+    async def _execute(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
         try:
             prepared = await self._lookups.lookup_with_retry(
-                found,
                 partial(self._handler.prepare_local_effect, aggregate, effect, state, self._partition),
                 waits=lambda: f"{self._context.family.name} {aggregate.id}: {type(effect).__name__}",
             )
-        except Exception as error:  # noqa: BLE001 - as in carry_out
+        except Exception as error:  # noqa: BLE001 - a broken rule parks one aggregate, never the partition
             self._executor.quarantine(aggregate, error, at_ms=self._context.clock_ms())
             return
         self._submit(prepared)
@@ -76,7 +65,7 @@ class LocalEffects:
                 continue  # once released it is looked at again
             try:
                 order = prepared.command()
-            except Exception as error:  # noqa: BLE001 - as in carry_out
+            except Exception as error:  # noqa: BLE001 - as in _execute
                 self._executor.quarantine(aggregate, error, at_ms=self._context.clock_ms(), cause_id=prepared.cause_id)
                 continue
             self._executor.submit(aggregate, order, at_ms=self._context.clock_ms(), cause_id=prepared.cause_id)

@@ -1,9 +1,11 @@
 """Pieces of a runtime for its tests: a desk over a partition in memory, a model and tools that do as they are told."""
 
-import inspect
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
@@ -105,19 +107,23 @@ class DeskAtWork:
         return ConsumerRecord(TOPICS.commands, number, self.offsets, self.now, raw, CODEC.encode(command), headers)
 
     def prepare(self, command: Command, key: bytes | None = None, headers: Any = ()) -> Any:
-        """What the desk makes of it: Prepared, or something to be awaited."""
+        """The coroutine in which the command handler prepares it."""
         return self.desk.prepare(self.record(command, key, headers), command, self.partition)
 
     def at_once(self, command: Command, key: bytes | None = None, headers: Any = ()) -> PendingDecision:
-        prepared = self.prepare(command, key, headers)
-        assert isinstance(prepared, PendingDecision), "the desk wants to look something up"
+        with pytest.raises(StopIteration) as ended:
+            self.prepare(command, key, headers).send(None)
+        prepared: PendingDecision = ended.value.value
         return prepared
 
+    def lookup(self, command: Command) -> "asyncio.Task[PendingDecision]":
+        """The task in which the command is prepared, begun when the handler left the caller's turn for it."""
+        preparing = self.prepare(command)
+        assert preparing.send(None) is None, "continue_in_task"
+        return asyncio.create_task(preparing)
+
     async def looked_up(self, command: Command) -> PendingDecision:
-        prepared = self.prepare(command)
-        assert inspect.isawaitable(prepared), "the desk knew it from memory"
-        result: PendingDecision = await prepared
-        return result
+        return await self.lookup(command)
 
     def decide(self, prepared: PendingDecision) -> list[str]:
         """Decide what was prepared; names of its events, which are not in the log yet."""

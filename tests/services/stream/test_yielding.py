@@ -1,7 +1,7 @@
 """A partition that moves: its owner lets the calls under way end, writes down what it did not begin, and lets go."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -79,16 +79,10 @@ async def test_what_a_look_up_leads_to_while_a_partition_is_given_up_is_written_
     """A start that waits for a look-up when the last call has ended: its first model call is due and begins nowhere."""
     random, prepare = Random(seed), RunCommandHandler.prepare
 
-    def later(
-        self: RunCommandHandler, record: LogRecord, command: Any, partition: Partition
-    ) -> PendingDecision | Awaitable[PendingDecision]:
-        async def looked_up() -> PendingDecision:
-            for _ in range(random.randint(1, 40)):
-                await asyncio.sleep(0)
-            actual = prepare(self, record, command, partition)
-            return actual if isinstance(actual, PendingDecision) else await actual
-
-        return looked_up()
+    async def later(self: RunCommandHandler, record: LogRecord, command: Any, partition: Partition) -> PendingDecision:
+        for _ in range(random.randint(1, 40)):
+            await asyncio.sleep(0)
+        return await prepare(self, record, command, partition)
 
     monkeypatch.setattr(RunCommandHandler, "prepare", later)
     world = world_of(turns=4, seed=seed, effect_delay=6)

@@ -278,7 +278,7 @@ async def test_a_session_of_another_tenant_is_not_found_and_its_run_not_named() 
 async def test_a_session_whose_last_run_is_just_ending_waits_for_the_end() -> None:
     work = DeskAtWork()
     work.end(work.start("r_tok"))
-    waiting = work.prepare(started("r_tok-2", session_id="s_tok"))
+    waiting = work.lookup(started("r_tok-2", session_id="s_tok"))
     work.flush()
     order = order_of(await waiting)
     assert (order.session_exists, order.session_live_run) == (True, "")
@@ -288,7 +288,7 @@ async def test_a_session_whose_last_run_is_just_ending_waits_for_the_end() -> No
 async def test_a_handle_whose_run_is_just_ending_waits_for_the_end() -> None:
     work = DeskAtWork()
     work.end(work.start("r_tok", agent_id="mine"))
-    waiting = work.prepare(started("r_other", agent_id="mine"))
+    waiting = work.lookup(started("r_other", agent_id="mine"))
     work.flush()
     assert order_of(await waiting).handle_live_run == ""
 
@@ -326,13 +326,13 @@ def test_a_session_and_a_handle_are_free_when_the_end_is_in_the_log() -> None:
 )
 def test_a_start_in_the_wrong_place_is_refused_with_what_was_expected(command: StartRun, key: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
-        DeskAtWork().prepare(command, key=key)
+        DeskAtWork().at_once(command, key=key)
 
 
 def test_a_start_in_the_wrong_partition_is_refused_with_the_right_one() -> None:
     work = DeskAtWork(partitions=64)
     with pytest.raises(ValueError, match=r"lies in partition 0, but its key belongs in .*murmur2"):
-        work.prepare(started("r_tok"))
+        work.at_once(started("r_tok"))
 
 
 @pytest.mark.parametrize(
@@ -354,9 +354,9 @@ def test_a_start_in_the_wrong_partition_is_refused_with_the_right_one() -> None:
 def test_an_order_to_a_run_in_the_wrong_place_is_refused_with_what_was_expected(make: Any) -> None:
     """Nobody would ever find its run there: it would be gone without a word."""
     with pytest.raises(ValueError, match="belongs under 'tok'"):
-        DeskAtWork().prepare(make("r_tok"), key=b"other")
+        DeskAtWork().at_once(make("r_tok"), key=b"other")
     with pytest.raises(ValueError, match=r"lies in partition 0, but its key belongs in .*murmur2"):
-        DeskAtWork(partitions=64).prepare(make("r_tok"))
+        DeskAtWork(partitions=64).at_once(make("r_tok"))
 
 
 # --- commands to runs under way --------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Forks at the desk of a partition: the prefix is read back from the log, whatever became of its run."""
 
 import asyncio
-import inspect
 from typing import Any
 
 import pytest
@@ -97,10 +96,8 @@ async def test_a_run_that_is_over_is_forked_from_wherever_it_is_known(way: str) 
     run = with_calls(work)
     work.end(run)
     if way == "ending":
-        preparing = work.prepare(forking(7))
-        assert inspect.iscoroutine(preparing)
         # Its end is decided but not in the log: the fork waits for it instead of missing it.
-        waiting = asyncio.create_task(preparing)
+        waiting = work.lookup(forking(7))
         await asyncio.sleep(0)
         assert not waiting.done()
         work.flush()
@@ -183,7 +180,7 @@ async def test_an_origin_whose_bytes_were_altered_is_not_shared() -> None:
 def test_a_fork_in_the_wrong_place_is_refused_with_what_was_expected() -> None:
     work = DeskAtWork()
     with pytest.raises(ValueError, match="the run r_other belongs under 'other'"):
-        work.prepare(forking(1, origin="r_other"))
+        work.at_once(forking(1, origin="r_other"))
 
 
 async def test_a_run_whose_prefix_was_forked_still_continues_to_its_end() -> None:

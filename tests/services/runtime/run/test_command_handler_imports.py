@@ -54,8 +54,7 @@ def importing(
 
 
 async def take_in(work: DeskAtWork, command: ImportRun) -> Any:
-    prepared = work.prepare(command)
-    prepared = prepared if not hasattr(prepared, "__await__") else await prepared
+    prepared = await work.prepare(command)
     if prepared.aggregate is not None:
         work.decide(prepared)
         work.flush()
@@ -169,11 +168,9 @@ async def test_an_imported_session_goes_on_here() -> None:
 
 
 @pytest.mark.parametrize("values", [[b"junk"], [b""]])
-def test_events_nobody_can_read_are_no_order(values: list[bytes]) -> None:
-    work = DeskAtWork()
-    prepared = work.prepare(importing(values, "r_tok"))
+async def test_undecodable_events_are_no_command(values: list[bytes]) -> None:
     with pytest.raises(Exception, match="framed"):
-        prepared.send(None)
+        await DeskAtWork().lookup(importing(values, "r_tok"))
 
 
 # --- restores: the run goes on here ----------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Answers made ready: compared in clear, kept masked, and as JSON that is JSON also when it is encrypted."""
 
 import json
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -41,8 +40,8 @@ def command(answer: str, **more: Any) -> ResolveInterruption:
 
 
 async def order(responses: InterruptionAnswers, given: ResolveInterruption, state: State) -> AnswerInterruptionCommand:
-    answering = responses.prepare(given, state, "t", "ada")
-    return (await answering if isinstance(answering, Coroutine) else answering)(NOW)
+    answer = await responses.prepare(given, state, "t", "ada")
+    return answer(NOW)
 
 
 async def sealed() -> tuple[SubjectKeys, ContentCipher]:
