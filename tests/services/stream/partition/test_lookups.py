@@ -24,7 +24,8 @@ async def test_work_that_waits_goes_on_in_a_task_of_its_own() -> None:
     async def work() -> None:
         await continue_in_task()
         tasks.append(asyncio.current_task())
-        await asyncio.wait_for(asyncio.Event().wait(), 60)
+        async with asyncio.timeout(60):
+            await asyncio.Event().wait()
 
     async with asyncio.TaskGroup() as group:
         lookups = PendingLookups(group)
