@@ -125,6 +125,8 @@ def default_text(field: Json) -> str:
         return " = field(default_factory=dict)"
     if isinstance(kind, dict) and kind["type"] == "array":
         return " = ()"
+    if is_record(kind):
+        return f" = {kind.rsplit('.', 1)[1]}()"
     return f" = {value!r}"
 
 

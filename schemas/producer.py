@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from loomlog.schemas.codec import Codec, local_codec
 from loomlog.schemas.generated.run_commands import StartRun
-from loomlog.schemas.generated.values import CommandEnvelope, Segment
+from loomlog.schemas.generated.values import CommandEnvelope, RunOptions, Segment
 from loomlog.schemas.ids import ID_PATTERN, fresh_token, hashed_token, partition_key
 from loomlog.schemas.sticky_partitioner import StickyPartitioner
 
@@ -83,7 +83,7 @@ def start_run_record(
         session_id=session_id,
         user_id=user_id,
         idempotency_key=idempotency_key,
-        metadata=dict(metadata or {}),
+        options=RunOptions(metadata=dict(metadata or {})),
     )
     headers = [
         ("ce_specversion", b"1.0"),

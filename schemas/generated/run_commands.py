@@ -5,8 +5,6 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from msgspec import field
-
 from loomlog.schemas.generated.values import (
     BlobRef,
     CommandEnvelope,
@@ -16,6 +14,7 @@ from loomlog.schemas.generated.values import (
     ImportOrigin,
     InterruptionRequest,
     LimitNotice,
+    RunOptions,
     RunPosition,
     Sampling,
     Segment,
@@ -700,18 +699,10 @@ class StartRun(Record, frozen=True, kw_only=True):
     """Handle chosen by the caller; empty: derived from the run id."""
     user_id: str = ''
     """End user on whose behalf the run works."""
-    user_tier: str = ''
-    """Routing plan of the user."""
+    options: RunOptions = RunOptions()
+    """Options of the run."""
     tools: tuple[str, ...] | None = None
     """Narrows the agent's tools; null leaves them."""
-    allowed_hosts: tuple[str, ...] | None = None
-    """Three states: null leaves the operator's list, [] denies all, a list intersects."""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    """Trusted, non-secret data; values are JSON texts."""
-    parent_context: Mapping[str, str] = field(default_factory=dict)
-    """Opaque lineage of the caller."""
-    interactive: bool = False
-    """Park at the end of a turn instead of completing."""
     sampling: Sampling | None = None
     """Overrides the definition's field by field."""
     idempotency_key: str = ''
@@ -722,26 +713,14 @@ class StartRun(Record, frozen=True, kw_only=True):
     """Hash of the request under an idempotency key, to refuse the key for another request."""
     continues: RunPosition | None = None
     """Hint where the session's last run lies; the owner verifies it."""
-    run_timeout_s: int = 0
-    """Seconds of work after which the run fails; 0 leaves the definition's."""
     compaction: Compaction | None = None
     """Overrides the definition's field by field."""
-    web_search_filter: str = ''
-    """drop or keep: search results outside allowed_hosts; empty without allowed_hosts."""
-    payload_metadata: Mapping[str, str] = field(default_factory=dict)
-    """Data from the body of a trigger, untrusted; values are JSON texts."""
     seed: str = ''
     """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
-    credentials: tuple[str, ...] = ()
-    """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
-    the run ends.
-    """
     books_offset: int = 0
     """Behind the newest limit on spending that the sender knows, in loom.budget.events: the owner reads as far
     before it decides. 0: the sender knows of none.
     """
-    operator_key_restricted: bool = False
-    """Its principal may not spend the operator's provider keys; neither may the run."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -753,24 +732,15 @@ class StartRun(Record, frozen=True, kw_only=True):
             "session_id": self.session_id,
             "agent_id": self.agent_id,
             "user_id": self.user_id,
-            "user_tier": self.user_tier,
+            "options": self.options.to_avro(),
             "tools": None if self.tools is None else list(self.tools),
-            "allowed_hosts": None if self.allowed_hosts is None else list(self.allowed_hosts),
-            "metadata": self.metadata,
-            "parent_context": self.parent_context,
-            "interactive": self.interactive,
             "sampling": None if self.sampling is None else self.sampling.to_avro(),
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
             "continues": None if self.continues is None else self.continues.to_avro(),
-            "run_timeout_s": self.run_timeout_s,
             "compaction": None if self.compaction is None else self.compaction.to_avro(),
-            "web_search_filter": self.web_search_filter,
-            "payload_metadata": self.payload_metadata,
             "seed": self.seed,
-            "credentials": self.credentials,
             "books_offset": self.books_offset,
-            "operator_key_restricted": self.operator_key_restricted,
         }
 
     @classmethod
@@ -784,24 +754,15 @@ class StartRun(Record, frozen=True, kw_only=True):
             session_id=value["session_id"],
             agent_id=value["agent_id"],
             user_id=value["user_id"],
-            user_tier=value["user_tier"],
+            options=RunOptions.from_avro(value["options"]),
             tools=None if value["tools"] is None else tuple(value["tools"]),
-            allowed_hosts=None if value["allowed_hosts"] is None else tuple(value["allowed_hosts"]),
-            metadata=value["metadata"],
-            parent_context=value["parent_context"],
-            interactive=value["interactive"],
             sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
-            run_timeout_s=value["run_timeout_s"],
             compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
-            web_search_filter=value["web_search_filter"],
-            payload_metadata=value["payload_metadata"],
             seed=value["seed"],
-            credentials=tuple(value["credentials"]),
             books_offset=value["books_offset"],
-            operator_key_restricted=value["operator_key_restricted"],
         )
 
 

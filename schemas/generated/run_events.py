@@ -5,8 +5,6 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from msgspec import field
-
 from loomlog.schemas.generated.values import (
     AgentDefinition,
     BlobRef,
@@ -15,6 +13,7 @@ from loomlog.schemas.generated.values import (
     ImportOrigin,
     LimitNotice,
     ParentCall,
+    RunOptions,
     RunPosition,
     Segment,
     Spawn,
@@ -1381,18 +1380,10 @@ class RunStarted(Record, frozen=True, kw_only=True):
     """Subject of the principal that started it."""
     user_id: str = ''
     """End user."""
-    user_tier: str = ''
-    """Routing plan."""
-    allowed_hosts: tuple[str, ...] | None = None
-    """Three states as in StartRun."""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    """Trusted data of the caller."""
-    parent_context: Mapping[str, str] = field(default_factory=dict)
-    """Lineage of the caller."""
+    options: RunOptions = RunOptions()
+    """Options of the run."""
     parent_agent_id: str = ''
     """Handle of the parent run; empty for a run of its own."""
-    interactive: bool = False
-    """Parks instead of completing."""
     idempotency_key: str = ''
     """Key of the request."""
     request_sha256: str = ''
@@ -1405,22 +1396,10 @@ class RunStarted(Record, frozen=True, kw_only=True):
     """Set when the run happened elsewhere: nothing of it is done here, it is only told."""
     traceparent: str = ''
     """W3C trace context of the run's span."""
-    run_timeout_s: int = 0
-    """Seconds of work after which the run fails, time paused or parked not counted; 0 = no bound."""
     parent: ParentCall | None = None
     """The call of another run that started this one."""
-    web_search_filter: str = ''
-    """drop or keep: search results outside allowed_hosts; empty without allowed_hosts."""
-    payload_metadata: Mapping[str, str] = field(default_factory=dict)
-    """Data from the body of a trigger, untrusted; values are JSON texts."""
     seed: str = ''
     """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
-    credentials: tuple[str, ...] = ()
-    """Names of the credentials that came with the request of the run, or of the run its tree began with; their
-    values are kept outside the log, sealed, until that run ends.
-    """
-    operator_key_restricted: bool = False
-    """The run may not spend the operator's provider keys; neither may its children."""
     context_tokens: int = 0
     """How full the context of the run it goes on with was, in tokens; 0: it goes on with none."""
     max_context_tokens: int = 0
@@ -1432,27 +1411,18 @@ class RunStarted(Record, frozen=True, kw_only=True):
             "agent_id": self.agent_id,
             "subject": self.subject,
             "user_id": self.user_id,
-            "user_tier": self.user_tier,
+            "options": self.options.to_avro(),
             "definition": self.definition.to_avro(),
             "segments": [item.to_avro() for item in self.segments],
-            "allowed_hosts": None if self.allowed_hosts is None else list(self.allowed_hosts),
-            "metadata": self.metadata,
-            "parent_context": self.parent_context,
             "parent_agent_id": self.parent_agent_id,
-            "interactive": self.interactive,
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
             "continues": None if self.continues is None else self.continues.to_avro(),
             "forked_from": None if self.forked_from is None else self.forked_from.to_avro(),
             "imported_from": None if self.imported_from is None else self.imported_from.to_avro(),
             "traceparent": self.traceparent,
-            "run_timeout_s": self.run_timeout_s,
             "parent": None if self.parent is None else self.parent.to_avro(),
-            "web_search_filter": self.web_search_filter,
-            "payload_metadata": self.payload_metadata,
             "seed": self.seed,
-            "credentials": self.credentials,
-            "operator_key_restricted": self.operator_key_restricted,
             "context_tokens": self.context_tokens,
             "max_context_tokens": self.max_context_tokens,
         }
@@ -1464,27 +1434,18 @@ class RunStarted(Record, frozen=True, kw_only=True):
             agent_id=value["agent_id"],
             subject=value["subject"],
             user_id=value["user_id"],
-            user_tier=value["user_tier"],
+            options=RunOptions.from_avro(value["options"]),
             definition=AgentDefinition.from_avro(value["definition"]),
             segments=tuple(Segment.from_avro(item) for item in value["segments"]),
-            allowed_hosts=None if value["allowed_hosts"] is None else tuple(value["allowed_hosts"]),
-            metadata=value["metadata"],
-            parent_context=value["parent_context"],
             parent_agent_id=value["parent_agent_id"],
-            interactive=value["interactive"],
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
             forked_from=None if value["forked_from"] is None else ForkPoint.from_avro(value["forked_from"]),
             imported_from=None if value["imported_from"] is None else ImportOrigin.from_avro(value["imported_from"]),
             traceparent=value["traceparent"],
-            run_timeout_s=value["run_timeout_s"],
             parent=None if value["parent"] is None else ParentCall.from_avro(value["parent"]),
-            web_search_filter=value["web_search_filter"],
-            payload_metadata=value["payload_metadata"],
             seed=value["seed"],
-            credentials=tuple(value["credentials"]),
-            operator_key_restricted=value["operator_key_restricted"],
             context_tokens=value["context_tokens"],
             max_context_tokens=value["max_context_tokens"],
         )

@@ -5,6 +5,8 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+from msgspec import field
+
 from loomlog.schemas.records import Record
 
 
@@ -818,6 +820,66 @@ class ParentCall(Record, frozen=True, kw_only=True):
         )
 
 
+class RunOptions(Record, frozen=True, kw_only=True):
+    """Options of a run, carried unchanged from its command to RunStarted and to its state."""
+
+    SCHEMA: ClassVar[str] = "loom.values.RunOptions"
+
+    user_tier: str = ''
+    """Routing plan of the user."""
+    allowed_hosts: tuple[str, ...] | None = None
+    """Three states: null leaves the operator's list, [] denies all, a list intersects."""
+    web_search_filter: str = ''
+    """drop or keep: search results outside allowed_hosts; empty without allowed_hosts."""
+    interactive: bool = False
+    """Park at the end of a turn instead of completing."""
+    run_timeout_s: int = 0
+    """Seconds of work after which the run fails, time paused or parked not counted. In a command 0 leaves the
+    definition's; in a run 0 is no limit.
+    """
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Trusted, non-secret data; values are JSON texts."""
+    parent_context: Mapping[str, str] = field(default_factory=dict)
+    """Opaque lineage of the caller."""
+    payload_metadata: Mapping[str, str] = field(default_factory=dict)
+    """Data from the body of a trigger, untrusted; values are JSON texts."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials of the run, or of the root of its tree; their values are kept outside the log,
+    encrypted, until that run ends.
+    """
+    operator_key_restricted: bool = False
+    """The run and its children may not use the operator's provider keys."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "user_tier": self.user_tier,
+            "allowed_hosts": None if self.allowed_hosts is None else list(self.allowed_hosts),
+            "web_search_filter": self.web_search_filter,
+            "interactive": self.interactive,
+            "run_timeout_s": self.run_timeout_s,
+            "metadata": self.metadata,
+            "parent_context": self.parent_context,
+            "payload_metadata": self.payload_metadata,
+            "credentials": self.credentials,
+            "operator_key_restricted": self.operator_key_restricted,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            user_tier=value["user_tier"],
+            allowed_hosts=None if value["allowed_hosts"] is None else tuple(value["allowed_hosts"]),
+            web_search_filter=value["web_search_filter"],
+            interactive=value["interactive"],
+            run_timeout_s=value["run_timeout_s"],
+            metadata=value["metadata"],
+            parent_context=value["parent_context"],
+            payload_metadata=value["payload_metadata"],
+            credentials=tuple(value["credentials"]),
+            operator_key_restricted=value["operator_key_restricted"],
+        )
+
+
 class RunPosition(Record, frozen=True, kw_only=True):
     """Where the events of an earlier run lie in the same partition, so that a reader can load it from the log
     alone.
@@ -980,6 +1042,7 @@ RECORDS = (
     LimitNotice,
     ModelChoice,
     ParentCall,
+    RunOptions,
     RunPosition,
     Sampling,
     Segment,

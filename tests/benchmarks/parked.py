@@ -29,7 +29,7 @@ from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import StartRun
-from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.generated.values import CommandEnvelope, RunOptions
 from loomlog.schemas.ids import fresh_token
 from tests.benchmarks.machine import machine
 from tests.benchmarks.main import Stack, cpu_seconds, environment_in, loomlog, up
@@ -128,7 +128,9 @@ def chat() -> ProducerRecord:
     token = fresh_token(at_ms, secrets.token_bytes(10))
     envelope = CommandEnvelope(command_id=f"r_{token}", tenant="default", subject="bench", issued_at_ms=at_ms)
     prompt = secrets.token_hex(PROMPT_CHARACTERS // 2)
-    command = StartRun(envelope=envelope, agent="chatter", prompt=prompt, run_id=f"r_{token}", interactive=True)
+    command = StartRun(
+        envelope=envelope, agent="chatter", prompt=prompt, run_id=f"r_{token}", options=RunOptions(interactive=True)
+    )
     return ProducerRecord(key=token.encode(), value=local_codec().encode(command))
 
 

@@ -29,6 +29,7 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import AgentDefinition, ContentBlock, Envelope, Segment, ToolCall, Usage
+from tests.run_options import grouped
 
 TOPIC = "loom.run.events"
 START_MS = 1_780_000_000_000
@@ -128,7 +129,7 @@ def started(run_id: str = "r_1", *, prompt: str = "hello", user_id: str = "ada",
         ),
         "segments": (user(prompt),),
     }
-    return RunStarted(**(fields | more))
+    return RunStarted(**grouped(fields | more))
 
 
 def user(text: str) -> Segment:

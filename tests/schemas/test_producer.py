@@ -78,7 +78,7 @@ def test_headers_are_cloudevents_and_the_trace() -> None:
 def test_segments_go_instead_of_a_prompt() -> None:
     segments = (Segment(role="user", content=(ContentBlock(type="trusted-text", text="x"),)),)
     record = start_run_record(agent="a", segments=segments, metadata={"order": "17"})
-    assert (command(record).segments, command(record).metadata) == (segments, {"order": "17"})
+    assert (command(record).segments, command(record).options.metadata) == (segments, {"order": "17"})
 
 
 @pytest.mark.parametrize(

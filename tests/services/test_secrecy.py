@@ -33,6 +33,7 @@ from loomlog.schemas.generated.values import (
     AgentDefinition,
     CommandEnvelope,
     ContentBlock,
+    RunOptions,
     RunPosition,
     Segment,
     ToolCall,
@@ -363,8 +364,7 @@ async def test_what_a_microservice_says_in_clear_is_encrypted_before_it_is_decid
             prompt=PROMPT,
             run_id="r_shop1",
             user_id=USER,
-            metadata={"note": META},
-            interactive=True,
+            options=RunOptions(metadata={"note": META}, interactive=True),
         )
         on.put(start)
         stream = await follow(on, "r_shop1")

@@ -41,6 +41,7 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.services.core.run.conversation.compaction import COMPACT
 from loomlog.services.families.budget.family import KEY, PARTITION
+from tests.run_options import grouped
 from tests.simulation.broker import Wire
 from tests.simulation.log import BUDGETS, TOPICS
 
@@ -228,7 +229,9 @@ class Client:
         key = f"key-{run_id}"
         await self._send(
             run_id,
-            StartRun(envelope=envelope, agent=wish.agent, prompt=prompt, run_id=run_id, idempotency_key=key, **more),
+            StartRun(
+                envelope=envelope, agent=wish.agent, prompt=prompt, run_id=run_id, idempotency_key=key, **grouped(more)
+            ),
             wish,
         )
 

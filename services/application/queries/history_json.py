@@ -181,7 +181,7 @@ def _counters(state: State) -> dict[str, Any]:
         "system": list(facts.system),
         "inherited_messages": facts.inherited_messages,
         "waiting_inputs": [said if isinstance(said, str) else _blob_json(said) for said in facts.waiting_inputs],
-        "interactive": facts.interactive,
+        "interactive": facts.options.interactive,
         "quarantined": facts.quarantine_error or None,
     }
 

@@ -241,7 +241,7 @@ class RunQueries:
         if newest is None and (started := self._started_event(caller, f"r_{session_id[2:]}")) is not None:
             tenant, event = started
             owner = ResourceOwner(tenant=tenant, user_id=event.user_id, is_foreign=is_foreign_event(event))
-            return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.user_tier, newest=None)
+            return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.options.user_tier, newest=None)
         row = _require_visible(caller, newest, lag, "not_found", f"there is no session {session_id}")
         await self._check_not_erased(row)
         return SessionHead(owner=owner_of(row), agent=row.agent, user_tier=row.user_tier, newest=row)

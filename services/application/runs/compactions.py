@@ -22,7 +22,7 @@ from loomlog.projections.frames.other_events import COMPACTION_FAILED
 from loomlog.projections.runs import RunRow
 from loomlog.schemas.generated.run_commands import CompactRun, ForkRun, StartRun
 from loomlog.schemas.generated.run_events import CommandRefused, CompactionFailed, CompactionRequested, ContextCompacted
-from loomlog.schemas.generated.values import CommandEnvelope, RunPosition
+from loomlog.schemas.generated.values import CommandEnvelope, RunOptions, RunPosition
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, owner_refusal
@@ -201,7 +201,7 @@ class SessionCompactions:
                 session_id=row.session_id,
                 agent_id=names.agent_id,
                 user_id=who.user_id,
-                user_tier=newest.user_tier,
+                options=RunOptions(user_tier=newest.user_tier),
                 continues=RunPosition(
                     run_id=newest.run_id, first_offset=newest.first_offset, last_offset=newest.last_offset
                 )

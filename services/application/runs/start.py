@@ -31,7 +31,7 @@ from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.projections.runs import RunRow
 from loomlog.schemas.generated.run_commands import ForkRun, StartRun
 from loomlog.schemas.generated.run_events import RunRefused, RunStarted
-from loomlog.schemas.generated.values import CommandEnvelope, RunPosition
+from loomlog.schemas.generated.values import CommandEnvelope, RunOptions, RunPosition
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import Record, replace
 from loomlog.services.application import limits
@@ -201,12 +201,13 @@ class RunStarts:
                 )
                 if isinstance(command, StartRun | ForkRun):
                     digest = attempt.digest if attempt.encryptor is not None else command.request_sha256
-                    command = replace(
-                        command,
-                        request_sha256=digest,
-                        books_offset=self._books_offset(),
-                        operator_key_restricted=attempt.requester.operator_key_restricted,
-                    )
+                    command = replace(command, request_sha256=digest, books_offset=self._books_offset())
+                    restricted = attempt.requester.operator_key_restricted
+                    if isinstance(command, ForkRun):
+                        command = replace(command, operator_key_restricted=restricted)
+                    else:
+                        options = replace(command.options, operator_key_restricted=restricted)
+                        command = replace(command, options=options)
                 await self._publisher.publish(names.key, names.run_id, command, traceparent=request.traceparent)
             self.pending_starts += 1
             try:
@@ -291,21 +292,25 @@ class RunStarts:
             session_id=request.session_id,
             agent_id=attempt.names.agent_id,
             user_id=attempt.requester.user_id,
-            user_tier=request.user_tier,
             tools=request.tools,
-            allowed_hosts=request.allowed_hosts,
-            metadata=metadata if attempt.encryptor is None else encrypt_values(metadata, attempt.encryptor),
-            parent_context=request.parent_context,
-            interactive=request.interactive,
-            run_timeout_s=request.run_timeout_s,
+            options=RunOptions(
+                user_tier=request.user_tier,
+                allowed_hosts=request.allowed_hosts,
+                web_search_filter=request.web_search_filter,
+                interactive=request.interactive,
+                run_timeout_s=request.run_timeout_s,
+                metadata=metadata if attempt.encryptor is None else encrypt_values(metadata, attempt.encryptor),
+                parent_context=request.parent_context,
+                payload_metadata=payload
+                if attempt.encryptor is None
+                else encrypt_untrusted(payload, attempt.encryptor),
+                credentials=tuple(sorted(request.credentials)),
+            ),
             sampling=request.sampling,
             compaction=request.compaction,
-            web_search_filter=request.web_search_filter,
-            payload_metadata=payload if attempt.encryptor is None else encrypt_untrusted(payload, attempt.encryptor),
             idempotency_key=request.idempotency_key,
             request_sha256=attempt.digest,
             continues=attempt.continues,
-            credentials=tuple(sorted(request.credentials)),
         )
 
     async def _wait_for_decision(

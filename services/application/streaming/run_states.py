@@ -176,7 +176,7 @@ class StateStream:
                     agent=event.definition.name,
                     agent_id=event.agent_id,
                     parent_agent_id=event.parent_agent_id,
-                    parent_context=event.parent_context,
+                    parent_context=event.options.parent_context,
                 )
                 return await self._state_chunks(item, run, "running")
             case RunCompleted() if (known := self._known_runs.pop(run_id, None)) is not None:

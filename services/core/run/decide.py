@@ -284,7 +284,7 @@ def _fire_timer(state: State, command: RunTimerFired) -> list[Event]:
     if isinstance(state, AwaitingModel | AwaitingTools | Compacting) and timers.is_past_deadline(state, command.at_ms):
         facts = state.facts
         code = code_agents.timeout_code(facts.definition)
-        return [run_failed(facts, code, f"the run took longer than its {facts.run_timeout_s} s")]
+        return [run_failed(facts, code, f"the run took longer than its {facts.options.run_timeout_s} s")]
     if not isinstance(state, AwaitingTools):
         return []
     late = children.poll_overdue_children(state, command.at_ms)

@@ -110,7 +110,7 @@ from loomlog.services.core.run.turns.evolve_model_calls import (
     require_failed_attempt,
 )
 
-REDUCER_VERSION = 12
+REDUCER_VERSION = 13
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -197,7 +197,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
 def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
     if not isinstance(state, Absent):
         raise IllegalEvent(f"RunStarted on a run that is {type(state).__name__}")
-    system, first = first_message(event.definition, event.segments, event.metadata, event.payload_metadata)
+    options = event.options
+    system, first = first_message(event.definition, event.segments, options.metadata, options.payload_metadata)
     # Another agent's model would refuse reasoning that it did not sign.
     history = tuple(map(without_reasoning, state.history)) if event.seed and event.forked_from else state.history
     facts = RunFacts(
@@ -206,31 +207,22 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
         agent_id=event.agent_id,
         subject=event.subject,
         user_id=event.user_id,
-        user_tier=event.user_tier,
+        options=options,
         definition=event.definition,
         system=system,
         cache_marks=cache_marks(event.definition, event.segments),
         # A fork may say nothing of its own: it answers what its prefix ends with.
         messages=(*history, first) if first.blocks else history,
-        allowed_hosts=event.allowed_hosts,
-        interactive=event.interactive,
         idempotency_key=event.idempotency_key,
         request_sha256=event.request_sha256,
         started_at_ms=at_ms,
         traceparent=event.traceparent,
-        metadata=tuple(sorted(event.metadata.items())),
-        payload_metadata=tuple(sorted(event.payload_metadata.items())),
-        credentials=event.credentials,
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
         imported_as="" if event.imported_from is None else import_identity(event.imported_from),
-        run_timeout_s=event.run_timeout_s,
-        deadline_ms=deadline(event.run_timeout_s, at_ms),
+        deadline_ms=deadline(options.run_timeout_s, at_ms),
         parent=event.parent,
-        parent_context=tuple(sorted(event.parent_context.items())),
-        web_search_filter=event.web_search_filter,
         seed=event.seed,
-        operator_key_restricted=event.operator_key_restricted,
         context=ContextGauge(tokens=event.context_tokens, messages=len(history))
         if event.context_tokens
         else EMPTY_GAUGE,
@@ -265,7 +257,7 @@ def _apply_run_restored(state: State, event: RunRestored, at_ms: int) -> State:
     if facts.imported_events != event.events:
         return state  # it went on somewhere before, and that is told again here
     # Its time begins anew: how long the file lay somewhere was no work.
-    begins_anew = deadline(facts.run_timeout_s, at_ms)
+    begins_anew = deadline(facts.options.run_timeout_s, at_ms)
     return with_facts(state, replace(facts, imported_events=0, imported_as="", deadline_ms=begins_anew))
 
 

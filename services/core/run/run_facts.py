@@ -8,7 +8,15 @@ Before: RunStarted, for most of it. After: state.py, whose live states hold them
 
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_events import InputReceived
-from loomlog.schemas.generated.values import AgentDefinition, BlobRef, ImportOrigin, ModelChoice, ParentCall, Usage
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    BlobRef,
+    ImportOrigin,
+    ModelChoice,
+    ParentCall,
+    RunOptions,
+    Usage,
+)
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.interrupts.questions import ClosedQuestion
@@ -71,21 +79,16 @@ class RunFacts(Value, frozen=True, kw_only=True):
     agent_id: str
     subject: str
     user_id: str
-    user_tier: str
+    options: RunOptions
     definition: AgentDefinition
     system: tuple[str, ...]
     cache_marks: tuple[int, ...]
     """Which of the system's texts a provider may cache up to."""
     messages: tuple[Message, ...]
-    allowed_hosts: tuple[str, ...] | None
-    interactive: bool
     idempotency_key: str
     request_sha256: str
     started_at_ms: int
     traceparent: str
-    metadata: tuple[tuple[str, str], ...] = ()
-    credentials: tuple[str, ...] = ()
-    """Names of those that came with the request; their values are outside the log."""
     inherited_messages: int = 0
     """How many of the messages came from the run this one goes on with."""
     turns: int = 0
@@ -114,7 +117,6 @@ class RunFacts(Value, frozen=True, kw_only=True):
     losses: Losses = NO_LOSSES
     context: ContextGauge = EMPTY_GAUGE
     compactions: CompactionState = NO_COMPACTIONS
-    web_search_filter: str = ""
     seed: str = ""
     """Not empty: the run only holds a conversation for those that go on with it."""
     reported_limits: tuple[str, ...] = ()
@@ -125,23 +127,16 @@ class RunFacts(Value, frozen=True, kw_only=True):
     retries: int = 0
     """Iterations that were used up by retries and switches: they answered no turn."""
 
-    run_timeout_s: int = 0
-    """Seconds of work the run may take; 0 = no bound."""
     deadline_ms: int = 0
     """When its time is over, if it neither pauses nor waits for people until then; 0 = never."""
     closed_questions: tuple[ClosedQuestion, ...] = ()
     """Its latest questions to people that have ended, newest last."""
     parent: ParentCall | None = None
     """The call it was started by; None for a run of its own."""
-    parent_context: tuple[tuple[str, str], ...] = ()
     spawned: int = 0
     """Children it has started."""
     residents: tuple[str, ...] = ()
     """Run ids of its resident children that are not over."""
-    payload_metadata: tuple[tuple[str, str], ...] = ()
-    """What came with a trigger's body; not trusted."""
-    operator_key_restricted: bool = False
-    """It may not spend the operator's provider keys."""
 
     @property
     def current_model(self) -> ModelChoice:

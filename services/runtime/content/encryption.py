@@ -10,7 +10,7 @@ Before: services/stream/encryption/subject_keys.py. After: services/runtime/run/
 services/runtime/models/model_calls.py, services/runtime/tools/tool_calls.py, services/runtime/models/previews.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loomlog.connectors.crypto.content_encryption import has_tokens, key_ids_in
@@ -110,6 +110,12 @@ class ContentEncryption:
         if self._keys is None:
             return texts
         return tuple([await self.decrypt_text(text, tenant) for text in texts])
+
+    async def decrypt_values(self, values: Mapping[str, str], tenant: str) -> Mapping[str, str]:
+        """The values in clear, by their names. Raises as `decrypt_text`."""
+        if self._keys is None:
+            return values
+        return {name: await self.decrypt_text(text, tenant) for name, text in values.items()}
 
     async def decrypt_messages(self, messages: tuple[Message, ...], tenant: str) -> tuple[Message, ...]:
         """The conversation in clear, for a model. Raises as `text`."""

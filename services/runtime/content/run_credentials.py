@@ -50,7 +50,7 @@ class Credentials:
 
     async def load_values(self, facts: RunFacts, tenant: str) -> Mapping[str, str]:
         """By name; empty when they are gone. Raises ConnectorError."""
-        if not facts.credentials or self._store is None:
+        if not facts.options.credentials or self._store is None:
             return NO_VALUES
         run_id = root_of(facts)
         found = self._cache.get(run_id)
@@ -65,7 +65,7 @@ class Credentials:
 
     def on_run_ended(self, facts: RunFacts) -> None:
         """The end of that run is in the log. Those of a tree are there until the run it began with is over."""
-        if not facts.credentials or facts.parent is not None:
+        if not facts.options.credentials or facts.parent is not None:
             return
         self._cache.pop(facts.run_id, None)
         if len(self._ended) < ENDED_MAX:

@@ -155,7 +155,7 @@ class AvailabilityTracker:
             traits = self._traits.get(choice.provider)
             if traits is None or not _has_key(state.facts, traits):
                 continue
-            own_key = traits.api_key_env in state.facts.credentials
+            own_key = traits.api_key_env in state.facts.options.credentials
             standing = self._global_table.matrix.availability(choice.provider, choice.model, now_ms, own_key=own_key)
             if traits.requires_run_key or standing.is_available:
                 sibling = traits.non_thinking_sibling(choice.model)
@@ -179,6 +179,6 @@ class AvailabilityTracker:
 
 def _has_key(facts: RunFacts, traits: ModelTraits) -> bool:
     """A run goes only where it has a key, where it may use the operator's and there is one, or where none is needed."""
-    if not traits.api_key_env or traits.api_key_env in facts.credentials:
+    if not traits.api_key_env or traits.api_key_env in facts.options.credentials:
         return True
-    return traits.has_key and not facts.operator_key_restricted
+    return traits.has_key and not facts.options.operator_key_restricted

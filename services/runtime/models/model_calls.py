@@ -275,7 +275,7 @@ class ModelCalls:
     async def _resolve_key(self, name: str, provider: RuntimeProvider, facts: RunFacts, tenant: str) -> ProviderKey:
         """What a call of the run is made with. Raises ConnectorError: no key, or its store is away."""
         values = NO_VALUES
-        if provider.api_key_env in facts.credentials:
+        if provider.api_key_env in facts.options.credentials:
             values = await self._credentials.load_values(facts, tenant)
             if not values.get(provider.api_key_env):
                 # Not the operator's instead: whoever brought a key did not mean to spend somebody else's money.
@@ -288,7 +288,7 @@ class ModelCalls:
             provider.api_key_env,
             (provider_keys.run_key_source(facts, values),),
             operator_has_key=provider.has_key,
-            may_use_operator_key=not facts.operator_key_restricted,
+            may_use_operator_key=not facts.options.operator_key_restricted,
         )
 
     async def _open_reservation(
@@ -399,13 +399,9 @@ class ModelCalls:
             started_at_ms=facts.started_at_ms,
             time_left_ms=facts.deadline_ms - self._clock_ms() if facts.deadline_ms else None,
             body=body,
-            metadata=await self._decrypt_values(facts.metadata, tenant),
-            payload_metadata=await self._decrypt_values(facts.payload_metadata, tenant),
+            metadata=await self._encryption.decrypt_values(facts.options.metadata, tenant),
+            payload_metadata=await self._encryption.decrypt_values(facts.options.payload_metadata, tenant),
         )
-
-    async def _decrypt_values(self, values: tuple[tuple[str, str], ...], tenant: str) -> dict[str, str]:
-        texts = await self._encryption.decrypt_texts(tuple([text for _, text in values]), tenant)
-        return dict(zip([name for name, _ in values], texts, strict=True))
 
     async def close(self) -> None:
         """Closes every provider."""

@@ -210,9 +210,9 @@ class ChildRunCoordinator:
         definition = self._definitions.resolve(
             agent,
             tenant=parent.tenant,
-            user_tier=facts.user_tier,
-            credentials=facts.credentials,
-            operator_key_restricted=facts.operator_key_restricted,
+            user_tier=facts.options.user_tier,
+            credentials=facts.options.credentials,
+            operator_key_restricted=facts.options.operator_key_restricted,
         )
         if isinstance(definition, CommandRefusal):
             return self._child_refusal(parent, child, definition.message)

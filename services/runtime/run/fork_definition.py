@@ -69,7 +69,7 @@ def _base_definition(
     current = definitions.resolve(
         command.agent or pinned.name,
         tenant=tenant,
-        user_tier=started.user_tier,
+        user_tier=started.options.user_tier,
         credentials=command.credentials,
         operator_key_restricted=command.operator_key_restricted,
     )

@@ -171,9 +171,9 @@ class StartHandler:
             else self._definitions.resolve(
                 command.agent,
                 tenant=tenant,
-                user_tier=command.user_tier,
-                credentials=command.credentials,
-                operator_key_restricted=command.operator_key_restricted,
+                user_tier=command.options.user_tier,
+                credentials=command.options.credentials,
+                operator_key_restricted=command.options.operator_key_restricted,
             )
         )
         definition = apply_overrides(resolved, command) if isinstance(resolved, AgentDefinition) else None

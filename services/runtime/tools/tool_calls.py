@@ -268,10 +268,10 @@ class ToolCalls:
         """The call with its arguments, and the run with its metadata, in clear. Raises ConnectorError."""
         if not self._encryption.is_enabled:
             return effect, state
-        names, values = zip(*state.facts.metadata, strict=True) if state.facts.metadata else ((), ())
-        metadata = tuple(zip(names, await self._encryption.decrypt_texts(values, tenant), strict=True))
+        options = state.facts.options
+        options = replace(options, metadata=await self._encryption.decrypt_values(options.metadata, tenant))
         opened = replace(effect, input=await self._encryption.decrypt_text(effect.input, tenant))
-        return opened, replace(state, facts=replace(state.facts, metadata=metadata))
+        return opened, replace(state, facts=replace(state.facts, options=options))
 
     async def _ask_reconciler(
         self, effect: ReconcileTool, facts: RunFacts, tenant: str, credentials: Mapping[str, str]
@@ -360,7 +360,7 @@ class ToolCalls:
     ) -> ToolCallResult:
         """The call itself, within its time. Secrets of the run are masked in what it gives."""
         try:
-            if facts.credentials:
+            if facts.options.credentials:
                 # Without them no call is made: an echo of one could not be masked.
                 context = replace(context, credentials=await self._credentials.load_values(facts, tenant))
             async with asyncio.timeout(tool.timeout_s):

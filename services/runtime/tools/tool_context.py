@@ -43,7 +43,7 @@ class ToolContextFactory:
     ) -> ToolContext:
         """What the tool is told; without credentials, which are looked up when a call is made."""
         definition = facts.definition
-        hosts, source = self._resolve_hosts(facts.allowed_hosts)
+        hosts, source = self._resolve_hosts(facts.options.allowed_hosts)
         return ToolContext(
             run_id=effect.run_id,
             session_id=facts.session_id,
@@ -52,7 +52,7 @@ class ToolContextFactory:
             tenant=tenant,
             subject=facts.subject,
             user_id=facts.user_id,
-            user_tier=facts.user_tier,
+            user_tier=facts.options.user_tier,
             provider=facts.current_model.provider,
             model=facts.current_model.model,
             tools=granted,
@@ -64,7 +64,7 @@ class ToolContextFactory:
             used_tokens=used_tokens(facts),
             max_tokens=facts.max_context_tokens,
             sampling=definition.sampling,
-            metadata=dict(facts.metadata),
+            metadata=dict(facts.options.metadata),
             attempt=effect.attempt,
             compaction=definition.compaction,
         )

@@ -29,7 +29,7 @@ from loomlog.schemas.generated.run_events import (
     RunStarted,
     TurnCancelled,
 )
-from loomlog.schemas.generated.values import ContentBlock, Segment
+from loomlog.schemas.generated.values import ContentBlock, RunOptions, Segment
 from loomlog.schemas.records import Record, replace
 from loomlog.services.stream.archive.bundle import blob_refs
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, SubjectKeys
@@ -60,9 +60,12 @@ def encrypt_command(command: ContentRecord, seal: ContentEncryptor) -> ContentRe
                 command,
                 prompt=seal(command.prompt, False),
                 segments=encrypt_segments(command.segments, seal),
-                metadata=encrypt_values(command.metadata, seal),
-                payload_metadata=encrypt_untrusted(command.payload_metadata, seal),
-                parent_context=encrypt_values(command.parent_context, seal),
+                options=replace(
+                    command.options,
+                    metadata=encrypt_values(command.options.metadata, seal),
+                    payload_metadata=encrypt_untrusted(command.options.payload_metadata, seal),
+                    parent_context=encrypt_values(command.options.parent_context, seal),
+                ),
             )
         case ForkRun():
             return replace(
@@ -80,9 +83,7 @@ def texts_of_command(command: Command) -> list[str]:
     """The content of a command; none when it brings none."""
     match command:
         case StartRun():
-            said = [command.prompt, *_segment_texts(command.segments)]
-            given = (command.metadata, command.payload_metadata, command.parent_context)
-            return [*said, *(value for values in given for value in values.values())]
+            return [command.prompt, *_segment_texts(command.segments), *_texts_of_options(command.options)]
         case ForkRun():
             return [command.prompt, *_segment_texts(command.segments)]
         case PostInput():
@@ -103,8 +104,7 @@ def texts_of_event(event: Record) -> list[str]:
     """
     match event:
         case RunStarted():
-            given = (event.metadata, event.payload_metadata, event.parent_context)
-            return [*_segment_texts(event.segments), *(value for values in given for value in values.values())]
+            return [*_segment_texts(event.segments), *_texts_of_options(event.options)]
         case InputReceived() | TurnCancelled():
             return [event.text]
         case ModelReplied():
@@ -185,3 +185,8 @@ def _encrypt_block(block: ContentBlock, seal: ContentEncryptor) -> ContentBlock:
 
 def _segment_texts(segments: Iterable[Segment]) -> list[str]:
     return [text for segment in segments for block in segment.content for text in (block.text, block.data)]
+
+
+def _texts_of_options(options: RunOptions) -> list[str]:
+    mappings = (options.metadata, options.payload_metadata, options.parent_context)
+    return [value for mapping in mappings for value in mapping.values()]

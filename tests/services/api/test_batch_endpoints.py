@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunStarted
-from loomlog.schemas.generated.values import AgentDefinition, ParentCall
+from loomlog.schemas.generated.values import AgentDefinition, ParentCall, RunOptions
 from loomlog.services.application import limits
 from loomlog.services.core.run.state import Refused
 from tests.services.api.serving import Served, served
@@ -159,7 +159,7 @@ def resident(here: Served) -> str:
             segments=(),
             parent_agent_id="a_parent",
             parent=parent,
-            interactive=True,
+            options=RunOptions(interactive=True),
         ),
         ModelCallRequested(turn=1, attempt=1, provider="mock", model="m"),
     )

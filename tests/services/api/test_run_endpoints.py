@@ -618,4 +618,4 @@ async def test_wishes_about_compaction_reach_the_start(here: Served) -> None:
     await here.run(compaction=wish, allowed_hosts=["a.example"])
     (command,) = here.world.commands()
     assert command.compaction == Compaction(enabled=True, keep_last_n=2, model="small", memory_flush=True)
-    assert command.web_search_filter == "drop"
+    assert command.options.web_search_filter == "drop"

@@ -165,6 +165,8 @@ class World:
         self.histories: dict[str, tuple[Message, ...]] = {}
         """What forks begin with."""
         self.cascaded: dict[str, tuple[str, ...]] = {}
+        self.owner_is_busy = False
+        """Commands are read and ignored."""
         """Handles of the descendants of runs, for those that have any."""
         self.seqs: dict[str, int] = {}
         self.terms: dict[int, int] = {}
@@ -321,10 +323,10 @@ class World:
         tail = self.log.tail(TOPICS.commands, dict.fromkeys(range(PARTITIONS), 0))
         while True:
             for records in (await tail.poll(timeout_s=WAIT_S)).values():
-                for record in records:
-                    self._handle(self.codec.decode(record.value or b"").record)
+                for record in records if not self.owner_is_busy else ():
+                    await self._handle(self.codec.decode(record.value or b"").record)
 
-    def _handle(self, command: Command) -> None:
+    async def _handle(self, command: Command) -> None:
         run_id = command.run_id
         state = self.states.get(run_id, Absent(run_id=run_id))
         match command:
@@ -356,9 +358,8 @@ class World:
             case ResolveCall():
                 order = ResolveCallCommand(at_ms=NOW_MS, command=command)
             case ResolveInterruption():
-                answering = InterruptionAnswers().prepare(command, state, command.envelope.tenant, "")
-                assert callable(answering)
-                order = answering(self.now_ms)
+                answer = await InterruptionAnswers().prepare(command, state, command.envelope.tenant, "")
+                order = answer(self.now_ms)
             case CancelTurn():
                 turn, attempt = (state.turn, state.attempt) if isinstance(state, AwaitingModel) else (0, 0)
                 text = self.said

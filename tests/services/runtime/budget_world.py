@@ -28,6 +28,7 @@ from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import FixedMembership
+from tests.run_options import grouped
 from tests.services.runtime.small_runtime import AGENT, TOPICS, Scripted, SmallRuntime, clock_ms, running
 
 BUDGETS = topics_of()
@@ -164,7 +165,7 @@ class BudgetWorld:
 
     def start(self, run_id: str, **more: Any) -> None:
         envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)
-        command = StartRun(envelope=envelope, agent=AGENT.name, prompt="go", run_id=run_id, **more)
+        command = StartRun(envelope=envelope, agent=AGENT.name, prompt="go", run_id=run_id, **grouped(more))
         key = partition_key(run_id).encode()
         self.log.put(
             TOPICS.commands,

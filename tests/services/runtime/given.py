@@ -29,6 +29,7 @@ from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.command_offsets import CommandProgress
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.partition import Aggregate, Partition
+from tests.run_options import grouped
 from tests.services.core.run.given import NOW
 from tests.services.stream.given import CODEC, EVENTS, FAMILY, claim_record
 from tests.services.stream.outside import TOPICS, Definitions, Index
@@ -164,7 +165,7 @@ def envelope(command_id: str, tenant: str = "t", issued_at_ms: int = NOW) -> Com
 
 def started(run_id: str, *, tenant: str = "t", issued_at_ms: int = NOW, **fields: Any) -> StartRun:
     given: dict[str, Any] = {"agent": "helper", "prompt": "go", **fields}
-    return StartRun(envelope=envelope(f"start-{run_id}", tenant, issued_at_ms), run_id=run_id, **given)
+    return StartRun(envelope=envelope(f"start-{run_id}", tenant, issued_at_ms), run_id=run_id, **grouped(given))
 
 
 def cancelling(run_id: str, *, tenant: str = "t") -> CancelRun:

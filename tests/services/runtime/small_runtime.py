@@ -59,6 +59,7 @@ from loomlog.services.stream.host import Host, PausableTail
 from loomlog.services.stream.ownership.membership import FixedMembership
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.snapshots.snapshots import Snapshots
+from tests.run_options import grouped
 
 AGENT = AgentDefinition(name="helper", sha256="ab12", provider="mock", model="m-1", tools=("Echo",), max_tokens=100)
 TOPICS = Topics.of("run")
@@ -306,7 +307,7 @@ class Stage:
 
     def start(self, *headers: tuple[str, bytes], agent: str = AGENT.name, run_id: str = RUN, **more: Any) -> None:
         envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)
-        self.send(StartRun(envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id, **more), *headers)
+        self.send(StartRun(envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id, **grouped(more)), *headers)
 
     @asynccontextmanager
     async def owner(self, name: str, tracing: Tracing | None = None, **parts: Any) -> AsyncIterator[SmallRuntime]:

@@ -19,10 +19,11 @@ from loomlog.schemas.generated.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, RunOptions
 from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
+from tests.run_options import grouped
 from tests.services.runtime.small_runtime import AGENT, RUN, TOPICS, Echo, OneAgent, Stage
 
 SCRIPT = """
@@ -85,7 +86,13 @@ class Scene(Stage):
     def ask(self, **more: Any) -> None:
         envelope = CommandEnvelope(command_id=RUN, tenant="acme", subject="someone", issued_at_ms=1)
         self.send(
-            StartRun(envelope=envelope, agent="helper", prompt="go", run_id=RUN, metadata={"board": '"b-1"'}, **more)
+            StartRun(
+                envelope=envelope,
+                agent="helper",
+                prompt="go",
+                run_id=RUN,
+                **grouped({"metadata": {"board": '"b-1"'}, **more}),
+            )
         )
 
     def asked(self) -> list[tuple[str, str, str]]:
@@ -192,7 +199,9 @@ async def test_a_script_whose_turn_is_stopped_makes_no_further_call_and_the_next
     def envelope(name: str) -> CommandEnvelope:
         return CommandEnvelope(command_id=name, tenant="acme", subject="someone", issued_at_ms=1)
 
-    scene.send(StartRun(envelope=envelope(RUN), agent="helper", prompt="old", run_id=RUN, interactive=True))
+    scene.send(
+        StartRun(envelope=envelope(RUN), agent="helper", prompt="old", run_id=RUN, options=RunOptions(interactive=True))
+    )
     async with scene.owner("one"):
         await scene.until(lambda: bool(slow.made))
         scene.send(CancelTurn(envelope=envelope("stop"), run_id=RUN))

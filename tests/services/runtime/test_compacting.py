@@ -15,7 +15,7 @@ from loomlog.schemas.generated.run_events import (
     RunCompleted,
     RunParked,
 )
-from loomlog.schemas.generated.values import CommandEnvelope, Compaction, Usage
+from loomlog.schemas.generated.values import CommandEnvelope, Compaction, RunOptions, Usage
 from loomlog.services.core.run.conversation.summary_prompt import SYSTEM
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.state import Absent, Parked, State
@@ -78,7 +78,7 @@ async def talk(stage: Stage, texts: int = 4, compaction: Compaction | None = Non
             agent=AGENT.name,
             prompt=f"task {LONG}",
             run_id=RUN,
-            interactive=True,
+            options=RunOptions(interactive=True),
             compaction=compaction,
         )
     )

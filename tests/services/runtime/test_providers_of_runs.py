@@ -200,7 +200,10 @@ KEYED = {
 
 def left(one: Replica, *credentials: str, restricted: bool = False) -> list[str]:
     failing = state()
-    facts = replace(failing.facts, credentials=credentials, operator_key_restricted=restricted)
+    facts = replace(
+        failing.facts,
+        options=replace(failing.facts.options, credentials=credentials, operator_key_restricted=restricted),
+    )
     here = replace(failing, facts=facts)
     actual = one.availability.on_failure(here, erred(here, "unavailable", transient=True))
     return [alternative.choice.provider for alternative in actual.alternatives]

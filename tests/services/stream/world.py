@@ -44,6 +44,7 @@ from loomlog.services.stream.ownership.standby import Standby
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.partition import Partition
 from loomlog.services.stream.snapshots.snapshots import Snapshots
+from tests.run_options import grouped
 from tests.services.stream.judge import Story, judged
 from tests.services.stream.outside import TOPICS, Definitions, Index, Wire
 from tests.services.stream.script import answer
@@ -180,7 +181,9 @@ class World:
 
     def start_command(self, run_id: str, *, tenant: str = "t", issued_at_ms: int = 0, **fields: Any) -> StartRun:
         envelope = CommandEnvelope(command_id=f"start-{run_id}", tenant=tenant, issued_at_ms=issued_at_ms or self.now)
-        return StartRun(**{"envelope": envelope, "agent": "helper", "prompt": "go", "run_id": run_id, **fields})
+        return StartRun(
+            **{"envelope": envelope, "agent": "helper", "prompt": "go", "run_id": run_id, **grouped(fields)}
+        )
 
     def cancel_run(self, run_id: str, tenant: str = "t") -> int:
         envelope = CommandEnvelope(command_id=f"cancel-{run_id}", tenant=tenant, issued_at_ms=self.now)

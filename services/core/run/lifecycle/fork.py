@@ -28,6 +28,7 @@ from loomlog.schemas.generated.values import (
     AgentDefinition,
     DefinitionOverrides,
     ForkPoint,
+    RunOptions,
     RunPosition,
     Sampling,
     Segment,
@@ -83,24 +84,17 @@ def fork_run(state: State, request: ForkCommand) -> list[Event]:
             agent_id=request.agent_id,
             subject=command.envelope.subject,
             user_id=fork_user_id(command, before),
-            user_tier=before.user_tier,
             definition=definition,
             # A seed says nothing: whoever goes on with it brings texts of its own.
             segments=()
             if command.seed
             else (*system_segments(before.segments), *effective_segments(command.segments, command.prompt)),
-            allowed_hosts=before.allowed_hosts,
-            web_search_filter=before.web_search_filter,
-            metadata=before.metadata,
-            interactive=before.interactive if command.interactive is None else command.interactive,
+            options=_fork_options(command, before, definition),
             idempotency_key=command.idempotency_key,
             request_sha256=command.request_sha256,
             forked_from=origin.point,
             traceparent=request.traceparent,
-            credentials=command.credentials,
-            run_timeout_s=before.run_timeout_s or (definition.run_timeout_s if is_foreign_event(before) else 0),
             seed=command.seed,
-            operator_key_restricted=command.operator_key_restricted,
         ),
         *map(pause.pause_requested, request.pauses),
     ]
@@ -246,3 +240,19 @@ def content_sha256(definition: AgentDefinition) -> str:
     if definition.compaction is None:
         del plain["compaction"]  # definitions from before the field keep their hash
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _fork_options(command: ForkRun, origin: RunStarted, definition: AgentDefinition) -> RunOptions:
+    """Options of the origin; credentials and who pays are those of the caller."""
+    before = origin.options
+    timeout_s = before.run_timeout_s or (definition.run_timeout_s if is_foreign_event(origin) else 0)
+    return RunOptions(
+        user_tier=before.user_tier,
+        allowed_hosts=before.allowed_hosts,
+        web_search_filter=before.web_search_filter,
+        metadata=before.metadata,
+        interactive=before.interactive if command.interactive is None else command.interactive,
+        run_timeout_s=timeout_s,
+        credentials=command.credentials,
+        operator_key_restricted=command.operator_key_restricted,
+    )

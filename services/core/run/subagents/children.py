@@ -26,7 +26,14 @@ from loomlog.schemas.generated.run_events import (
     ResidentLeft,
     ToolReturned,
 )
-from loomlog.schemas.generated.values import AgentDefinition, BlobRef, CommandEnvelope, ParentCall, VolumeGrant
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    BlobRef,
+    CommandEnvelope,
+    ParentCall,
+    RunOptions,
+    VolumeGrant,
+)
 from loomlog.schemas.ids import child_run_id
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
@@ -306,7 +313,7 @@ def child_start_command(
     tenant and, by the root, what the tree shares (the credentials). From its own definition: everything the definition
     says. Both: volumes. Of its own: session, handle, prompt.
     """
-    is_resident = plan.op == delegation.OPEN
+    is_resident, inherited = plan.op == delegation.OPEN, parent.options
     return StartCommand(
         at_ms=at_ms,
         command=StartRun(
@@ -317,13 +324,15 @@ def child_start_command(
             prompt=child.spawn.prompt,
             run_id=child.run_id,
             user_id=parent.user_id,
-            user_tier=parent.user_tier,
-            allowed_hosts=parent.allowed_hosts,
-            web_search_filter=parent.web_search_filter,
-            parent_context=dict(parent.parent_context),
-            interactive=is_resident,
-            credentials=parent.credentials,
-            operator_key_restricted=parent.operator_key_restricted,
+            options=RunOptions(
+                user_tier=inherited.user_tier,
+                allowed_hosts=inherited.allowed_hosts,
+                web_search_filter=inherited.web_search_filter,
+                parent_context=inherited.parent_context,
+                interactive=is_resident,
+                credentials=inherited.credentials,
+                operator_key_restricted=inherited.operator_key_restricted,
+            ),
         ),
         session_id=f"s_{child.run_id[2:]}",
         agent_id=child.agent_id,

@@ -33,8 +33,14 @@ CANCELLED_BY_OPERATOR = "cancelled by operator"
 def cancel_turn(state: State, request: CancelTurnCommand) -> list[Event]:
     """The end of the turn, without what follows; why there is none to stop."""
     match state:
-        case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting() if not state.facts.interactive:
-            message = f"{state.facts.run_id} is not interactive: cancel the run itself"
+        case (
+            AwaitingModel(facts=facts)
+            | AwaitingTools(facts=facts)
+            | Parked(facts=facts)
+            | Paused(facts=facts)
+            | Compacting(facts=facts)
+        ) if not facts.options.interactive:
+            message = f"{facts.run_id} is not interactive: cancel the run itself"
             return [CommandRefused(code="not_interactive", message=message)]
         case AwaitingModel():
             is_it = (request.turn, request.attempt) == (state.turn, state.attempt)

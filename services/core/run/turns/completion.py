@@ -15,7 +15,7 @@ NO_USAGE = Usage()
 def iteration_cap(facts: RunFacts) -> int:
     """Most model turns of the run, its own retries and fallbacks among them (runtime parity 1.5)."""
     definition = facts.definition
-    if definition.unbounded_iterations or (facts.interactive and definition.max_iterations == 0):
+    if definition.unbounded_iterations or (facts.options.interactive and definition.max_iterations == 0):
         return limits.ITERATIONS_BACKSTOP
     return min(definition.max_iterations or limits.MAX_ITERATIONS_DEFAULT, limits.ITERATIONS_BACKSTOP)
 

@@ -135,7 +135,7 @@ def _model_switched(state: AwaitingModel, alternative: Alternative, result: Mode
         model=alternative.sibling if is_downgraded else choice.model,
         effort="" if is_downgraded else choice.effort,
         number=facts.switches + 1,
-        user_tier=facts.user_tier,
+        user_tier=facts.options.user_tier,
         reason=failure_class(result.kind),
         cause=result.cause or result.message[: limits.FALLBACK_CAUSE_MAX],
         cache_lost=result.leaves_cache,

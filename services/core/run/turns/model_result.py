@@ -59,7 +59,7 @@ def handle_model_answered(state: State, result: ModelAnswered) -> list[Event]:
         if unknown_outcome.count_results(events) < len(result.tool_calls):
             return events
         return [*events, *_after_immediate_results(state, events, result.at_ms)]
-    if not facts.waiting_inputs and not facts.interactive:
+    if not facts.waiting_inputs and not facts.options.interactive:
         return [replied, run_completed(facts, result.stop_reason, result)]
     if not has_iterations(facts, result.turn):
         return [replied, run_completed(facts, "max_iterations", result)]  # nobody could answer what is said next

@@ -140,7 +140,7 @@ async def test_who_may_only_read_may_not_steer() -> None:
 async def test_a_run_that_ends_while_input_is_on_its_way_is_not_found() -> None:
     async with world() as made:
         run = await start(made, "silent")
-        made._handle = lambda command: None  # type: ignore[method-assign]  # the owner is busy
+        made.owner_is_busy = True
         asked = asyncio.create_task(made.layer.control.post_input(ADMIN_CALLER, run.run_id, "x"))
         await until(lambda: len(made.commands()) == 2)
         made.reply(run.run_id)
@@ -151,7 +151,7 @@ async def test_a_run_that_ends_while_input_is_on_its_way_is_not_found() -> None:
 async def test_input_nobody_answers_is_said_to_be_pending() -> None:
     async with world(control_wait_s=0.02) as made:
         run = await start(made, "silent")
-        made._handle = lambda command: None  # type: ignore[method-assign]
+        made.owner_is_busy = True
         assert (await declined(made.layer.control.post_input(ADMIN_CALLER, run.run_id, "x"))).code == "input_pending"
         run.stream.close()
 
@@ -159,7 +159,7 @@ async def test_input_nobody_answers_is_said_to_be_pending() -> None:
 async def test_orders_to_a_quarantined_run_say_why_nothing_happens() -> None:
     async with world(control_wait_s=0.02) as made:
         run = await start(made, "silent")
-        made._handle = lambda command: None  # type: ignore[method-assign]
+        made.owner_is_busy = True
         made.happen(run.run_id, RunQuarantined(error="a bug", record_offset=1, record_topic="t"))
         actual = await declined(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
         assert (actual.code, "a bug" in actual.message) == ("run_quarantined", True)
@@ -207,7 +207,7 @@ async def test_quarantine_and_release_are_for_administrators_and_for_runs_that_a
 async def test_a_refusal_of_somebody_elses_command_is_not_taken_for_ones_own() -> None:
     async with world(control_wait_s=0.05) as made:
         run = await start(made, "silent")
-        made._handle = lambda command: None  # type: ignore[method-assign]
+        made.owner_is_busy = True
         asked = asyncio.create_task(made.layer.control.post_input(ADMIN_CALLER, run.run_id, "x"))
         await until(lambda: len(made.commands()) == 2)
         made.happen(run.run_id, CommandRefused(code="queue_full", message="no"), cause_id="c_other")
@@ -299,12 +299,12 @@ async def test_no_cancel_is_answered_before_the_end_of_the_run_is_in_the_log() -
     """A reply that says cancelled stays true whatever dies after it, because the log has said it first."""
     async with world() as made:
         run = await start(made, "silent")
-        handle, made._handle = made._handle, lambda command: None  # type: ignore[method-assign]
+        made.owner_is_busy = True
         asked = asyncio.create_task(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
         await until(lambda: len(made.commands()) == 2)  # the order is durable, and its owner dies before it reads it
         await asyncio.sleep(0)
         assert not asked.done()
-        handle(made.commands()[1])  # the next owner reads it
+        await made._handle(made.commands()[1])  # the next owner reads it
         actual = await asked
         run.stream.close()
     assert actual.cancelled
@@ -349,7 +349,7 @@ async def test_cancel_of_a_finished_run_says_how_it_ended() -> None:
 async def test_a_run_that_ends_by_itself_meanwhile_is_told_as_it_was(ending: Any, status: str, reason: str) -> None:
     async with world() as made:
         run = await start(made, "silent")
-        made._handle = lambda command: None  # type: ignore[method-assign]
+        made.owner_is_busy = True
         asked = asyncio.create_task(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
         await until(lambda: len(made.commands()) == 2)
         made.happen(run.run_id, ending)
@@ -379,7 +379,7 @@ async def test_the_run_of_another_tenant_or_user_cannot_be_cancelled(stranger: C
 async def test_a_cancel_nobody_answers_is_said_to_be_pending() -> None:
     async with world(control_wait_s=0.02) as made:
         run = await start(made, "silent")
-        made._handle = lambda command: None  # type: ignore[method-assign]
+        made.owner_is_busy = True
         actual = await declined(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
         assert (actual.code, actual.details["run_id"]) == ("cancel_pending", run.run_id)
         run.stream.close()
@@ -390,9 +390,9 @@ async def test_read_models_that_go_away_while_waiting_do_not_spoil_a_cancel() ->
         run = await start(made, "silent")
         handle = made._handle
 
-        def away_then_handle(command: Any) -> None:
+        async def away_then_handle(command: Any) -> None:
             made.postgres_is_away = True
-            handle(command)
+            await handle(command)
 
         made._handle = away_then_handle  # type: ignore[method-assign]
         assert (await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)).cancelled
@@ -457,7 +457,7 @@ async def test_a_resolution_nobody_answers_is_said_to_be_pending() -> None:
     async with world(control_wait_s=0.02) as made:
         run = await start(made, "silent")
         made.lose_a_call(run.run_id)
-        made._handle = lambda command: None  # type: ignore[method-assign]  # no runtime is up
+        made.owner_is_busy = True  # no runtime is up
         actual = await declined(made.layer.control.resolve(ADMIN_CALLER, run.run_id, 1, 0, done=True))
         run.stream.close()
     assert actual.code == "resolve_pending"

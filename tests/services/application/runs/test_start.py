@@ -84,8 +84,8 @@ async def test_the_command_says_everything_the_owner_needs() -> None:
     assert command.session_id == "", "only a session to go on with is named"
     assert (command.envelope.tenant, command.envelope.subject, command.user_id) == ("default", "default", "zoe")
     assert command.envelope.issued_at_ms > 0
-    assert (command.user_tier, command.tools, command.allowed_hosts) == ("gold", ("Read",), ())
-    assert command.metadata == {"a": "[1]"}
+    assert (command.options.user_tier, command.tools, command.options.allowed_hosts) == ("gold", ("Read",), ())
+    assert command.options.metadata == {"a": "[1]"}
 
 
 async def test_the_position_is_that_of_the_first_event() -> None:
@@ -125,7 +125,7 @@ async def test_credentials_are_sealed_before_the_run_starts_and_the_log_has_thei
     async with world(**keeping(rows)) as made:
         accepted = await finished(made, caller=ACME, **SECRETS)
         (command,) = made.commands()
-        assert command.credentials == ("default", "git", "mail", "run.user_bearer")
+        assert command.options.credentials == ("default", "git", "mail", "run.user_bearer")
         for records in made.log.records.values():
             assert not any(b"hunter2" in (record.value or b"") for record in records)
         assert not any(b"hunter2" in sealed for sealed, _ in rows.rows.values())
@@ -177,18 +177,18 @@ async def test_runs_of_who_may_not_spend_the_operators_keys_are_stamped() -> Non
     restricted = replace(ACME, operator_key_restricted=True)
     async with world() as made:
         origin = await finished(made, caller=ACME)
-        assert not made.commands()[-1].operator_key_restricted
+        assert not made.commands()[-1].options.operator_key_restricted
         made.project()
         request = RunRequest(prompt="more")
         further = await made.layer.runs.continue_session(restricted, origin.session_id, request)
         further.stream.close()
-        assert made.commands()[-1].operator_key_restricted
+        assert made.commands()[-1].options.operator_key_restricted
         fork = await made.layer.forks.fork(restricted, origin.run_id, ForkRequest(at_seq=2, prompt="else"))
         fork.stream.close()
         assert made.commands()[-1].operator_key_restricted
         own = await start(made, caller=restricted)
         own.stream.close()
-        assert made.commands()[-1].operator_key_restricted
+        assert made.commands()[-1].options.operator_key_restricted
 
 
 async def test_credentials_that_nothing_can_seal_are_refused_before_anything_is_written() -> None:
@@ -428,7 +428,7 @@ async def test_a_further_run_is_bound_to_the_hosts_its_own_request_names(hosts: 
         request = RunRequest(prompt="more", allowed_hosts=hosts)
         second = await made.layer.runs.continue_session(ADMIN_CALLER, first.session_id, request)
         assert types_of(await pieces_of(second.stream))[-1] == "done"
-        assert made.commands()[-1].allowed_hosts == hosts
+        assert made.commands()[-1].options.allowed_hosts == hosts
 
 
 async def test_a_start_with_a_session_continues_it_by_the_agent_of_the_request() -> None:

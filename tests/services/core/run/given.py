@@ -54,6 +54,7 @@ from loomlog.services.core.run.state import (
     Paused,
     State,
 )
+from tests.run_options import grouped
 from tests.services.core.run import diagram
 
 NOW = 1_700_000_000_000
@@ -68,7 +69,9 @@ def start(
     *, definition: AgentDefinition = DEFINITION, prompt: str = "go", interactive: bool = False, **more: Any
 ) -> StartCommand:
     """A start that is right in every way; `more` are fields of StartRun."""
-    command = StartRun(envelope=ENVELOPE, agent="helper", prompt=prompt, interactive=interactive, **more)
+    command = StartRun(
+        envelope=ENVELOPE, agent="helper", prompt=prompt, **grouped({"interactive": interactive, **more})
+    )
     return StartCommand(at_ms=NOW, command=command, session_id="s_tok", agent_id="a_tok", definition=definition)
 
 

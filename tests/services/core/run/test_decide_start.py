@@ -34,7 +34,7 @@ def test_a_start_is_accepted_and_asks_for_the_first_turn_in_one_decision() -> No
     assert isinstance(accepted, RunStarted)
     assert accepted.definition == DEFINITION
     assert (accepted.session_id, accepted.agent_id, accepted.user_id) == ("s_tok", "a_tok", "u")
-    assert (accepted.subject, accepted.traceparent, accepted.metadata) == ("someone", "00-x", {"k": '"v"'})
+    assert (accepted.subject, accepted.traceparent, accepted.options.metadata) == ("someone", "00-x", {"k": '"v"'})
     assert accepted.continues == RunPosition(run_id="r_before", first_offset=3, last_offset=9)
     assert intent == ModelCallRequested(turn=1, attempt=1, provider="acme", model="large")
     assert isinstance(run.state, AwaitingModel)

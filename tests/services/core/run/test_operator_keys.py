@@ -19,14 +19,14 @@ def test_a_run_keeps_what_its_order_says(restricted: bool) -> None:
     run = Run()
     started, *_ = run.give(start(operator_key_restricted=restricted, credentials=("ACME_API_KEY",)))
     assert isinstance(started, RunStarted)
-    assert started.operator_key_restricted is restricted
-    assert run.live.facts.operator_key_restricted is restricted
-    assert run.live.facts.credentials == ("ACME_API_KEY",)
+    assert started.options.operator_key_restricted is restricted
+    assert run.live.facts.options.operator_key_restricted is restricted
+    assert run.live.facts.options.credentials == ("ACME_API_KEY",)
 
 
 def test_a_fork_is_what_its_own_order_says_and_not_what_its_origin_was() -> None:
-    assert not forked(origin(begun(operator_key_restricted=True)), "else").live.facts.operator_key_restricted
-    assert forked(origin(begun()), "else", operator_key_restricted=True).live.facts.operator_key_restricted
+    assert not forked(origin(begun(operator_key_restricted=True)), "else").live.facts.options.operator_key_restricted
+    assert forked(origin(begun()), "else", operator_key_restricted=True).live.facts.options.operator_key_restricted
 
 
 def test_a_call_that_may_not_be_made_ends_the_run_although_it_could_go_elsewhere_and_retry() -> None:

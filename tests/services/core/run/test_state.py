@@ -333,7 +333,7 @@ def test_a_run_starts_at_the_time_of_its_event_with_the_segments_as_one_message(
     assert (facts.run_id, facts.started_at_ms) == (RUN, NOW)
     assert facts.system == ("Be kind.",)
     assert facts.messages == (Message(role="user", blocks=(TextBlock(text="go"),)),)
-    assert (facts.user_id, facts.user_tier, facts.allowed_hosts) == ("u", "gold", ("a.example",))
+    assert (facts.user_id, facts.options.user_tier, facts.options.allowed_hosts) == ("u", "gold", ("a.example",))
 
 
 def test_an_answer_is_text_then_calls_with_the_reasoning_of_its_turn() -> None:

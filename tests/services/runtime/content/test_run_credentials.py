@@ -25,6 +25,7 @@ from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
+from tests.run_options import grouped
 from tests.services.core.run.given import NOW, RUN, at_tools, recover
 from tests.services.runtime.given import ToldTool
 from tests.services.runtime.small_runtime import RUN as STAGE_RUN
@@ -66,7 +67,12 @@ class Store:
 def awaiting(**facts: Any) -> AwaitingTools:
     state = at_tools("Read").state
     assert isinstance(state, AwaitingTools)
-    return replace(state, facts=replace(state.facts, credentials=("default", "git", "pin"), **facts))
+    return replace(
+        state,
+        facts=replace(
+            state.facts, **facts, options=replace(state.facts.options, credentials=("default", "git", "pin"))
+        ),
+    )
 
 
 def calls(store: Store, tool: ToldTool) -> ToolCalls:
@@ -96,7 +102,11 @@ async def test_a_tool_gets_the_credentials_of_its_run_and_they_do_not_show() -> 
 
 async def test_a_run_without_credentials_asks_for_none() -> None:
     store, tool = Store(), ToldTool()
-    await called(store, tool, replace(awaiting(), facts=replace(awaiting().facts, credentials=())))
+    await called(
+        store,
+        tool,
+        replace(awaiting(), facts=replace(awaiting().facts, options=replace(awaiting().facts.options, credentials=()))),
+    )
     assert (tool.calls[0][1].credentials, store.asked) == ({}, [])
 
 
@@ -172,7 +182,7 @@ async def test_a_tool_that_is_asked_about_a_lost_call_has_them_and_its_answer_is
 
 
 def facts(run_id: str = RUN, **more: Any) -> RunFacts:
-    return replace(awaiting().facts, run_id=run_id, **more)
+    return replace(awaiting().facts, run_id=run_id, **grouped(more))
 
 
 @contextlib.asynccontextmanager

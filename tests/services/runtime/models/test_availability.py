@@ -11,7 +11,7 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.models.mock.model import MockModel, MockOptions
 from loomlog.schemas.generated.run_events import ModelReplied, ModelSwitched, RunCompleted
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
-from loomlog.schemas.generated.values import AgentDefinition, ModelChoice
+from loomlog.schemas.generated.values import AgentDefinition, ModelChoice, RunOptions
 from loomlog.schemas.records import replace
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run.commands import Alternative, CommandRefusal
@@ -206,7 +206,7 @@ async def test_who_may_not_use_the_operators_keys_goes_only_where_it_has_one_or_
     one, failing = Replica(log, "one", keyed), state()
 
     def left(**facts: Any) -> list[str]:
-        here = replace(failing, facts=replace(failing.facts, **facts))
+        here = replace(failing, facts=replace(failing.facts, options=RunOptions(**facts)))
         actual = one.availability.on_failure(here, erred(here, "rate_limited", retries_rate_limits=False), key=THEIRS)
         return [alternative.choice.provider for alternative in actual.alternatives]
 

@@ -57,7 +57,7 @@ class Store:
 def facts(*credentials: str) -> RunFacts:
     state = begun().state
     assert isinstance(state, AwaitingModel)
-    return replace(state.facts, credentials=credentials)
+    return replace(state.facts, options=replace(state.facts.options, credentials=credentials))
 
 
 def plugin(given: Mapping[str, str] | Exception | None = None, **options: Any) -> RedactPlugin:

@@ -75,7 +75,9 @@ def test_no_repr_shows_a_key() -> None:
 def asking(*names: str, parent: ParentCall | None = None) -> AwaitingModel:
     state = begun().state
     assert isinstance(state, AwaitingModel)
-    return replace(state, facts=replace(state.facts, credentials=names, parent=parent))
+    return replace(
+        state, facts=replace(state.facts, parent=parent, options=replace(state.facts.options, credentials=names))
+    )
 
 
 def working(*items: Reply | Exception, store: Store | None = None, **provider: object) -> Work:
@@ -122,12 +124,14 @@ async def test_without_any_key_the_provider_is_not_called_and_its_model_is_not_m
 async def test_a_run_that_may_not_use_the_operators_key_never_falls_through_to_it() -> None:
     work = working(REPLY)
     state = asking("default")
-    state = replace(state, facts=replace(state.facts, operator_key_restricted=True))
+    state = replace(
+        state, facts=replace(state.facts, options=replace(state.facts.options, operator_key_restricted=True))
+    )
     order = await work.erred(state)
     assert (order.kind, order.transient) == ("operator_key_restricted", False)
     assert NAME in order.message
     assert (work.model.requests, work.heard.told) == ([], [])
-    state = replace(state, facts=replace(state.facts, credentials=(NAME,)))
+    state = replace(state, facts=replace(state.facts, options=replace(state.facts.options, credentials=(NAME,))))
     assert (await working(REPLY).answered(state)).credential_source == "run"
 
 
@@ -135,7 +139,11 @@ async def test_a_run_that_may_not_use_the_operators_key_never_falls_through_to_i
 async def test_a_key_that_is_gone_from_the_store_is_not_replaced_by_the_operators(restricted: bool) -> None:
     work = working(REPLY, store=Store({}))
     state = asking(NAME)
-    order = await work.erred(replace(state, facts=replace(state.facts, operator_key_restricted=restricted)))
+    order = await work.erred(
+        replace(
+            state, facts=replace(state.facts, options=replace(state.facts.options, operator_key_restricted=restricted))
+        )
+    )
     assert (order.kind, order.transient, work.model.requests, work.heard.told) == ("refused", False, [], [])
     assert f"the credential {NAME} that came with the run is gone" in order.message
 

@@ -90,7 +90,9 @@ async def test_a_summary_becomes_an_order_with_what_it_cost() -> None:
 async def test_it_is_asked_for_with_the_key_that_came_with_the_run_and_the_log_says_so() -> None:
     state = compacting().state
     assert isinstance(state, Compacting)
-    state = replace(state, facts=replace(state.facts, credentials=("ACME_API_KEY",)))
+    state = replace(
+        state, facts=replace(state.facts, options=replace(state.facts.options, credentials=("ACME_API_KEY",)))
+    )
     work = Work(REPLY, credentials=Credentials(Store({"ACME_API_KEY": "sk-of-the-run"})), name="ACME_API_KEY")
     order = await work.run(state)
     assert [request.api_key for request in work.model.requests] == ["sk-of-the-run"]

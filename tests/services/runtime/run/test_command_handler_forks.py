@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import RunStarted
-from loomlog.schemas.generated.values import AgentDefinition, DefinitionOverrides, RunPosition
+from loomlog.schemas.generated.values import AgentDefinition, DefinitionOverrides, RunOptions, RunPosition
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, ForkCommand
 from loomlog.services.core.run.lifecycle.fork import content_sha256
@@ -247,7 +247,9 @@ def test_an_agent_is_found_with_the_keys_of_the_fork_and_not_with_those_of_its_o
             asked.update(more)
             return OTHER
 
-    started = RunStarted(session_id="s", agent_id="a", definition=PINNED, segments=(), credentials=("theirs",))
+    started = RunStarted(
+        session_id="s", agent_id="a", definition=PINNED, segments=(), options=RunOptions(credentials=("theirs",))
+    )
     command = forking(1, agent="other", credentials=("ACME_KEY",), operator_key_restricted=True)
     assert resolve_fork_definition(command, started, Noting(), tenant="t") == OTHER
     assert (asked["credentials"], asked["operator_key_restricted"]) == (("ACME_KEY",), True)

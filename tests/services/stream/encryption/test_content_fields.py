@@ -10,7 +10,7 @@ from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun, ImportRun, PostInput, StartRun
 from loomlog.schemas.generated.run_events import InputReceived, RunPauseRequested
-from loomlog.schemas.generated.values import CommandEnvelope, ContentBlock, Envelope, ImportOrigin, Segment
+from loomlog.schemas.generated.values import CommandEnvelope, ContentBlock, Envelope, ImportOrigin, RunOptions, Segment
 from loomlog.schemas.records import Record
 from loomlog.services.stream.encryption.content_fields import (
     ContentRecord,
@@ -34,8 +34,7 @@ START = StartRun(
     prompt=SAID,
     segments=(Segment(role="user", content=BLOCKS),),
     user_id="ivy",
-    metadata={"note": SAID},
-    parent_context={"root": SAID},
+    options=RunOptions(metadata={"note": SAID}, parent_context={"root": SAID}),
 )
 
 
@@ -115,7 +114,9 @@ def test_what_is_sealed_of_a_command_is_what_is_looked_for_in_it(kind: type[Reco
 async def test_a_letter_never_holds_a_start_with_a_word_in_clear() -> None:
     keys, codec = keys_over(MemoryLog({TOPIC: 1})), local_codec()
     await keys.cipher_for("acme", "ivy")
-    start = StartRun(envelope=ENVELOPE, agent="helper", user_id="ivy", parent_context={"channel": SAID})
+    start = StartRun(
+        envelope=ENVELOPE, agent="helper", user_id="ivy", options=RunOptions(parent_context={"channel": SAID})
+    )
     value = dead_letter_value(keys, codec, COMMANDS)(record(codec.encode(start)))
     assert value is not None
     assert SAID.encode() not in value

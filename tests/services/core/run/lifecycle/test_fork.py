@@ -111,7 +111,7 @@ def through_tools() -> Run:
 def test_a_fork_reaches_the_hosts_of_its_origin_and_no_others(hosts: tuple[str, ...] | None) -> None:
     run = begun(allowed_hosts=hosts)
     run.give(answered(run.state, "done"))
-    assert forked(origin(run), "again").live.facts.allowed_hosts == hosts
+    assert forked(origin(run), "again").live.facts.options.allowed_hosts == hosts
 
 
 # --- where -----------------------------------------------------------------------------------------------------------
@@ -208,8 +208,12 @@ def test_the_first_event_names_where_it_left_and_carries_on_in_the_name_of_the_s
     assert isinstance(started, RunStarted)
     assert started.forked_from == fork_origin.point
     assert (started.continues, conversation_origin(started)) == (None, fork_origin.point)
-    assert (started.user_id, started.user_tier, started.allowed_hosts) == ("ada", "gold", ("a.example",))
-    assert started.metadata == {"k": '"v"'}
+    assert (started.user_id, started.options.user_tier, started.options.allowed_hosts) == (
+        "ada",
+        "gold",
+        ("a.example",),
+    )
+    assert started.options.metadata == {"k": '"v"'}
     assert (started.session_id, started.agent_id, started.subject) == ("s_tok-f", "a_tok-f", "someone")
 
 
@@ -236,8 +240,8 @@ def test_a_fork_brings_no_system_texts_and_nothing_unknown() -> None:
 
 
 def test_whether_it_parks_is_as_in_the_origin_unless_said_otherwise() -> None:
-    assert forked(origin(parked()), "x").live.facts.interactive is True
-    assert forked(origin(parked()), "x", interactive=False).live.facts.interactive is False
+    assert forked(origin(parked()), "x").live.facts.options.interactive is True
+    assert forked(origin(parked()), "x", interactive=False).live.facts.options.interactive is False
 
 
 # --- admission -------------------------------------------------------------------------------------------------------

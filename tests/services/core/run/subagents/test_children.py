@@ -667,7 +667,8 @@ def child_start(definition: AgentDefinition | CommandRefusal = CHILD_DEFINITION,
 )
 def test_what_a_child_inherits_unchanged(what: str, value: object) -> None:
     command = child_start().command
-    assert getattr(command.envelope if what in ("tenant", "subject") else command, what) == value
+    places = [place for place in (command, command.envelope, command.options) if hasattr(place, what)]
+    assert [getattr(place, what) for place in places] == [value]
 
 
 @pytest.mark.parametrize("what", ["provider", "model", "tools", "max_tokens", "max_iterations", "sampling", "name"])
@@ -679,9 +680,9 @@ def test_what_a_child_has_of_its_own() -> None:
     order = child_start()
     assert order.session_id == f"s_{child(2)[2:]}"
     assert order.agent_id == f"a_{child(2)[2:]}"
-    assert not order.command.metadata
-    assert not order.command.interactive
-    assert child_start(op="open").command.interactive
+    assert not order.command.options.metadata
+    assert not order.command.options.interactive
+    assert child_start(op="open").command.options.interactive
 
 
 def test_volumes_only_ever_narrow() -> None:

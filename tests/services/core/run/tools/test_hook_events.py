@@ -94,7 +94,7 @@ def test_what_hooks_did_about_sub_agents_comes_before_the_plan() -> None:
 
 def test_a_child_has_the_credentials_of_its_tree() -> None:
     run = begun()
-    facts = replace(run.live.facts, credentials=("git",))
+    facts = replace(run.live.facts, options=replace(run.live.facts.options, credentials=("git",)))
     plan = ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="helper", prompt="go"),))
     expected = delegation.begin_delegation(plan, NOW)
     order = child_start_command(
@@ -108,6 +108,6 @@ def test_a_child_has_the_credentials_of_its_tree() -> None:
         pauses=(),
         at_ms=NOW,
     )
-    assert order.command.credentials == ("git",)
+    assert order.command.options.credentials == ("git",)
     assert order.parent is not None
     assert order.parent.root_run_id == facts.run_id

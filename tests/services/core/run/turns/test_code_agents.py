@@ -214,7 +214,10 @@ def test_metadata_is_in_the_words_of_a_model_and_not_in_those_of_a_script() -> N
     assert last.text == "<run_metadata>\nfrom: &lt;outside>\n</run_metadata>"
     assert script.messages[0].blocks == (TextBlock(text="go"),)
     assert not any("board" in text for text in script.system)
-    assert (script.metadata, script.payload_metadata) == ((("board", '"b-1"'),), (("from", "<outside>"),))
+    assert (script.options.metadata, script.options.payload_metadata) == (
+        {"board": '"b-1"'},
+        {"from": "<outside>"},
+    )
 
 
 def test_each_turn_is_one_call_however_many_there_are() -> None:
