@@ -1,1 +1,1 @@
-"""The language of loomlog: every record that crosses a process boundary. Imports nothing of ours."""
+"""Schemas of loomlog: every record that crosses a process boundary. Imports no other package of loomlog."""

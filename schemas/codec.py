@@ -1,11 +1,11 @@
-"""Bytes to records and back, without a network.
+"""Encoding and decoding of records, without a network.
 
-The wire is Confluent framing: a zero byte, the schema id in 4 bytes big-endian, the Avro body. Ids come from the
-committed lock (ids.json) or from a table that a schema registry gave (connectors/kafka/schema_registry.py); the codec
-only sees the table. An event's body begins with its envelope, term and seq first, so `peek` reads a few varints and no
-more.
+The wire format is Confluent framing: a zero byte, the schema id in 4 bytes big-endian, the Avro body. Ids come from the
+committed lock (ids.json) or from a table of a schema registry (connectors/kafka/schema_registry.py); the codec only
+sees the table. An event's body begins with its envelope, term and seq first, so `peek` reads a few varints and no more.
 
 Before: the bytes of a Kafka record. After: loomlog.schemas.reader applies the term rule, services/stream folds.
+
 Not chosen: generic dicts inside (no types), or a schema per message (the id is four bytes).
 """
 
@@ -36,17 +36,19 @@ from loomlog.schemas.records import Record, Value
 HERE = Path(__file__).parent
 FRAME_BYTES = 5
 DIGEST_BYTES = 16
-"""The hash chain keeps 128 bits: enough against a second record with the same digest, half the bytes."""
+"""Bytes of a digest in the hash chain: 128 bits are enough against a second record with the same digest, at half the
+size.
+"""
 MAGIC = 0
 EVENT_NAMESPACES = (".events.",)
 
 
 class Undecodable(Exception):
-    """The bytes are not a record of ours: no frame, cut short, or a body that does not fit its schema."""
+    """Bytes that are not a loomlog record: no frame, cut short, or a body that does not fit its schema."""
 
 
 class UnknownSchema(Undecodable):
-    """The frame is right but its schema id is not in the table: written by a newer version or another system."""
+    """A valid frame whose schema id is not in the table: written by a newer version or another system."""
 
     def __init__(self, schema_id: int) -> None:
         self.schema_id = schema_id
@@ -57,8 +59,7 @@ class UnknownSchema(Undecodable):
 
 
 SCHEMA_IDS_CACHE_MAX = 64
-"""Answers of Codec.schema_ids_of that are kept. Readers ask for a dozen; the type in a stranger's query may be
-anything."""
+"""Maximum cached answers of Codec.schema_ids_of. Readers need a dozen; an external query may name any type."""
 
 CLASSES: dict[str, type[Any]] = {
     record.SCHEMA: record
@@ -93,7 +94,7 @@ class Codec:
         table = _load_locked_ids() if ids is None else dict(ids)
         self._versions: dict[int, SchemaVersion] = {}
         self._schema_ids_cache: dict[frozenset[str], frozenset[int]] = {}
-        """Answers of `ids_of`, which every new reader asks; until something is learned."""
+        """Cached answers of `schema_ids_of`, which every new reader calls; cleared by `add_schema`."""
         self._encodings: dict[str, tuple[bytes, Any]] = {}
         self._body_writers: dict[str, tuple[bytes, Writer]] = {}
         newest: dict[str, int] = {}
@@ -105,7 +106,7 @@ class Codec:
                 self._encodings[name] = (bytes([MAGIC]) + schema_id.to_bytes(4, "big"), schema)
                 if any(mark in name for mark in EVENT_NAMESPACES):
                     self._body_writers[name] = (self._encodings[name][0], _compile_body_writer(name, version))
-        # Only what is written today is read the quick way: an older version has fields to fill in.
+        # Only the newest versions have a fast decoder: an older version has fields to fill in.
         self._fast_decoders: dict[bytes, FastDecoder] = {
             frame: decoder
             for name, (frame, _) in self._encodings.items()
@@ -115,15 +116,16 @@ class Codec:
 
     @classmethod
     def for_foreign_records(cls) -> Self:
-        """A codec that knows no schema id until it is told what was written under it (`learn`): for foreign records."""
+        """Return a codec for foreign records; it knows no schema id until `add_schema` registers one."""
         made = cls()
         made._versions = {}
         return made
 
     def add_schema(self, schema_id: int, name: str, version: int, schema: Any) -> None:
-        """Records under this id were written with this schema. Raises UnknownSchema when nothing here is called so,
-        Undecodable when it is no schema, or one by which reading a record could go on for ever
-        (schemas/schema_safety.py).
+        """Register the schema of the records with this id.
+
+        Raises UnknownSchema when the name is not a record of loomlog, Undecodable when the schema is invalid or could
+        make reading a record unbounded (schemas/schema_safety.py).
         """
         if name not in self._encodings:
             raise UnknownSchema(schema_id)
@@ -136,29 +138,29 @@ class Codec:
         self._schema_ids_cache.clear()
 
     def schema_version_of(self, value: bytes) -> tuple[int, SchemaVersion]:
-        """Under which id and with which schema these bytes were written; raises like `decode`."""
+        """Return the schema id and the schema of these bytes; raises like `decode`."""
         schema_id = self._schema_id(value)
         return schema_id, self._versions[schema_id]
 
     def schema_id_of(self, name: str) -> int:
-        """Schema id under which records of that full name are written."""
+        """Return the schema id with which records of that full name are written."""
         return self._schema_ids[name]
 
     def schema_ids_of(self, names: frozenset[str]) -> frozenset[int]:
-        """Every schema id, old versions included, of records with these full names."""
-        found = self._schema_ids_cache.get(names)
-        if found is None:
-            found = frozenset(i for i, version in self._versions.items() if version.name in names)
+        """Return every schema id, old versions included, of records with these full names."""
+        schema_ids = self._schema_ids_cache.get(names)
+        if schema_ids is None:
+            schema_ids = frozenset(i for i, version in self._versions.items() if version.name in names)
             if len(self._schema_ids_cache) < SCHEMA_IDS_CACHE_MAX:
-                self._schema_ids_cache[names] = found
-        return found
+                self._schema_ids_cache[names] = schema_ids
+        return schema_ids
 
     def names_containing(self, value: str) -> frozenset[str]:
-        """Full names of the records that hold a value of that full name somewhere, in any version."""
+        """Return the full names of the records that contain a value of that full name, in any version."""
         return frozenset(v.name for v in self._versions.values() if _contains_type(v.schema, value))
 
     def encode(self, record: Record) -> bytes:
-        """Bytes of a command or a plain record."""
+        """Encode a command or a plain record."""
         frame, schema = self._encodings[record.SCHEMA]
         out = BytesIO()
         out.write(frame)
@@ -166,7 +168,7 @@ class Codec:
         return out.getvalue()
 
     def encode_event(self, envelope: Envelope, event: Record) -> bytes:
-        """Bytes of an event under its envelope."""
+        """Encode an event with its envelope."""
         frame, schema = self._encodings[event.SCHEMA]
         body = event.to_avro()
         body["envelope"] = envelope.to_avro()
@@ -176,19 +178,19 @@ class Codec:
         return out.getvalue()
 
     def encode_decision_event(self, common: "DecisionEnvelope", seq: int, prev: bytes, event: Record) -> bytes:
-        """The same bytes as `encode_event`, for the events of one decision, whose envelopes are nearly equal."""
+        """Return the same bytes as `encode_event`, for the events of one decision, whose envelopes are nearly equal."""
         frame, body = self._body_writers[event.SCHEMA]
         return b"".join((frame, common.term, ZIGZAG[seq], common.middle, prev, body(event)))
 
     def name_of(self, value: bytes) -> str:
-        """Full name of the record in the bytes; raises like `decode`."""
+        """Return the full name of the encoded record; raises like `decode`."""
         return self._versions[self._schema_id(value)].name
 
     def decode(self, value: bytes) -> DecodedRecord:
-        """The record in the bytes. Raises UnknownSchema or Undecodable; reads nothing past the body."""
-        found = self.decode_fast(value)
-        if found is not None:
-            return DecodedRecord(record=found[1], envelope=found[0])
+        """Decode a record. Raises UnknownSchema or Undecodable; reads nothing past the body."""
+        decoded = self.decode_fast(value)
+        if decoded is not None:
+            return DecodedRecord(record=decoded[1], envelope=decoded[0])
         version = self._versions[self._schema_id(value)]
         source = BytesIO(value)
         source.seek(FRAME_BYTES)
@@ -209,7 +211,7 @@ class Codec:
         )
 
     def decode_fast(self, value: bytes) -> tuple[Envelope | None, Any] | None:
-        """The same as `decode`, as a pair; None for what must take the long way there, whether it is right or wrong."""
+        """Decode like `decode`, but return a pair; None when only `decode` can handle the bytes, valid or not."""
         decode = self._fast_decoders.get(value[:FRAME_BYTES])
         if decode is None:
             return None
@@ -230,10 +232,10 @@ class Codec:
 
 
 class DecisionEnvelope:
-    """What the envelopes of one decision's events have in common, as bytes: all but seq and prev.
+    """Encoded common part of the envelopes of one decision's events: all fields but seq and prev.
 
     An envelope is encoded field by field in this order, so that a batch of events pays for it once. The property test
-    of encode_event_of keeps it equal to the schema.
+    of `encode_decision_event` keeps it equal to the schema.
     """
 
     __slots__ = ("middle", "term")
@@ -267,7 +269,7 @@ class EventHeader(Value, frozen=True):
 
 
 def peek(value: bytes) -> EventHeader:
-    """Schema id, term, seq and aggregate of an event's bytes; about 1 microsecond. Raises Undecodable."""
+    """Return schema id, term, seq and aggregate of an event; about 1 microsecond. Raises Undecodable."""
     if len(value) < FRAME_BYTES or value[0] != MAGIC:
         raise Undecodable(f"{len(value)} bytes beginning {value[:8]!r} are not framed")
     try:
@@ -282,7 +284,7 @@ def peek(value: bytes) -> EventHeader:
 
 
 def read_envelope(value: bytes) -> tuple[Envelope, int]:
-    """The envelope of an event's bytes and where the body goes on; cheaper than decoding all. Raises Undecodable."""
+    """Return an event's envelope and the offset of the rest of the body; cheaper than decoding all. Raises Undecodable."""
     try:
         term, at = _varint(value, FRAME_BYTES)
         seq, at = _varint(value, at)
@@ -309,7 +311,7 @@ def read_envelope(value: bytes) -> tuple[Envelope, int]:
 
 
 def read_text(value: bytes, at: int) -> tuple[str, int]:
-    """An Avro string at a position, and the position after it."""
+    """Return the Avro string at a position, and the position after it."""
     size, at = _varint(value, at)
     if size < 0 or at + size > len(value):
         raise Undecodable("a text of the record is cut short")
@@ -317,7 +319,7 @@ def read_text(value: bytes, at: int) -> tuple[str, int]:
 
 
 def digest(value: bytes) -> bytes:
-    """What the next event of the aggregate names as `prev`."""
+    """Return the digest that the aggregate's next event carries as `prev`."""
     return sha256(value).digest()[:DIGEST_BYTES]
 
 
@@ -335,12 +337,12 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
 
 
 _cached_zigzag = lru_cache(maxsize=64)(ZIGZAG.__getitem__)
-"""Big numbers that come again and again for a while: the terms of our partitions, this millisecond."""
+"""Cached encodings of large numbers that repeat for a while: terms of our partitions, the current millisecond."""
 
 
 @cache
 def local_codec() -> Codec:
-    """The codec over the committed lock."""
+    """Return the codec for the committed lock."""
     return Codec()
 
 
@@ -363,7 +365,7 @@ def _compile_fast_decoder(name: str, version: int) -> FastDecoder | None:
 
 @cache
 def _compile_body_writer(name: str, version: int) -> Writer:
-    """Writes an event without its first field, the envelope."""
+    """Return a writer of an event without its first field, the envelope."""
     schema = _load_released(name, version)
     assert schema["fields"][0]["name"] == "envelope", f"{name}: an event begins with its envelope"
     known: Any = parse_schema(schema, named_schemas={})
@@ -371,7 +373,7 @@ def _compile_body_writer(name: str, version: int) -> Writer:
 
 
 def _contains_type(schema: Any, value: str) -> bool:
-    """Whether a parsed schema names that type anywhere."""
+    """Return whether a parsed schema contains that type anywhere."""
     if isinstance(schema, dict):
         return schema.get("name") == value or any(_contains_type(part, value) for part in schema.values())
     if isinstance(schema, list):
@@ -380,7 +382,7 @@ def _contains_type(schema: Any, value: str) -> bool:
 
 
 def released_schema(name: str, version: int) -> Any:
-    """The schema of a version as it was released: a tree of plain values."""
+    """Return the schema of a version as it was released: a tree of plain values."""
     return _load_released(name, version)
 
 

@@ -1,4 +1,4 @@
-"""What a model is shown: the conversation as values. Never stored; the fold of a run makes it from events."""
+"""The conversation that a model receives, as values. Never stored; the fold of a run builds it from events."""
 
 from typing import Literal
 
@@ -11,8 +11,8 @@ from loomlog.schemas.records import Value
 class TextBlock(Value, frozen=True, kw_only=True):
     """Text. When `blob` is set the text is in the blob store and `text` is empty until it is loaded.
 
-    `fence` is the provenance label that text from a blob still has to be wrapped in; inline text already is.
-    `is_summary`: a compaction made it; it stands for messages that are left out.
+    `fence` is the provenance label in which text from a blob still has to be wrapped; inline text already is.
+    `is_summary`: made by a compaction, in place of messages that are left out.
     """
 
     text: str
@@ -31,7 +31,7 @@ class ImageBlock(Value, frozen=True, kw_only=True):
 
 
 class ToolUseBlock(Value, frozen=True, kw_only=True):
-    """A call the model asked for; `input` is JSON text."""
+    """A call requested by the model; `input` is JSON text."""
 
     id: str
     name: str
@@ -52,7 +52,7 @@ Block = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock
 
 
 class Message(Value, frozen=True, kw_only=True):
-    """One message. Reasoning and its signature belong to assistant messages and are sent back as they came."""
+    """One message. Reasoning and its signature belong to assistant messages and are sent back unchanged."""
 
     role: Literal["user", "assistant"]
     blocks: tuple[Block, ...] = field(default=())

@@ -1,4 +1,4 @@
-"""Writes the Python twins of the Avro schemas, the schema-id lock and the released copies.
+"""Generate the Python classes of the Avro schemas, the schema-id lock and the released copies.
 
 `python -m loomlog.schemas.generate` after an edit under avro/; `--check` (in make check) fails when something is stale;
 `--release` freezes every current version, after which an edit makes a new version with a new id.
@@ -30,11 +30,11 @@ PRIMITIVES = {"string": "str", "long": "int", "int": "int", "boolean": "bool", "
 ENVELOPE = "loom.values.Envelope"
 FIRST_ID = 1
 LINE_LENGTH = 120
-"""Characters of a line, without its end."""
+"""Maximum characters of a generated line, without its end."""
 
 
 def import_text(module: str, names: list[str]) -> str:
-    """The import, on one line when it fits."""
+    """Return the import statement, on one line when it fits."""
     line = f"from {module} import {', '.join(names)}\n"
     if len(line) <= LINE_LENGTH + 1:
         return line
@@ -42,12 +42,12 @@ def import_text(module: str, names: list[str]) -> str:
 
 
 def module_of(namespace: str) -> str:
-    """Module that holds the records of a namespace: loom.run.events lives in run_events."""
+    """Return the module of a namespace's records: loom.run.events is in run_events."""
     return namespace.removeprefix("loom.").replace(".", "_")
 
 
 def load_schemas() -> dict[str, Json]:
-    """Every record by full name, in the order of their paths."""
+    """Return every record by full name, in the order of their paths."""
     records: dict[str, Json] = {}
     for path in sorted(AVRO.rglob("*.avsc")):
         schema = json.loads(path.read_text())
@@ -59,7 +59,7 @@ def load_schemas() -> dict[str, Json]:
 
 
 def expand(schema: Json, records: dict[str, Json], seen: set[str]) -> Json:
-    """The schema with every named type written out where it first appears, so that it stands alone."""
+    """Return the schema with every named type written out where it first occurs, so that it is self-contained."""
     if isinstance(schema, str):
         if schema in PRIMITIVES or schema == "null" or schema in seen:
             return schema
@@ -83,7 +83,7 @@ def _unknown(name: str) -> Json:
 
 
 def strip_docs(schema: Json) -> Json:
-    """What decides the bytes: without documentation and defaults' prose."""
+    """Return the part of a schema that determines the bytes: everything but documentation."""
     if isinstance(schema, dict):
         return {k: strip_docs(v) for k, v in schema.items() if k != "doc"}
     if isinstance(schema, list):
@@ -159,18 +159,18 @@ def unpack_text(expression: str, schema: Json) -> str:
 
 
 def pack_list_text(expression: str, schema: Json) -> str:
-    """fastavro wants lists for arrays, also behind a null union."""
+    """Return the expression that packs a field; fastavro requires lists for arrays, also in a null union."""
     if isinstance(schema, list) and isinstance(schema[1], dict) and schema[1]["type"] == "array":
         return f"None if {expression} is None else list({expression})"
     return pack_text(expression, schema)
 
 
 def docstring_lines(text: str) -> list[str]:
-    """A docstring of lines that keep within the line length."""
-    found = textwrap.wrap(text.replace('"', "'"), width=108)
-    if len(found) == 1:
-        return [f'    """{found[0]}"""']
-    return [f'    """{found[0]}', *(f"    {line}" for line in found[1:]), '    """']
+    """Return the lines of a docstring, wrapped to the line length."""
+    lines = textwrap.wrap(text.replace('"', "'"), width=108)
+    if len(lines) == 1:
+        return [f'    """{lines[0]}"""']
+    return [f'    """{lines[0]}', *(f"    {line}" for line in lines[1:]), '    """']
 
 
 def class_text(schema: Json, imports: set[str]) -> str:
@@ -200,12 +200,12 @@ def class_text(schema: Json, imports: set[str]) -> str:
 
 
 def dependencies(schema: Json) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
 
     def walk(node: Json) -> None:
         if isinstance(node, str):
             if node not in PRIMITIVES and node != "null":
-                found.add(node)
+                names.add(node)
         elif isinstance(node, list):
             for item in node:
                 walk(item)
@@ -216,11 +216,11 @@ def dependencies(schema: Json) -> set[str]:
             walk(node["items"])
 
     walk(schema)
-    return found
+    return names
 
 
 def dependency_order(names: list[str], records: dict[str, Json]) -> list[str]:
-    """Names so that what a record needs comes before it."""
+    """Return the names sorted so that each record comes after its dependencies."""
     done: list[str] = []
 
     def visit(name: str) -> None:
@@ -236,7 +236,7 @@ def dependency_order(names: list[str], records: dict[str, Json]) -> list[str]:
 
 
 def module_texts(records: dict[str, Json]) -> dict[Path, str]:
-    """Text of every generated module by path."""
+    """Return the text of every generated module by path."""
     by_namespace: dict[str, list[str]] = {}
     for name, schema in records.items():
         by_namespace.setdefault(schema["namespace"], []).append(name)
@@ -251,10 +251,10 @@ def module_texts(records: dict[str, Json]) -> dict[Path, str]:
                 foreign.setdefault(module, []).append(name.rsplit(".", 1)[1])
         body = "\n\n".join(classes)
         mapping = "from collections.abc import Mapping\n"
-        wanted = "from msgspec import field\n\n" if "field(default_factory" in body else ""
+        field_import = "from msgspec import field\n\n" if "field(default_factory" in body else ""
         head = [f'"""Records of the namespace {namespace}."""\n\n', HEADER, "\n", mapping]
-        head += ["from typing import Any, ClassVar, Self\n", "\n", wanted]
-        head += [import_text(f"loomlog.schemas.{module}", sorted(found)) for module, found in sorted(foreign.items())]
+        head += ["from typing import Any, ClassVar, Self\n", "\n", field_import]
+        head += [import_text(f"loomlog.schemas.{module}", sorted(types)) for module, types in sorted(foreign.items())]
         text = "".join(head) + "\n\n" + body
         names_tuple = "".join(f"    {records[n]['name']},\n" for n in sorted(names))
         union = " | ".join(records[n]["name"] for n in sorted(names))
@@ -270,7 +270,7 @@ def module_texts(records: dict[str, Json]) -> dict[Path, str]:
 
 
 def update_lock(records: dict[str, Json], lock: dict[str, Json]) -> tuple[dict[str, Json], dict[Path, str]]:
-    """The lock and the released copies as they should be. An open version follows its schema, a released one never."""
+    """Return the updated lock and released copies. An open version follows its schema, a released one never changes."""
     result = deduplicate_ids({name: [dict(v) for v in versions] for name, versions in lock.items()})
     next_id = max((v["id"] for versions in lock.values() for v in versions), default=FIRST_ID - 1) + 1
     copies: dict[Path, str] = {}
@@ -291,14 +291,14 @@ def update_lock(records: dict[str, Json], lock: dict[str, Json]) -> tuple[dict[s
 
 
 def deduplicate_ids(lock: dict[str, Json]) -> dict[str, Json]:
-    """The lock with every id once: two branches that added a record each may both have taken the next number.
+    """Return the lock with unique ids: two branches that each added a record may have taken the same next number.
 
-    An open version gives way. Raises SystemExit when two released ones have the same id, which nothing can mend.
+    The open version gets a new id. Raises SystemExit when two released ones have the same id, which cannot be repaired.
     """
     next_id = max((v["id"] for versions in lock.values() for v in versions), default=FIRST_ID - 1) + 1
     taken: dict[int, str] = {}
-    found = [(name, version) for name, versions in lock.items() for version in versions]
-    for name, version in sorted(found, key=lambda item: (not item[1]["released"], item[0], item[1]["version"])):
+    entries = [(name, version) for name, versions in lock.items() for version in versions]
+    for name, version in sorted(entries, key=lambda item: (not item[1]["released"], item[0], item[1]["version"])):
         if version["id"] in taken:
             if version["released"]:
                 raise SystemExit(
@@ -321,15 +321,15 @@ def main(arguments: list[str] | None = None) -> int:
     if options.release:
         for versions in new_lock.values():
             versions[-1]["released"] = True
-    wanted = {**module_texts(records), **copies, LOCK: json.dumps(new_lock, indent=1, sort_keys=True) + "\n"}
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    files = {**module_texts(records), **copies, LOCK: json.dumps(new_lock, indent=1, sort_keys=True) + "\n"}
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     if options.check:
         for path in stale:
             print(f"stale: schemas/{path.relative_to(HERE)}; run `make schemas`", file=sys.stderr)
         return 1 if stale else 0
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(wanted[path])
+        path.write_text(files[path])
         print(f"wrote schemas/{path.relative_to(HERE)}")
     return 0
 

@@ -1,9 +1,9 @@
-"""For programs that give orders over the log: a StartRun as the record to produce.
+"""Client code for producing commands to the log: a StartRun as a record to produce.
 
-What a producer must get right is the key. A run's id is `r_<key>`, with an optional `-<suffix>`; the key of the record
-is that key, and the partition is murmur2 of it, as with every producer of Kafka's own kind. Then the commands of a run
-lie in the partition whose owner decides about it. `start_run_record` chooses all that, and the sender knows the run id
-before anything is sent, so sending the same record twice starts one run.
+A producer must get the key right. A run's id is `r_<key>`, with an optional `-<suffix>`; the record's key is that key,
+and its partition is murmur2 of it, as in Kafka's own producers. Then the commands of a run are in the partition whose
+owner decides them. `start_run_record` chooses all that, and the sender knows the run id before anything is sent, so
+sending the same record twice starts one run.
 
 Before: your program. After: any Kafka producer. Needs fastavro and msgspec, as all of this package.
 """
@@ -22,11 +22,11 @@ from loomlog.schemas.sticky_partitioner import StickyPartitioner
 COMMANDS_TOPIC = "loom.run.commands"
 EVENTS_TOPIC = "loom.run.events"
 RANDOM_BYTES = 10
-"""Of a fresh id, beside its 48 bits of time."""
+"""Random bytes of a fresh id, in addition to its 48 bits of time."""
 
 
 class CommandRecord(NamedTuple):
-    """What to produce to COMMANDS_TOPIC, and the run it is about."""
+    """A record to produce to COMMANDS_TOPIC, and the id of its run."""
 
     key: bytes
     value: bytes
@@ -50,14 +50,18 @@ def start_run_record(
     codec: Codec | None = None,
     partitioner: StickyPartitioner | None = None,
 ) -> CommandRecord:
-    """A run of `agent` with a prompt or, for more than one text, with segments.
+    """Return the record that starts a run of `agent` with a prompt or, for more than one text, with segments.
 
-    subject: who asks, for example the name of your service. session_id: the session to go on with, empty for a new one.
-    idempotency_key: the same key of the same tenant and subject is the same run, whenever it is sent again.
-    run_id: chosen by you instead; see schemas/ids.py for what it may be. traceparent: your W3C trace context.
-    placer: for a program that starts many runs, one for all of them, made for the number of partitions of
-    COMMANDS_TOPIC: runs that begin together then share a partition, which costs the broker less
-    (schemas/sticky_partitioner.py). Values of `metadata` are JSON texts. Raises ValueError.
+    - subject: the requesting principal, for example the name of your service.
+    - session_id: the session to continue; empty for a new one.
+    - idempotency_key: the same key of the same tenant and subject always refers to the same run.
+    - run_id: chosen by you instead; see schemas/ids.py for its format.
+    - traceparent: your W3C trace context.
+    - partitioner: for a program that starts many runs; one for all of them, created with the number of partitions of
+      COMMANDS_TOPIC. Runs that begin together then share a partition, which costs the broker less
+      (schemas/sticky_partitioner.py).
+
+    Values of `metadata` are JSON texts. Raises ValueError.
     """
     if not agent or not (prompt or segments):
         raise ValueError("a run needs an agent and a prompt or segments")
@@ -67,7 +71,7 @@ def start_run_record(
     if not run_id:
         own = fresh_token(at_ms, secrets.token_bytes(RANDOM_BYTES))
         if idempotency_key:
-            # As the API names it, so that a key means the same run whichever way it came.
+            # The same id as the API derives, so that a key refers to the same run on both paths.
             own = hashed_token("idempotency", tenant, subject, idempotency_key)
         elif partitioner is not None and not session_id:
             own = partitioner.assign_partition(own, at_ms)

@@ -1,9 +1,9 @@
-"""The one reading rule of an events partition: terms, then dense sequences.
+"""The one reading rule of an events partition: terms, then gapless sequences.
 
-Anyone who reads events uses this and sees the same history. On a Claim the current term becomes the Claim's offset; any
-other record whose term is not the current term is stale: counted, kept in the log for audit, ignored. Of what is left,
-each aggregate's seq must be dense; a gap or a repetition is never skipped but raised, because it means that the log is
-damaged or that somebody wrote who must not.
+All readers of events use this and see the same history. On a Claim the current term becomes the Claim's offset; any
+other record whose term is not the current term is stale: counted, kept in the log for audit, ignored. Among the
+remaining events each aggregate's seq must be gapless; a gap or a repetition is never skipped but raised, because it
+means that the log is damaged or that an unauthorized writer appended.
 
 Before: a Kafka record. After: fold it, or `RawEvent.decode` when you need it. Costs about 2 microseconds a record.
 Needs fastavro and msgspec, nothing else of loomlog, so a microservice can take the schemas package alone.
@@ -15,7 +15,7 @@ from loomlog.schemas.records import Value
 
 
 class BrokenSequence(Exception):
-    """An aggregate's events are not dense: the log is damaged or an illegal writer appended."""
+    """A gap or repetition in an aggregate's events: the log is damaged or an unauthorized writer appended."""
 
     def __init__(self, aggregate: str, expected: int, actual: int, offset: int) -> None:
         self.aggregate, self.expected, self.actual, self.offset = aggregate, expected, actual, offset
@@ -37,7 +37,7 @@ class RawEvent(Value, frozen=True):
 
 
 class TermReader:
-    """Applies the term rule to the records of ONE partition, given in offset order.
+    """Term rule for the records of ONE partition, read in offset order.
 
     `term` and `next_offset` come from where reading resumes (a projection's cursor, a checkpoint); from the beginning
     they are -1 and 0.
@@ -53,10 +53,10 @@ class TermReader:
         self.claims = 0
 
     def read(self, offset: int, value: bytes | None) -> RawEvent | None:
-        """The event at that offset, or None for a Claim and for a stale record.
+        """Return the event at that offset, or None for a Claim and for a stale record.
 
-        Raises Undecodable for bytes that carry no envelope; the position has then moved on, so that the caller parks
-        the record and goes on.
+        Raises Undecodable for bytes without an envelope; the position has then advanced, so that the caller can park
+        the record and continue.
         """
         self.next_offset = offset + 1
         if value is None:
@@ -71,7 +71,9 @@ class TermReader:
         return RawEvent(offset, header.schema_id, header.term, header.seq, header.aggregate, value)
 
     def accepts(self, offset: int, term: int) -> bool:
-        """Whether the event of that term at that offset counts, for who decoded it first. Not for Claims."""
+        """Return whether the event of that term at that offset counts, for callers that decoded it already. Not for
+        Claims.
+        """
         self.next_offset = offset + 1
         if term == self.term:
             return True
@@ -80,10 +82,10 @@ class TermReader:
 
 
 class SequenceCheck:
-    """Remembers the last seq of each aggregate and refuses what is not the next one.
+    """Check that each event has the seq after its aggregate's last one.
 
-    An aggregate first met in the middle (a reader that resumed) is taken as it is. Memory: one entry an aggregate;
-    call `forget` when it has ended.
+    The first event of an aggregate is accepted with any seq, because a reader may resume in the middle. Memory: one
+    entry an aggregate; call `forget` when it has ended.
     """
 
     __slots__ = ("_last",)
@@ -92,7 +94,7 @@ class SequenceCheck:
         self._last: dict[str, int] = {}
 
     def check(self, event: RawEvent) -> None:
-        """Raises BrokenSequence."""
+        """Raise BrokenSequence unless the event has its aggregate's next seq."""
         last = self._last.get(event.aggregate)
         if last is not None and event.seq != last + 1:
             raise BrokenSequence(event.aggregate, last + 1, event.seq, event.offset)

@@ -1,13 +1,13 @@
-"""What values are: immutable, without identity, and as cheap as C makes them.
+"""Base classes of values: immutable, without identity, and cheap, because they are implemented in C.
 
-    Value     states, facts, commands, effects, results: whatever is passed on and kept
-    Record    a value with a schema, which the log can hold; schemas/generated has them
-    Secretive a value with fields that no text of it shows
+    Value     states, facts, commands, effects, results: everything that is passed on and kept
+    Record    a value with a schema, which the log can store; defined in schemas/generated
+    Secretive a value with fields that its repr never shows
 
-A Value is frozen and no object of the cyclic garbage collector (gc=False): what only holds values that were there
-before it cannot lie on a cycle. Whatever holds a function or an object that changes is a plain frozen msgspec.Struct.
-The tag is the class name in the bytes of a state (services/core/canonical.py). Every class says frozen and kw_only
-itself, because type checkers and msgspec read them there.
+A Value is frozen and not tracked by the cyclic garbage collector (gc=False): an object that only refers to values
+created before it cannot be part of a cycle. A class that holds a function or a mutable object is a plain frozen
+msgspec.Struct. The tag is the class name in the bytes of a state (services/core/canonical.py). Every class declares
+frozen and kw_only itself, because type checkers and msgspec read them there.
 
 Not chosen: frozen dataclasses (decision 30).
 """
@@ -23,30 +23,30 @@ else:
     from msgspec.structs import replace
 
 TAG_FIELD = "_"
-"""Key under which an object of JSON names its class; no field may be called so."""
+"""Key of the class name in a JSON object; no field may have this name."""
 
 
 class Value(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag=True, tag_field=TAG_FIELD):
-    """An immutable value whose fields are values. A copy with some fields changed is `replace(value, field=...)`."""
+    """An immutable value whose fields are values. Copy it with changed fields by `replace(value, field=...)`."""
 
 
 class Record(Value, frozen=True):
-    """A record of the language. `SCHEMA` is the full name of its Avro schema."""
+    """A record of the schemas. `SCHEMA` is the full name of its Avro schema."""
 
     SCHEMA: ClassVar[str]
 
     def to_avro(self) -> dict[str, Any]:
-        """The fields as the schema has them."""
+        """Return the fields in the form of the schema."""
         raise NotImplementedError
 
     @classmethod
     def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        """The record with those fields; other keys are ignored."""
+        """Return the record with those fields; other keys are ignored."""
         raise NotImplementedError
 
 
 class Secretive(Value, frozen=True):
-    """A value with secrets: neither repr nor a traceback of rich shows the fields named in `SECRETS`."""
+    """A value with secrets: neither its repr nor a rich traceback shows the fields listed in `SECRETS`."""
 
     SECRETS: ClassVar[frozenset[str]]
 

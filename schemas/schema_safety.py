@@ -1,8 +1,8 @@
-"""What the schema of a stranger may be: one whose records cost as much to read as they have bytes.
+"""Check of foreign schemas: the cost of reading a record must be bounded by its size in bytes.
 
-A file brings the schemas its records were written with, so that an older or newer version can be read. A decoder does
-what a schema says before anybody sees the record: an array of nothing has as many items as it claims, in no bytes; a
-record within itself goes as deep as its bytes say, and takes the process with it. None of ours is like that.
+A file contains the schemas of its records, so that an older or newer version can be read. A decoder follows a schema
+before any check of the record: an array of zero-byte items can claim any number of them, and a recursive record can
+nest as deep as its bytes allow and crash the process. None of our schemas does that.
 
 Before: a file has a schema line. After: codec.py reads records by it.
 """
@@ -11,31 +11,31 @@ from collections.abc import Mapping
 from typing import Any
 
 DEPTH_MAX = 64
-"""Of types within types; ours have seven."""
+"""Maximum nesting depth of types; ours have seven."""
 PRIMITIVES = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
-"""Each has a byte at least."""
+"""Primitive types, each of at least one byte."""
 
 
 class UnsafeSchema(Exception):
-    """Records of that schema are not read. The text says why."""
+    """A schema whose records are not read. The message contains the reason."""
 
 
 def check_schema(schema: Any) -> None:
-    """Takes a schema as fastavro has parsed it. Raises Unfit."""
+    """Check a schema that fastavro has parsed. Raises UnsafeSchema."""
     _type_depth(schema, {}, 0)
 
 
 def _type_depth(schema: Any, named: dict[str, int | None], outer_depth: int) -> int:
-    """How many types lie in each other there. `named`: of what has a name; None while it is being looked at."""
+    """Return the nesting depth of a schema. `named`: depths of named types; None while a type is being checked."""
     if outer_depth > DEPTH_MAX:
-        raise UnsafeSchema(f"it has over {DEPTH_MAX} types in each other")
+        raise UnsafeSchema(f"its types are nested more than {DEPTH_MAX} deep")
     if isinstance(schema, list):
-        # The number of the branch is a byte, so nothing at all may be one.
+        # The branch index takes a byte, so a branch may be null.
         return 1 + max((_type_depth(one, named, outer_depth + 1) for one in schema if one != "null"), default=0)
     if isinstance(schema, str):
         return 1 if schema in PRIMITIVES else _named_depth(schema, named)
     if not isinstance(schema, Mapping):
-        raise UnsafeSchema(f"{type(schema).__name__} is no type")
+        raise UnsafeSchema(f"{type(schema).__name__} is not a type")
     if "logicalType" in schema:
         raise UnsafeSchema("it has a logical type, which none of ours has")
     match schema.get("type"):
@@ -64,18 +64,18 @@ def _record_depth(schema: Mapping[str, Any], named: dict[str, int | None], outer
     if not schema["fields"]:
         raise UnsafeSchema(f"{name} has no fields")
     named[name] = None
-    found = 1 + max(_type_depth(field["type"], named, outer_depth + 1) for field in schema["fields"])
-    if found > DEPTH_MAX:
-        raise UnsafeSchema(f"{name} has over {DEPTH_MAX} types in each other")
-    named[name] = found
-    return found
+    depth = 1 + max(_type_depth(field["type"], named, outer_depth + 1) for field in schema["fields"])
+    if depth > DEPTH_MAX:
+        raise UnsafeSchema(f"the types of {name} are nested more than {DEPTH_MAX} deep")
+    named[name] = depth
+    return depth
 
 
 def _named_depth(name: str, named: Mapping[str, int | None]) -> int:
-    """Of a type that is named, not written out."""
+    """Return the depth of a type that is referenced by name."""
     if name not in named:
-        raise UnsafeSchema("null stands outside a union" if name == "null" else f"{name[:80]!r} is no type")
-    found = named[name]
-    if found is None:
-        raise UnsafeSchema(f"{name} lies within itself")
-    return found
+        raise UnsafeSchema("null is outside a union" if name == "null" else f"{name[:80]!r} is not a type")
+    depth = named[name]
+    if depth is None:
+        raise UnsafeSchema(f"{name} contains itself")
+    return depth

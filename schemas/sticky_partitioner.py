@@ -1,28 +1,30 @@
-"""Fresh tokens for runs that begin at about the same time: they share a partition.
+"""Partition choice for fresh tokens: runs that begin at about the same time share a partition.
 
-An owner commits what all its runs have to say in one append, and the broker's work for that grows with the partitions
-in it: each has a log to write, to flush and to tell its readers of. Runs that begin together go in step for a while,
-so when they lie in one partition there is less to do for the same records (decision 27 has the figures). Kafka's own
-producers do so with records that have no key.
+An owner commits the events of all its runs in one append, and the broker's cost grows with the number of partitions in
+it: each has a log to write and flush, and readers to notify. Runs that begin together proceed in step for a while, so
+in one partition the same records cost less (decision 27 has the figures). Kafka's own producers do so with records that
+have no key.
 
-A partition is stayed with for a twentieth of a second or for 64 runs, whichever is less; then it is the next one's
-turn, so that a second later all have the same share. A token gets into its partition by trial: the last two characters
-are changed until it is there. 78 of its 80 random bits are left with four partitions.
+A partition is kept for a twentieth of a second or for 64 runs, whichever is less; then comes the next one, so that over
+a second all get the same share. A token is moved to its partition by trial: its last two characters are changed until
+it matches. 78 of its 80 random bits are left with four partitions.
 
-Nothing depends on it. Ids made otherwise are as good, and those of chosen handles and idempotency keys are.
+Nothing depends on it. Ids made otherwise are equally valid, such as those of chosen handles and idempotency keys.
 
-Before: whoever starts runs (the API; producer.py). After: schemas/ids.py says what a token is.
+Before: code that starts runs (the API; producer.py). After: schemas/ids.py defines tokens.
 """
 
 from loomlog.schemas.ids import ALPHABET, TOKEN_CHARACTERS
 
 STICKY_MS = 50
 STICKY_RUNS = 64
-"""For how long and for how many runs a partition is stayed with. A generation of short runs fits in, and the owner that
-gets all of them has no more than 64 runs to do before the others have theirs."""
+"""Milliseconds and runs for which a partition is kept. A generation of short runs fits in, and the owner that receives
+all of them has no more than 64 runs to process before the others get theirs.
+"""
 TRIES_MAX = 128
-"""Of the 1,024 ends of a token. With 24 partitions one token of 200 stays where it fell, with a thousand most do; a
-partition has few runs there in any case."""
+"""Suffixes tried, out of the 1,024 of a token. With 24 partitions one token of 200 stays in its original partition,
+with a thousand most do; a partition has few runs there in any case.
+"""
 
 _MULTIPLIER = 0x5BD1E995
 _SEED = 0x9747B28C
@@ -33,7 +35,7 @@ _SUFFIXES = [_DIGITS[end >> 5] | _DIGITS[end & 31] << 8 for end in range(1024)]
 
 
 class StickyPartitioner:
-    """Chooses for one process. It begins where the first token falls by chance, and then takes turns."""
+    """Partition chooser of one process. Starts at the first token's own partition and then rotates."""
 
     def __init__(self, partitions: int) -> None:
         """Raises ValueError when there is no partition."""
@@ -45,7 +47,7 @@ class StickyPartitioner:
         self._since_ms = 0
 
     def assign_partition(self, token: str, at_ms: int) -> str:
-        """A fresh token (schemas/ids.py), nearly always with another end, in the partition whose turn it is."""
+        """Return a fresh token (schemas/ids.py) moved to the current partition, nearly always with another suffix."""
         begun, first = _prefix_hash(token), ALPHABET.index(token[-2]) << 5 | ALPHABET.index(token[-1])
         if self._partition < 0:
             self._partition = self._partition_of(begun, first)
@@ -61,14 +63,14 @@ class StickyPartitioner:
         return token
 
     def _partition_of(self, prefix_hash: int, suffix: int) -> int:
-        """The partition of the token with this end, as connectors/kafka/partitioner.py says."""
+        """Return the partition of the token with this suffix, as in connectors/kafka/partitioner.py."""
         mixed = (prefix_hash ^ _SUFFIXES[suffix]) * _MULTIPLIER & _MASK_32
         mixed = (mixed ^ mixed >> 13) * _MULTIPLIER & _MASK_32
         return ((mixed ^ mixed >> 15) & 0x7FFFFFFF) % self._partitions
 
 
 def _prefix_hash(token: str) -> int:
-    """murmur2 of a token up to its last two characters."""
+    """Return the murmur2 state of a token without its last two characters."""
     data = token.encode()
     assert len(data) == TOKEN_CHARACTERS, f"{token}: not a token"
     mixed = _SEED ^ TOKEN_CHARACTERS

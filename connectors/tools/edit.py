@@ -1,13 +1,13 @@
 """Edit: replaces exact text in a file.
 
-Works on bytes, so what is not touched stays as it was, also line ends and bytes that are no UTF-8. The old text must
-occur exactly once unless all occurrences are meant; occurrences that overlap count as two, because which one is meant
-is not clear either.
+Works on bytes, so the rest of the file is unchanged, including line ends and invalid UTF-8. The old text must occur
+exactly once unless all occurrences are to be replaced; overlapping occurrences count as two, because the target is
+ambiguous.
 
-Effect class unsafe, honestly: after a crash nobody knows whether the file was renamed into place. Run again, an edit
-whose new text contains its old text ("a" to "ab") would be applied twice, and any other would report "not found"
-although it succeeded. To make it idempotent the hash of the file before the edit would have to be in the intent, and
-the intent is written before the tool looks at the file.
+Effect class unsafe: after a crash it is unknown whether the rename happened. Run again, an edit whose new text contains
+its old text ("a" to "ab") would be applied twice, and any other would report "not found" although it succeeded. To make
+it idempotent the hash of the file before the edit would have to be in the intent, and the intent is written before the
+tool reads the file.
 
 Before: file_tool.py. After: volumes.py.
 """
@@ -20,7 +20,7 @@ from loomlog.connectors.tools.volumes import Volume
 from loomlog.connectors.tools.write import WRITE_BYTES
 
 EDIT_BYTES = WRITE_BYTES
-"""Of the file before and after."""
+"""Maximum bytes of the file, before and after the edit."""
 
 
 def build_edit_tool(threads: ThreadPool) -> FileTool:
@@ -61,7 +61,7 @@ def edit_file(arguments: Arguments, volume: Volume, cancellation: CancellationTo
         if len(content) > EDIT_BYTES:
             raise ToolCallRefused(f"{shown} is larger than {EDIT_BYTES} bytes, the most that can be edited.")
         count = _count_occurrences(content, old, shown, replace_all=arguments.get("replace_all", False))
-        # Computed before replacing: a short old text and a long new one could otherwise ask for terabytes.
+        # Computed before replacing: a short old text with a long new one could otherwise need terabytes.
         size = len(content) + count * (len(new) - len(old))
         if size > EDIT_BYTES:
             raise ToolCallRefused(f"{shown} would have {size} bytes after the edit; at most {EDIT_BYTES} are possible.")

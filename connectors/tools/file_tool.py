@@ -1,7 +1,7 @@
-"""The shape all file tools share: check the arguments, choose the volume, do the work in a thread, tell the result.
+"""Common part of all file tools: check the arguments, choose the volume, run in a thread, return the result.
 
-A file tool is its description and one plain function `work(arguments, volume, stop) -> text` that may raise Refusal.
-Everything that must be the same for all of them, and must not be forgotten by one, is here.
+A file tool is its description and one plain function `operation(arguments, volume, cancellation) -> text` that may
+raise ToolCallRefused. Everything that must be the same for all of them is implemented here.
 
 Before: registry.py builds them. After: read.py, write.py, edit.py, glob.py, grep.py do the work on a volumes.Volume.
 """
@@ -16,8 +16,9 @@ from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import Volume, choose_volume
 
 FILE_TIMEOUT_S = 30.0
-"""Longer than the longest search (file_walk.py stops after 20 s and says so); what is slower is a file system that
-hangs."""
+"""Seconds for one call; longer than the longest search (file_walk.py stops after 20 s and reports it), so only a file
+system that hangs reaches it.
+"""
 
 Arguments = Mapping[str, Any]
 FileOperation = Callable[[Arguments, Volume, CancellationToken], str]
@@ -71,8 +72,8 @@ class FileTool:
         except ToolCallRefused as reason:
             return error_result(reason)
         except OSError as error:
-            # What volumes.py did not expect, such as a disk that fails while a folder is listed. No path: it may be
-            # one outside the volume.
+            # Errors that volumes.py does not handle, such as a disk that fails while a folder is listed. No path in the
+            # message: it may be one outside the volume.
             return error_result(
                 ToolCallRefused(f"{self.name} failed: {error.strerror or 'the operating system refused'}.")
             )

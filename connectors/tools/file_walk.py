@@ -1,13 +1,13 @@
-"""Walking a volume: everything below a folder, in the order of the full paths, within bounds.
+"""Walk of a volume: everything below a folder, ordered by full path, within limits.
 
-Order: a folder sorts as its name with a slash, which makes the walk's order the order of the full path strings; so a
-search can stop early and still have shown the first files. Nothing is left out because of its name: a search that
-silently skips `.git` or `node_modules` says "no matches" about files that match. Big trees are bounded instead, by
-entries and by time, and the walk says that it was cut.
+Order: a folder sorts as its name with a slash, so the walk's order is the order of the full path strings, and a search
+can stop early and still have returned the first files. No entry is skipped because of its name: a search that silently
+skips `.git` or `node_modules` reports "no matches" although files match. Big trees are limited instead, by entries and
+by time, and the walk reports that it was cut.
 
-Symlinks are yielded as such and never descended into: a link that stays inside leads to what the walk sees anyway, and
-circles cannot happen. Folders are opened by volumes.Volume from the root each time, so none swapped for a link is
-entered and no descriptor stays open while the caller works.
+Symlinks are yielded as such and never followed: a link to a place inside the volume leads to what the walk visits
+anyway, and cycles cannot occur. Folders are opened by volumes.Volume from the root each time, so a folder swapped for a
+link is not entered and no descriptor stays open while the caller works.
 
 Before: glob.py, grep.py. After: volumes.py.
 """
@@ -22,11 +22,13 @@ from loomlog.connectors.tools.thread_pool import CancellationToken, Deadline
 from loomlog.connectors.tools.volumes import PathParts, Volume
 
 MAX_ENTRIES = 200_000
-"""Entries looked at by one walk: about a second of work, and more files than most repositories have."""
+"""Maximum entries visited by one walk: about a second of work, and more files than most repositories have."""
 WALK_TIMEOUT_S = 20.0
-"""Time for one walk and what is done to its files; under the tools' time-out, so that a partial answer comes."""
+"""Seconds for one walk, including the work on its files; below the tools' timeout, so that a partial answer is
+returned.
+"""
 CLOCK_CHECK_INTERVAL = 1024
-"""Entries between two looks at the clock."""
+"""Entries between two checks of cancellation."""
 
 EntryKind = Literal["file", "folder", "link", "other"]
 
@@ -38,7 +40,7 @@ class FileEntry:
 
 
 class FileWalk:
-    """Iterate it once; afterwards `footers` says what it did not see."""
+    """A walk that can be iterated once; afterwards `footers` reports what was left out."""
 
     def __init__(
         self,
@@ -57,9 +59,9 @@ class FileWalk:
         self._limit_notice = ""
 
     def iterate(self, start: PathParts, should_enter: Callable[[PathParts], bool]) -> Iterator[FileEntry]:
-        """Everything below `start` but not itself, sorted by path; folders that `enters` refuses are not opened.
+        """Yield everything below `start`, sorted by path; folders that `should_enter` rejects are not opened.
 
-        Raises Refusal when `start` itself cannot be opened, Stopped when the call was cancelled.
+        Raises ToolCallRefused when `start` itself cannot be opened, WorkCancelled when the call was cancelled.
         """
         pending = [iter(self._list_folder(start))]
         while pending:
@@ -79,21 +81,21 @@ class FileWalk:
                 try:
                     pending.append(iter(self._list_folder(entry.parts)))
                 except ToolCallRefused:
-                    # Vanished, not permitted, or swapped for a link since its parent was listed.
+                    # Deleted, not permitted, or swapped for a link since its parent was listed.
                     self._unreadable += 1
 
     @property
     def footers(self) -> list[str]:
-        found = [self._limit_notice] if self._limit_notice else []
+        notices = [self._limit_notice] if self._limit_notice else []
         if self._unreadable:
-            found.append(f"[{self._unreadable} folders could not be opened and were left out]")
-        return found
+            notices.append(f"[{self._unreadable} folders could not be opened and were left out]")
+        return notices
 
     def _list_folder(self, parts: PathParts) -> list[FileEntry]:
-        """One folder's entries, sorted; as many as the bound leaves."""
+        """Return a folder's entries, sorted; at most as many as the entry limit still allows."""
         keyed: list[tuple[str, FileEntry]] = []
         with self._volume.open_folder(parts) as folder, os.scandir(folder) as listing:
-            for found in listing:
+            for dir_entry in listing:
                 if self._visited >= self._max_entries:
                     self._limit_notice = (
                         f"[cut: the search looked at {self._max_entries} entries and then stopped; "
@@ -103,9 +105,9 @@ class FileWalk:
                 self._visited += 1
                 if self._visited % CLOCK_CHECK_INTERVAL == 0:
                     self._cancellation.raise_if_cancelled()
-                kind = _entry_kind(found)
-                key = found.name + "/" if kind == "folder" else found.name
-                keyed.append((key, FileEntry(parts=(*parts, found.name), kind=kind)))
+                kind = _entry_kind(dir_entry)
+                key = dir_entry.name + "/" if kind == "folder" else dir_entry.name
+                keyed.append((key, FileEntry(parts=(*parts, dir_entry.name), kind=kind)))
         keyed.sort(key=lambda pair: pair[0])
         return [entry for _, entry in keyed]
 

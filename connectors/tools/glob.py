@@ -1,8 +1,8 @@
 """Glob: files by pattern, the newest first.
 
-Newest first because in a tree that is being worked on the files that matter are the ones that just changed; then by
-name, so that the order is total. Folders are listed only by a pattern that ends with a slash: mixed in, they would use
-up the hundred places.
+Newest first because in a tree under development the files that matter are those that just changed; then by name, so
+that the order is total. Folders are listed only for a pattern that ends with a slash: mixed in, they would use up the
+hundred results.
 
 A symlink is listed when it leads to a file inside the volume, with that file's time; others are left out.
 
@@ -21,9 +21,9 @@ from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import PathParts, Volume
 
 GLOB_RESULTS = 100
-"""More names than this tell a model nothing; it should narrow the pattern."""
+"""Maximum paths returned; with more matches than this a model should narrow the pattern."""
 PATTERN_CHARACTERS = 1000
-"""Longer than any path pattern somebody meant."""
+"""Maximum length of a pattern; longer than any real path pattern."""
 
 
 def build_glob_tool(threads: ThreadPool) -> FileTool:
@@ -62,18 +62,18 @@ def find_files(arguments: Arguments, volume: Volume, cancellation: CancellationT
         start, text = (), _relative_to_root(text, volume)
     pattern, kind = PathPattern(text), "folder" if text.endswith("/") else "file"
     walk = FileWalk(volume, cancellation)
-    found: list[tuple[int, str]] = []
+    matches: list[tuple[int, str]] = []
     for entry in walk.iterate(start, lambda folder: pattern.may_match_below(folder[len(start) :])):
         if pattern.matches(entry.parts[len(start) :]):
             changed = _modified_ns(volume, entry, kind)
             if changed is not None:
-                found.append((-changed, escape_name("/".join(entry.parts))))
-    found.sort()
-    lines = [path for _, path in found[:GLOB_RESULTS]]
-    if not found:
+                matches.append((-changed, escape_name("/".join(entry.parts))))
+    matches.sort()
+    lines = [path for _, path in matches[:GLOB_RESULTS]]
+    if not matches:
         lines.append(f'no matches for "{escape_name(arguments["pattern"])}" in volume "{volume.name}"')
-    if len(found) > GLOB_RESULTS:
-        lines.append(f"[the {GLOB_RESULTS} newest of {len(found)} matches; narrow the pattern or path to see others]")
+    if len(matches) > GLOB_RESULTS:
+        lines.append(f"[the {GLOB_RESULTS} newest of {len(matches)} matches; narrow the pattern or path to see others]")
     return "\n".join(lines + walk.footers)
 
 
@@ -88,11 +88,11 @@ def _relative_to_root(text: str, volume: Volume) -> str:
 
 
 def _modified_ns(volume: Volume, entry: FileEntry, kind: str) -> int | None:
-    """Time of the last change; None when the entry is not of the kind asked for, left the volume or is gone."""
+    """Return the modification time; None when the entry is of another kind, leaves the volume or no longer exists."""
     try:
         parts: PathParts = volume.locate("/".join(entry.parts)) if entry.kind == "link" else entry.parts
         status: os.stat_result = volume.status(parts)
     except ToolCallRefused:
         return None
-    wanted = stat.S_ISDIR if kind == "folder" else stat.S_ISREG
-    return status.st_mtime_ns if wanted(status.st_mode) else None
+    is_expected_type = stat.S_ISDIR if kind == "folder" else stat.S_ISREG
+    return status.st_mtime_ns if is_expected_type(status.st_mode) else None

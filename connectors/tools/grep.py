@@ -1,12 +1,12 @@
-"""Grep: files, lines or counts that match a regular expression, in the order of the paths.
+"""Grep: files, lines or counts that match a regular expression, ordered by path.
 
-RE2 takes time in proportion to the text whatever the pattern is, so a pattern from a model cannot hang a thread.
-Binary files (a NUL in the first 8 KiB) are left out, as are symlinks that leave the volume; very large files too, and
-those the answer names, because that one might have held the match.
+RE2 takes time in proportion to the text for any pattern, so a pattern from a model cannot hang a thread. Binary files
+(a NUL in the first 8 KiB) and symlinks that leave the volume are skipped. Very large files are skipped too, and listed
+in the answer, because they might contain a match.
 
-content    path:line:text for matching lines, path-line-text for their neighbours, -- between groups that do not touch
-count      path:count of matching lines (in multiline mode of matches)
-otherwise  the paths
+    content    path:line:text for matching lines, path-line-text for their neighbours, -- between separate groups
+    count      path:count of matching lines (in multiline mode of matches)
+    otherwise  the paths
 
 Before: file_tool.py. After: file_walk.py, line_matcher.py.
 """
@@ -24,19 +24,19 @@ from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import PathParts, Volume
 
 GREP_OUTPUT_BYTES = 256 * 1024
-"""The same bound as Read's, for the same reason."""
+"""Maximum bytes of the answer; the same limit as Read's, for the same reason."""
 HEAD_LIMIT = 100
-"""Files or lines shown unless the call says otherwise."""
+"""Default number of files or lines returned."""
 BINARY_PROBE_BYTES = 8 * 1024
-"""A NUL in these says binary."""
+"""Bytes at the start of a file that are checked for a NUL, which marks the file as binary."""
 SEARCHED_FILE_BYTES = 16 * 1024 * 1024
-"""Largest file that is searched; it is held in memory, one for each of the pool's threads."""
+"""Largest file that is searched, in bytes; it is held in memory, one for each thread of the pool."""
 SHOWN_LINE_BYTES = 8 * 1024
-"""One line of a minified file must not use up the whole answer."""
+"""Maximum bytes shown of one line, so that a line of a minified file does not use up the whole answer."""
 CONTEXT_LINES = 1000
-"""More is a Read."""
+"""Maximum context lines around a match; for more, use Read."""
 PATTERN_CHARACTERS = 10_000
-"""RE2 refuses what compiles to too much; this only bounds the message."""
+"""Maximum length of a pattern. RE2 refuses patterns that compile to too much; this only limits the message."""
 
 
 def build_grep_tool(threads: ThreadPool) -> FileTool:
@@ -126,7 +126,7 @@ def _compile_name_pattern(glob: str | None) -> NamePattern | None:
 def _format_matches(
     search: "_FileSearch", start: PathParts, matcher: LineMatcher, arguments: Arguments
 ) -> Iterator[str]:
-    """The answer's lines, as far as they are asked for."""
+    """Yield the lines of the answer lazily."""
     mode = arguments.get("output_mode", "files_with_matches")
     both = arguments.get("-C", 0)
     before, after = arguments.get("-B", both), arguments.get("-A", both)
@@ -158,7 +158,7 @@ def _format_line(path: str, line: Line, data: bytes) -> str:
 
 
 class _FileSearch:
-    """The readable text files below a place, with their content."""
+    """Readable text files below a folder, with their content."""
 
     def __init__(self, volume: Volume, cancellation: CancellationToken, *, names: NamePattern | None) -> None:
         self._volume = volume
@@ -182,14 +182,14 @@ class _FileSearch:
                 yield escape_name("/".join(entry.parts)), data
 
     def _read_searchable(self, parts: PathParts, *, is_link: bool = False, is_explicit: bool = False) -> bytes | None:
-        """The file's bytes; None when it is binary, too large, or cannot be read and was not asked for by name."""
+        """Return the file's bytes; None when it is binary, too large, or unreadable and not named explicitly."""
         try:
             if is_link:
                 parts = self._volume.locate("/".join(parts))
                 if _is_folder(self._volume, parts):
                     return None
         except ToolCallRefused:
-            # Leaves the volume, leads nowhere or in a circle: not part of what is searched.
+            # Leaves the volume, or is a broken or circular link: not part of the search.
             return None
         try:
             head, size = self._volume.read(parts, BINARY_PROBE_BYTES)
@@ -207,15 +207,15 @@ class _FileSearch:
 
     @property
     def footers(self) -> list[str]:
-        found = self._walk.footers
+        notices = self._walk.footers
         if self._oversized:
-            found.append(
+            notices.append(
                 f"[not searched, over {SEARCHED_FILE_BYTES} bytes: {self._oversized[0]}"
                 + (f" and {len(self._oversized) - 1} more]" if len(self._oversized) > 1 else "]")
             )
         if self._unreadable:
-            found.append(f"[{self._unreadable} files could not be read and were left out]")
-        return found
+            notices.append(f"[{self._unreadable} files could not be read and were left out]")
+        return notices
 
 
 def _is_folder(volume: Volume, parts: PathParts) -> bool:

@@ -1,20 +1,20 @@
-"""Which hosts may be reached: by name before anything is sent, by address when it is dialled.
+"""Hosts that may be reached: checked by name before a request is sent, and by address when dialled.
 
-By name: an entry of a run's allowed hosts matches itself and its subdomains, without regard to case or a final dot; `*`
-matches every public host; an empty list matches nothing.
+By name: an entry of a run's allowed hosts matches itself and its subdomains, ignoring case and a final dot; `*` matches
+every public host; an empty list matches nothing.
 
 An entry `=host` matches that host alone, no subdomains: what a hook adds for one call
 (services/runtime/tools/hooks.py).
 
-By address: a name is only a promise, and a server can point its own name at 127.0.0.1 between two look-ups. So the
-address that is about to be dialled is what is judged (checked_network.py), and it must be globally reachable unicast.
-The tables follow the IANA special-purpose registries. IPv6 is an allowlist (2000::/3 without its special blocks),
-because everything else is special; addresses that carry an IPv4 address inside (mapped, compatible, NAT64, 6to4,
-Teredo) are refused as a whole, because what is behind them depends on the network. ipaddress.is_global is not used: its
-tables differ between patch releases of Python.
+By address: a server can point its own name at 127.0.0.1 between two look-ups, so a check of the name is not enough. The
+address about to be dialled is checked (checked_network.py); it must be globally reachable unicast. The tables follow
+the IANA special-purpose registries. IPv6 is an allowlist (2000::/3 without its special blocks), because everything else
+is special; addresses that embed an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo) are refused as a whole,
+because their destination depends on the network. ipaddress.is_global is not used: its tables differ between patch
+releases of Python.
 
 The operator's private hosts are exact names that may resolve to private addresses (loopback, RFC 1918, CGNAT, ULA).
-Link-local, metadata, multicast and unspecified addresses stay closed for them too.
+Link-local, metadata, multicast and unspecified addresses stay blocked for them too.
 
 Before: web_client.py, checked_network.py.
 """
@@ -35,7 +35,7 @@ _BLOCKED_NETWORKS = tuple(
     for block in (
         "0.0.0.0/8",  # this network, unspecified
         "169.254.0.0/16",  # link-local, cloud metadata
-        "168.63.129.16/32",  # Azure's platform endpoint: looks public, answers inside only
+        "168.63.129.16/32",  # Azure's platform endpoint: looks public, reachable only from inside Azure
         "192.0.0.0/24",  # protocol assignments, Oracle's metadata
         "192.0.2.0/24",  # documentation
         "192.88.99.0/24",  # 6to4 relays
@@ -65,14 +65,14 @@ _PRIVATE_NETWORKS = tuple(
     )
 )
 _BLOCKED_PRIVATE_NETWORKS = (ipaddress.ip_network("100.100.100.200/32"),)
-"""Alibaba's metadata address lies in the carrier-grade NAT block."""
+"""Alibaba's metadata address, which is in the carrier-grade NAT block."""
 
 
 _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
 
 
 def canonical_host(host: str) -> str:
-    """Lower case, IDNA, without a final dot or brackets; empty when it is no host name and no address."""
+    """Return the host in lower case, as IDNA, without a final dot or brackets; empty for an invalid host."""
     bare = host.strip().removeprefix("[").removesuffix("]").rstrip(".")
     if is_ip_address(bare):
         return str(ipaddress.ip_address(bare))
@@ -84,7 +84,7 @@ def canonical_host(host: str) -> str:
 
 
 def is_host_allowed(host: str, allowed: Iterable[str]) -> bool:
-    """Whether a canonical host is matched by an entry. An address is matched only by itself or by `*`."""
+    """Return whether an entry matches a canonical host. An address is matched only by itself or by `*`."""
     if not host:
         return False
     for entry in allowed:
@@ -101,33 +101,33 @@ def is_host_allowed(host: str, allowed: Iterable[str]) -> bool:
 
 
 def is_address_allowed(address: str, *, allow_private: bool) -> bool:
-    """Whether an address may be dialled; `private` for a host the operator opened."""
+    """Return whether an address may be dialled; `allow_private` is for a host that the operator allowed."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv6Address) and found.scope_id is not None:
+    if isinstance(ip, ipaddress.IPv6Address) and ip.scope_id is not None:
         return False
-    if _is_in_any(found, _BLOCKED_NETWORKS) or _is_in_any(found, _BLOCKED_PRIVATE_NETWORKS):
+    if _is_in_any(ip, _BLOCKED_NETWORKS) or _is_in_any(ip, _BLOCKED_PRIVATE_NETWORKS):
         return False
-    if _is_in_any(found, _PRIVATE_NETWORKS):
+    if _is_in_any(ip, _PRIVATE_NETWORKS):
         return allow_private
-    return isinstance(found, ipaddress.IPv4Address) or found in _PUBLIC_V6
+    return isinstance(ip, ipaddress.IPv4Address) or ip in _PUBLIC_V6
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether the host is a name or an address that machines have for themselves."""
+    """Return whether the host is a name or an address of the local machine."""
     name = canonical_host(host)
     if not is_ip_address(name):
         return name in _LOOPBACK_NAMES or name.endswith(".localhost")
     address = ipaddress.ip_address(name)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    found = mapped or address
-    return found.is_loopback or found.is_unspecified
+    effective = mapped or address
+    return effective.is_loopback or effective.is_unspecified
 
 
 def is_ip_address(host: str) -> bool:
-    """Whether it is an IP address. One with a zone (`fe80::1%eth0`) counts as none: it means something here only."""
+    """Return whether this is an IP address; False for one with a zone (`fe80::1%eth0`), which has local meaning only."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -1,8 +1,8 @@
-"""HTTP: one request to an allowed host, the answer as it came.
+"""HTTP: one request to an allowed host, with the response returned unchanged.
 
-The answer is the status line, the headers, an empty line and the body. A status such as 404 is an answer and no error:
-the model reads it. Requests that change something carry the call's idempotency key, the same over all attempts, so that
-a server which knows the header carries a repeated request out once.
+The answer is the status line, the headers, an empty line and the body. A status such as 404 is not an error: the model
+reads it. Requests that change something carry the call's idempotency key, the same over all attempts, so that a server
+that supports the header executes a repeated request once.
 
 Effect class by method, as HTTP defines them: GET and HEAD read, PUT and DELETE idempotent, POST and PATCH unsafe. (The
 header does not make POST idempotent: whether the server honours it is not known here.)
@@ -49,11 +49,11 @@ RESERVED_HEADERS = frozenset(
         "upgrade",
     }
 )
-"""Set by the tool: they decide where the request goes, where it ends and how the answer is packed."""
+"""Headers set by the tool: they determine the destination, the framing and the compression."""
 URL_CHARACTERS = 8_000
-"""What common servers accept."""
+"""Maximum length of a URL; what common servers accept."""
 TIMEOUT_MARGIN_S = 5.0
-"""Over the exchange's own time-out, so that its message is what the model reads."""
+"""Seconds added to WebClient's own timeout, so that the model reads the message of that one."""
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _CHARSET = re.compile(r"charset\s*=\s*\"?([A-Za-z0-9_.:-]+)", re.IGNORECASE)
@@ -61,7 +61,7 @@ _KNOWN_CHARSETS = re.compile(
     r"(utf-?8|utf-?16(le|be)?|us-ascii|ascii|latin-?1|iso-?8859-?\d+|windows-?\d+|cp\d+|koi8-[ru]|macintosh"
     r"|shift_?jis|euc-(jp|kr)|iso-2022-(jp|kr)|gb2312|gbk|gb18030|big5)\Z"
 )
-"""Of those Python knows, the ones that pages use: some others are no character sets or take quadratic time."""
+"""Charsets that Python supports and pages use; some others are not character sets or take quadratic time."""
 
 
 class HttpTool:
@@ -115,7 +115,7 @@ class HttpTool:
 
 
 def decode_body(response: WebResponse) -> str:
-    """The body as text, by the charset the server names, UTF-8 otherwise; without NUL."""
+    """Return the body as text without NUL, in the charset that the server declares, else UTF-8."""
     named = _CHARSET.search(response.header("content-type"))
     charset = named.group(1).lower() if named else "utf-8"
     if charset in ("utf-8", "utf8") or not _KNOWN_CHARSETS.match(charset):

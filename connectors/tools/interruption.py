@@ -1,7 +1,7 @@
-"""Interruption: asks a person, tells a person something, takes a question back.
+"""Interruption: puts a question to a person, notifies a person, or withdraws a question.
 
-Only what a model is shown of it is here. A call of it is decided by the owner of the run and waits in the run's state
-(services/core/run/interrupts/interruptions.py); nothing of it is ever carried out in a process.
+Only its description for the model is here. The owner of the run decides a call of it, and the call waits in the run's
+state (services/core/run/interrupts/interruptions.py); it is never executed in a process.
 
 Before: registry.py. After: nothing.
 """
@@ -50,5 +50,5 @@ class InterruptionTool:
         return EffectClass.PURE
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Reached only by a call that an earlier version wrote down as any other."""
+        """Return an error; reached only by a call that an earlier version recorded as an ordinary tool call."""
         return ToolResult(text=f"Interruption was not carried out with {sorted(arguments)}: ask again.", is_error=True)

@@ -1,11 +1,11 @@
 """Ledger: a tool whose only effect is one line in a file, so that a chaos test can count effects.
 
 Each call appends `idempotency_key run_id` in one write with O_APPEND and returns after fsync, so a line is in the file
-exactly when the effect happened, whatever is killed at whatever moment. Afterwards the file is compared with the log: a
-key twice is an effect done twice, a returned call without its line is one that was lost.
+exactly when the effect happened, whenever a process is killed. Afterwards the file is compared with the log: a key that
+occurs twice is a repeated effect, a returned call without its line is a lost effect.
 
-A call may be asked to take a while, half of it before its line and half after: then a kill in the middle of calls finds
-some whose effect has happened and some whose effect has not, which from outside look the same.
+A call can be given a duration, half of it before its line and half after: then a kill in the middle of calls hits some
+whose effect has happened and some whose effect has not, which look the same from outside.
 
 Before: registry.py, when a ledger file is configured. After: the operating system.
 """
@@ -22,7 +22,7 @@ from loomlog.connectors.tools.results import ToolCallRefused, error_result
 from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 
 WAIT_MAX_MS = 10_000
-"""Well inside the call's own time limit, so that a wait never becomes a timeout."""
+"""Maximum wait in milliseconds; well inside the call's own timeout, so that a wait never becomes a timeout."""
 
 
 class LedgerTool:
@@ -86,9 +86,9 @@ class LedgerTool:
 
 
 class ReconcilingLedgerTool(LedgerTool):
-    """A ledger that can be asked.
+    """A ledger with a reconciler.
 
-    Its line is written by the calling process itself: once that is gone, a line that is not there never comes.
+    The calling process writes its line itself: after that process has ended, a missing line will never be written.
     """
 
     async def reconcile(
@@ -96,10 +96,10 @@ class ReconcilingLedgerTool(LedgerTool):
     ) -> ToolResult | NoEffect | UnknownEffect:
         line = f"{context.idempotency_key} {context.run_id}\n".encode()
         try:
-            found = await self._threads.run(lambda stop: self._contains(line))
+            is_recorded = await self._threads.run(lambda stop: self._contains(line))
         except OSError as error:
             raise Transient(f"The ledger could not be read: {error.strerror}.", kind="unavailable") from error
-        if found:
+        if is_recorded:
             return ToolResult(text=f"Recorded {context.idempotency_key}.")
         return NoEffect(reason="the ledger has no such line")
 

@@ -1,9 +1,9 @@
 """Matching lines of a file, found with RE2 over the whole content instead of line by line.
 
 One search over megabytes costs as much as a few hundred calls for single lines, and most files do not match at all. So
-the pattern gets `(?m)` and may not match a line end, which gives the lines `grep` would give; after a match the search
-goes on behind the end of its line. In multiline mode a match may span lines, `.` matches line ends, and every line it
-touches is a matching line.
+the pattern gets `(?m)` and may not match a line end, which returns the lines that `grep` would; after a match the
+search continues after the end of its line. In multiline mode a match may span lines, `.` matches line ends, and every
+line that the match touches is a matching line.
 
 Before: grep.py. After: path_patterns.py compiles.
 """
@@ -18,7 +18,7 @@ from loomlog.connectors.tools.results import ToolCallRefused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of the content: number from 1, and where its text is, without the line end."""
+    """A line of the content: its number, from 1, and the start and end of its text, without the line end."""
 
     number: int
     start: int
@@ -27,12 +27,12 @@ class Line:
 
 
 class LineMatcher:
-    """A compiled pattern. Raises Refusal when RE2 does not take it."""
+    """A compiled pattern. Raises ToolCallRefused when RE2 rejects the pattern."""
 
     def __init__(self, pattern: str, *, ignore_case: bool, multiline: bool) -> None:
         what = "The pattern (RE2 syntax, no look-around, no back-references)"
         within_lines = not multiline
-        # First as it is: wrapping would make a pattern such as `a)(b` valid.
+        # Compiled unwrapped first: wrapping would make a pattern such as `a)(b` valid.
         compile_regex(pattern, what, within_lines=within_lines, ignore_case=ignore_case)
         wrapped = f"(?m:{pattern})"
         self._regexp: Any = compile_regex(wrapped, what, within_lines=within_lines, ignore_case=ignore_case)
@@ -43,7 +43,7 @@ class LineMatcher:
         return next(self.spans(data), None) is not None
 
     def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Start and end of each match; at most one begins in a line."""
+        """Yield start and end of each match; at most one match begins in a line."""
         at = 0
         while at < len(data):
             match = self._regexp.search(data, at)
@@ -51,14 +51,14 @@ class LineMatcher:
                 return
             start, end = match.span()
             if start == len(data) and data[start - 1] == 10:
-                # An empty match behind the last line end is in no line.
+                # An empty match after the last line end is in no line.
                 return
             yield start, end
             last = max(start, end - 1)
             at = _line_end(data, last) + 1
 
     def lines(self, data: bytes) -> Iterator[Line]:
-        """The matching lines in order, each once."""
+        """Yield the matching lines in order, each once."""
         number, counted = 1, 0
         for start, end in self.spans(data):
             begin = data.rfind(b"\n", 0, start) + 1
@@ -75,7 +75,7 @@ class LineMatcher:
 
 
 def add_context(data: bytes, matches: Iterator[Line], *, before: int, after: int) -> Iterator[Line | None]:
-    """The matching lines with their neighbours, each line once, in order. None marks a gap between groups."""
+    """Yield the matching lines with their context, each line once, in order. None marks a gap between groups."""
     last: Line | None = None
     for match in matches:
         if last is not None:
@@ -106,7 +106,7 @@ def _lines_after(data: bytes, line: Line, count: int) -> Iterator[Line]:
 
 
 def _lines_before(data: bytes, line: Line, count: int) -> Iterator[Line]:
-    """Backwards, the nearest first."""
+    """Yield up to `count` preceding lines, the nearest first."""
     number, start = line.number, line.start
     for _ in range(count):
         if start == 0:

@@ -1,8 +1,8 @@
 """Path patterns: `*` and `?` within a name, `[..]` classes, `**` for any folders.
 
-Translated to RE2, because a pattern comes from a model and RE2 takes time in proportion to the name whatever the
-pattern is; the standard library's translation takes exponential time for `*a*a*a*b`. The pieces are also matched one
-by one, so that a walk does not enter folders below which nothing can match.
+Translated to RE2, because a pattern comes from a model and RE2 takes time in proportion to the name for any pattern;
+the standard library's translation takes exponential time for `*a*a*a*b`. The segments are also matched one by one, so
+that a walk does not enter folders below which nothing can match.
 
 `*` also matches names that begin with a dot. `**` is special only as a whole name. A `[` that is never closed is a
 plain character. Braces are plain characters.
@@ -21,7 +21,7 @@ ANY_FOLDERS = "**"
 
 
 class PathPattern:
-    """A pattern of whole paths below the folder it is applied to."""
+    """A pattern of whole paths, relative to the folder it is applied to."""
 
     def __init__(self, pattern: str) -> None:
         pieces = [piece for piece in pattern.split("/") if piece not in ("", ".")]
@@ -36,13 +36,13 @@ class PathPattern:
         return len(self._segments) in self._advance(self._folder_states(parts[:-1]), parts[-1])
 
     def may_match_below(self, folder: PathParts) -> bool:
-        """Whether anything below this folder can match."""
+        """Return whether anything below this folder can match."""
         return any(state < len(self._segments) for state in self._folder_states(folder))
 
     def _folder_states(self, folder: PathParts) -> frozenset[int]:
-        """How many pieces the folder's names may have used up: the states of a small automaton after reading them.
+        """Return the automaton's states after the folder's names; a state is the number of pattern segments consumed.
 
-        Remembered, because all entries of a folder begin with it.
+        Cached, because all entries of a folder share this prefix.
         """
         known = self._states_by_folder.get(folder)
         if known is None:
@@ -68,14 +68,14 @@ class PathPattern:
         return self._skip_any_folders(after)
 
     def _skip_any_folders(self, states: set[int]) -> frozenset[int]:
-        """Adds what is reached by letting a ** that is not the last piece stand for no folder at all."""
-        found = set(states)
+        """Add the states reached by matching a ** that is not the last segment with no folder at all."""
+        reachable = set(states)
         for state in states:
             after = state
             while after < len(self._segments) - 1 and self._segments[after] is None:
                 after += 1
-                found.add(after)
-        return frozenset(found)
+                reachable.add(after)
+        return frozenset(reachable)
 
 
 class NamePattern:
@@ -92,11 +92,14 @@ class NamePattern:
 
 
 MAX_PROGRAM_BYTES = 4 * 1024 * 1024
-"""Memory RE2 may take for one compiled pattern; larger ones are refused."""
+"""Maximum memory of one compiled pattern in RE2, in bytes; larger ones are refused."""
 
 
 def compile_regex(expression: str, label: str, *, within_lines: bool = False, ignore_case: bool = False) -> Any:
-    """An RE2 pattern over bytes. `within_lines` lets nothing match a line end. Raises Refusal with RE2's reason."""
+    """Compile an RE2 pattern over bytes.
+
+    `within_lines`: no match includes a line end. Raises ToolCallRefused with RE2's reason.
+    """
     options = re2.Options()
     options.max_mem = MAX_PROGRAM_BYTES
     options.log_errors = False
@@ -109,7 +112,7 @@ def compile_regex(expression: str, label: str, *, within_lines: bool = False, ig
         reason = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
         raise ToolCallRefused(f"{label} is not usable: {reason}.") from error
     finally:
-        # The module would keep the last 128 patterns, each up to the bound above.
+        # The module would keep the last 128 patterns, each up to the limit above.
         re2.purge()
 
 
@@ -135,6 +138,6 @@ def _translate_glob(pattern: str) -> str:
 
 
 def _find_class_end(pattern: str, at: int) -> int:
-    """Where the class that begins here is closed, -1 when it is not. A `]` in first place is a member."""
+    """Return the index that closes the class opened at `at`, -1 without one. A `]` in first place is a member."""
     first = at + (pattern[at : at + 1] in ("!", "^"))
     return pattern.find("]", first + 1)

@@ -1,7 +1,7 @@
 """Read: the beginning of a file as text.
 
-Raw text, without line numbers, so that it can be handed back to Edit unchanged. A file longer than the limit is cut
-and says so in a last line of its own: a model that does not know of the cut draws conclusions from what is missing.
+Raw text, without line numbers, so that it can be passed to Edit unchanged. A file longer than the limit is cut, and a
+last line of its own reports it: a model that does not know of the cut draws conclusions from missing text.
 
 Before: file_tool.py. After: volumes.py.
 """
@@ -13,7 +13,7 @@ from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import Volume
 
 READ_BYTES = 256 * 1024
-"""About 65,000 tokens: more would fill most models' context with one file."""
+"""Maximum bytes returned: about 65,000 tokens; more would fill most models' context with one file."""
 
 
 def build_read_tool(threads: ThreadPool) -> FileTool:

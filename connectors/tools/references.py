@@ -1,14 +1,14 @@
-"""Puts a run's credentials into the headers of a request: `${run.credentials.git}` in a configured value.
+"""Substitute a run's credentials into the headers of a request: `${run.credentials.git}` in a configured value.
 
     ${run.user_bearer}  ${run.credentials.<name>}       secrets that came with the run's request
-    ${run.root_run_id}  ${run.tenant_id}                what the run is
+    ${run.root_run_id}  ${run.tenant_id}                identity of the run
 
-each with a fallback if wanted: `${run.user_bearer:-none}`. A header whose reference cannot be resolved is left out, and
-so is one that would hold a line end: half a header is worse than none. Other `${...}` stay as they are; files were
-expanded when they were read.
+each with an optional fallback: `${run.user_bearer:-none}`. A header whose reference cannot be resolved is left out, and
+so is one that would contain a line end: a partial header is worse than none. Other `${...}` stay unchanged;
+configuration files were expanded when they were read.
 
-Only for headers that an operator or a tenant configured, of servers that are configured too. Never for what a model
-wrote: it could have any host sent any secret of its run, so the HTTP tool does not know references.
+Only for headers that an operator or a tenant configured, of servers that are configured too. Never for text from a
+model: it could send any secret of its run to any host, so the HTTP tool does not support references.
 
 Before: a configured server. After: the request.
 """
@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 
 REFERENCE = re.compile(r"\$\{run\.([A-Za-z0-9_.-]{1,80})(?::-([^}]*))?\}")
 USER_BEARER_NAME = "run.user_bearer"
-"""The name of the bearer among the credentials; no caller can choose it, because it has a dot."""
+"""Name of the bearer among the credentials; no caller can choose it, because it contains a dot."""
 CREDENTIALS_PREFIX = "credentials."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunValues:
-    """What references stand for in one run."""
+    """Values of the references in one run."""
 
     root_run_id: str
     tenant: str
@@ -33,7 +33,7 @@ class RunValues:
 
 
 def substitute_references(headers: Mapping[str, str], values: RunValues) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The headers as they are sent, and the names of those left out, for a log line. Values are never in one."""
+    """Return the headers to send, and the names of those left out, for a log line. Values are never logged."""
     sent: dict[str, str] = {}
     left_out: list[str] = []
     for name, text in headers.items():
@@ -48,7 +48,7 @@ def substitute_references(headers: Mapping[str, str], values: RunValues) -> tupl
 def _substitute_text(text: str, values: RunValues) -> str | None:
     parts: list[str] = []
     end = 0
-    # One pass: what a secret holds is never looked at for references.
+    # One pass: the content of a secret is never searched for references.
     for match in REFERENCE.finditer(text):
         value = _lookup_value(match[1], values) or match[2]
         if value is None:
@@ -60,7 +60,7 @@ def _substitute_text(text: str, values: RunValues) -> str | None:
 
 
 def _lookup_value(name: str, values: RunValues) -> str:
-    """Empty when there is none."""
+    """Return the value of a reference; empty when there is none."""
     if name == "root_run_id":
         return values.root_run_id
     if name == "tenant_id":

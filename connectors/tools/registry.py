@@ -1,13 +1,13 @@
-"""Which built-in tools this process has, and which of them a run is shown.
+"""Built-in tools of this process, and the subset granted to a run.
 
-Two doors, both closed by default: the operator enables a tool for the process (ToolOptions; a tool that is not enabled
-does not exist here), and the definition lists it (`select_granted`). A name in a definition may end with `*`; anywhere
-else a star is a character, so that `*Bash` grants nothing by accident.
+Two conditions, both off by default: the operator enables a tool for the process (ToolOptions; a tool that is not
+enabled does not exist here), and the agent definition lists it (`select_granted`). A name in a definition may end with
+`*`; anywhere else a star is a literal character, so that `*Bash` grants nothing by accident.
 
-The result is a plain dict; tools of other sources are added to it by whoever connects them, and Context sees them,
-because it holds the same dict.
+The result is a plain dict; tools of other sources are added to it by the code that connects them, and the Context tool
+sees them, because it holds the same dict.
 
-Before: the settings of services/runtime. After: every tool beside this file.
+Before: the settings of services/runtime. After: all tools in this directory.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -36,17 +36,17 @@ WILDCARD = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions:
-    """What the operator decides about built-in tools. `environment` is the process environment as main() read it."""
+    """Operator's settings of built-in tools. `environment` is the process environment as main() read it."""
 
     bash_enabled: bool = False
     bash_env_names: tuple[str, ...] = ()
-    """Names that commands get besides PATH, as far as `environment` has them."""
+    """Names of environment variables passed to commands in addition to PATH, if `environment` has them."""
     environment: Mapping[str, str] = field(default_factory=dict)
     private_hosts: tuple[str, ...] = ()
     """Hosts, by exact name, that may resolve to private addresses."""
     bench_enabled: bool = False
     ledger_path: str = ""
-    """Empty: no Ledger."""
+    """Path of the ledger file; empty: no Ledger tool."""
     ledger_effect: EffectClass = EffectClass.UNSAFE
     ledger_reconciles: bool = False
     residents_max: int = RESIDENTS_MAX
@@ -55,7 +55,7 @@ class ToolOptions:
 
 
 def build_tools(options: ToolOptions) -> dict[str, Tool]:
-    """The enabled tools by name. Reads the certificate authorities (some 20 ms); opens nothing else."""
+    """Return the enabled tools by name. Reads the certificate authorities (some 20 ms); opens nothing else."""
     threads = ThreadPool()
     web = WebClient(private_hosts=options.private_hosts)
     tools: dict[str, Tool] = {}
@@ -80,21 +80,21 @@ def build_tools(options: ToolOptions) -> dict[str, Tool]:
     for tool in built:
         require_supported_schema(tool.name, tool.input_schema)
         tools[tool.name] = tool
-    # Its arguments are read by the core, which checks them itself.
+    # Added without the schema check: the core reads its arguments and checks them itself.
     tools[InterruptionTool.name] = InterruptionTool()
     return tools
 
 
 def select_granted(names: Iterable[str], available: Collection[str]) -> tuple[str, ...]:
-    """The available names that a list of names and trailing-star patterns grants, in the order they are available."""
-    wanted = tuple(names)
-    exact = {name for name in wanted if not name.endswith(WILDCARD)}
-    beginnings = tuple(name.removesuffix(WILDCARD) for name in wanted if name.endswith(WILDCARD))
+    """Return the available names that a list of names and trailing-star patterns grants, in the order of `available`."""
+    granted = tuple(names)
+    exact = {name for name in granted if not name.endswith(WILDCARD)}
+    beginnings = tuple(name.removesuffix(WILDCARD) for name in granted if name.endswith(WILDCARD))
     return tuple(name for name in available if name in exact or name.startswith(beginnings))
 
 
 def build_specs(tools: Mapping[str, Tool], names: Iterable[str]) -> tuple[ToolSpec, ...]:
-    """What the model is shown of the tools that these names grant, in a stable order (prompt caches depend on it)."""
+    """Return the specs of the granted tools for the model, in a stable order (prompt caches depend on it)."""
     return tuple(
         ToolSpec(name=name, description=tools[name].description, input_schema=tools[name].input_schema)
         for name in select_granted(names, tools)

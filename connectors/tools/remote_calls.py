@@ -1,14 +1,14 @@
-"""Calls over the log: a request on one topic, its result on another, in between any process that reads and writes them.
+"""Tool calls over the log: a request on one topic and its result on another, served by any process.
 
-    ask        append the request, wait for the result with its idempotency key
-    ask again  an attempt after a crash first looks whether the request is in its topic; when it is, and its time is not
-               over, nothing is sent: the result is waited for, or has come meanwhile
-    results    every runtime reads all of them, from LOOKBACK_MS before its start, and keeps those that nobody waits for
-               yet, so that it does not matter whether the result or the next owner comes first
+    call       append the request, wait for the result with its idempotency key
+    retry      an attempt after a crash first looks for the request in its topic; when it is there and its deadline has
+               not passed, nothing is sent: the attempt waits for the result, or has received it meanwhile
+    results    every runtime reads all of them, from LOOKBACK_MS before its start, and keeps those that are not awaited
+               yet, so that the result and the next owner may come in any order
 
-A request that was sent twice all the same (its sender was only thought dead) has the same idempotency key, in the same
-partition: the service answers again and does nothing. Not chosen: a reply partition for each runtime (the next owner
-would not read it), a consumer group (a result must reach the one that waits).
+A request that was sent twice nevertheless (its sender was wrongly presumed dead) has the same idempotency key, in the
+same partition: the service answers again without repeating the effect. Not chosen: a reply partition for each runtime
+(the next owner would not read it), a consumer group (a result must reach the process that waits).
 
 Before: remote_tool.py. After: a microservice (docs/examples/serve_tool.py).
 """
@@ -31,31 +31,33 @@ log = logging.getLogger(__name__)
 REQUESTS_TOPIC = "loom.tool.requests"
 RESULTS_TOPIC = "loom.tool.results"
 LOOKBACK_MS = 15 * 60_000
-"""How far back a new process looks for results of calls that it may have to take up."""
+"""Milliseconds that a new process looks back for results of calls that it may have to continue."""
 MAX_UNCLAIMED_RESULTS = 10_000
 MAX_UNCLAIMED_BYTES = 64 * 1024 * 1024
-"""Results that nobody waits for yet. Most belong to other processes and are never asked for; the oldest go first."""
+"""Maximum bytes of results not awaited yet. Most belong to other processes and are never claimed; the oldest are
+dropped first.
+"""
 POLL_S = 1.0
 CONNECTION_HEADER = "ce_connection"
-"""The connection of the client that a request is for."""
+"""Header with the id of the client connection that a request is for."""
 SEND_RETRY_S = 0.1
-"""Pause after an append whose outcome is unknown; the request twice is the same request. The tool's time bounds it."""
+"""Seconds between an append with unknown outcome and its retry, until the tool's timeout; duplicates are harmless."""
 
 
 ExpiryWatch = Callable[[RemoteToolRequest], Awaitable[str]]
-"""Returns, with the reason, when no result of that request is to be expected any more."""
+"""Waits until no result of that request can be expected any more, and returns the reason."""
 
 
 class TimeIndexedRanges(LogRanges, Protocol):
-    """Ranges that can be entered by time."""
+    """Log ranges with a look-up of offsets by time."""
 
     async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
-        """Offset of the first record that is not older than that; the end when all are. Raises Transient."""
+        """Return the offset of the first record at or after that time, else the end offset. Raises Transient."""
         ...
 
 
 async def wait_or_expire(result: "asyncio.Future[Any]", expiry: Awaitable[str]) -> str | None:
-    """Waits for the result; what `gives_up` returns when that comes first, else None."""
+    """Wait for the result; return the reason from `expiry` when that ends first, else None."""
     giving_up = asyncio.ensure_future(expiry)
     try:
         await asyncio.wait([result, giving_up], return_when=asyncio.FIRST_COMPLETED)
@@ -70,7 +72,7 @@ def _log_unreadable(record: LogRecord, error: str) -> None:
 
 
 class RemoteCallClient:
-    """Everybody in this process who waits for a result."""
+    """Client of all remote calls in this process."""
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class RemoteCallClient:
         source: str,
         results_topic: str = RESULTS_TOPIC,
     ) -> None:
-        """`ranges` is this object's own. `unreadable` is told of a result that nobody can read."""
+        """Take `ranges` for exclusive use. `on_unreadable` is called with each result that cannot be read."""
         self.on_unreadable: Callable[[LogRecord, str], None] = _log_unreadable
         self._codec = codec
         self._appender = appender
@@ -95,9 +97,10 @@ class RemoteCallClient:
         self._unclaimed_bytes = 0
 
     async def call(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
-        """The result, however long it takes. `since_ms`: an attempt before this one may have sent it since then.
+        """Return the result; waits without a timeout. `since_ms`: an earlier attempt may have sent the request since
+        then.
 
-        Raises Transient when the broker does not answer, Permanent for a result that makes no sense.
+        Raises Transient when the broker does not answer, Permanent for an invalid result.
         """
         async with self._expect_result(request.idempotency_key) as result:
             if not result.done() and (since_ms is None or not await self._is_in_progress(topic, request, since_ms)):
@@ -107,8 +110,10 @@ class RemoteCallClient:
     async def wait_for_result(
         self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, expiry_watch: ExpiryWatch
     ) -> RemoteToolResult | str:
-        """The result of a call that may have been sent, once it is there; otherwise why none is to be expected: no
-        request is in its topic, or what `gives_up` says, which watches over the wait. Raises as `ask`.
+        """Return the result of a call that may have been sent, or the reason why none is to be expected.
+
+        The reason: no request in its topic, or the one from `expiry_watch`, which runs during the wait. Raises as
+        `call`.
         """
         async with self._expect_result(idempotency_key) as result:
             if not result.done():
@@ -121,9 +126,9 @@ class RemoteCallClient:
             return self._decode_result(result.result(), idempotency_key, tenant)
 
     async def catch_up(self) -> dict[int, int]:
-        """Reads what came in the last LOOKBACK_MS; where a tail of the results goes on. Raises Transient.
+        """Read the results of the last LOOKBACK_MS; return the offsets from which to tail. Raises Transient.
 
-        Before the first call: an attempt that takes another one up must know what was answered meanwhile.
+        Runs before the first call: an attempt that continues another one must know the results received meanwhile.
         """
         topic = self._results_topic
         since_ms = self._clock_ms() - LOOKBACK_MS
@@ -138,12 +143,12 @@ class RemoteCallClient:
         return ends
 
     async def follow(self, tail: LogTail) -> None:
-        """Reads results until cancelled."""
+        """Read results until cancelled."""
         while True:
             self.feed(await tail.poll(timeout_s=POLL_S))
 
     def feed(self, batches: Mapping[int, Sequence[LogRecord]]) -> None:
-        """Gives results to those who wait, and keeps the others for a while."""
+        """Deliver results to the waiting calls, and keep them for later ones."""
         for records in batches.values():
             for record in records:
                 self._handle_result(record)
@@ -155,7 +160,7 @@ class RemoteCallClient:
         for future in self._waiters.get(record.key, ()):
             if not future.done():
                 future.set_result(record)
-        # The first stays: what was told once is told again.
+        # The first result is kept: a repeated look-up returns the same result.
         if record.key not in self._unclaimed:
             self._unclaimed[record.key] = record
             self._unclaimed_bytes += len(record.value)
@@ -165,7 +170,7 @@ class RemoteCallClient:
 
     @asynccontextmanager
     async def _expect_result(self, idempotency_key: str) -> AsyncIterator[asyncio.Future[LogRecord]]:
-        """The result's record, as soon as it is there."""
+        """Yield a future of the result's record."""
         key = idempotency_key.encode()
         future: asyncio.Future[LogRecord] = asyncio.get_running_loop().create_future()
         if (known := self._unclaimed.get(key)) is not None:
@@ -200,7 +205,7 @@ class RemoteCallClient:
             ("ce_id", request.request_id.encode()),
             ("ce_type", RemoteToolRequest.SCHEMA.encode()),
             ("ce_source", f"/{self._source}".encode()),
-            # A service that shares the topic with others finds its own without decoding.
+            # A service that shares the topic with others selects its requests without decoding.
             ("ce_subject", request.tool.encode()),
         ]
         if request.connection_id:
@@ -216,25 +221,25 @@ class RemoteCallClient:
                 await asyncio.sleep(SEND_RETRY_S)
 
     async def _is_in_progress(self, topic: str, request: RemoteToolRequest, since_ms: int) -> bool:
-        """An attempt before this one was sent, and whoever serves the tool may still begin or finish it."""
+        """Return whether an earlier attempt was sent and the service may still begin or finish it."""
         before = await self._find_request(topic, request.idempotency_key, since_ms)
         return before is not None and before.deadline_ms > self._clock_ms()
 
     async def _find_request(self, topic: str, idempotency_key: str, since_ms: int) -> RemoteToolRequest | None:
-        """The last request with that key."""
+        """Return the last request with that key."""
         key = idempotency_key.encode()
         partition = partition_of(key, await self._count_partitions(topic))
         start = await self._ranges.offset_at(topic, partition, since_ms)
         end = await self._ranges.end_offset(topic, partition)
-        found: RemoteToolRequest | None = None
+        latest: RemoteToolRequest | None = None
         if start < end:
             async with await self._ranges.read(topic, partition, start, end) as chunks:
                 async for chunk in chunks:
                     for record in chunk:
                         if record.key == key and record.value is not None:
                             sent = self._codec.decode(record.value).record
-                            found = sent if isinstance(sent, RemoteToolRequest) else found
-        return found
+                            latest = sent if isinstance(sent, RemoteToolRequest) else latest
+        return latest
 
     async def _count_partitions(self, topic: str) -> int:
         count = await self._appender.partitions(topic)

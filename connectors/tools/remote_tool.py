@@ -1,9 +1,9 @@
-"""A tool that another microservice serves: configured here, carried out there, the log in between.
+"""A tool that another microservice serves: configured here, executed there, connected by the log.
 
-What may be done after a crash is what its effect class says, as for every tool. All attempts of a call have one
-idempotency key, and an attempt after the first sends nothing while the request before it may still be answered. A tool
-with an unsafe effect is asked as its reconciler: its result, when the request was sent and is answered in its time;
-otherwise nobody can tell, because a sender that is only thought dead might still send it.
+Its effect class decides what may be done after a crash, as for every tool. All attempts of a call have one idempotency
+key, and an attempt after the first sends nothing while the previous request may still be answered. A tool with an
+unsafe effect is its own reconciler: it returns the result when the request was sent and is answered before its
+deadline; otherwise the effect is unknown, because a sender wrongly presumed dead might still send the request.
 
 Before: the runtime's tool calls. After: remote_calls.py.
 """
@@ -18,15 +18,15 @@ from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCallClie
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 
 INPUT_BYTES_MAX = 512 * 1024
-"""Arguments as JSON; a request is one record."""
+"""Maximum bytes of the arguments as JSON; a request is one record."""
 RESULT_GRACE_S = 5.0
-"""What a result may take through the log after the call's time is over."""
+"""Seconds that a result may take through the log after the call's deadline."""
 CLOCK_SKEW_MS = 60_000
-"""Clocks of brokers and runtimes may differ by so much when the past is searched."""
+"""Milliseconds by which clocks of brokers and runtimes may differ; a search of the past starts earlier by it."""
 
 
 class RemoteTool:
-    """A tool of the configuration (protocols Tool and Reconciler)."""
+    """A configured remote tool (protocols Tool and Reconciler)."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class RemoteTool:
         return self._effect
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """What the service says. Raises Transient and Permanent."""
+        """Return the service's result. Raises Transient and Permanent."""
         text = json.dumps(arguments, ensure_ascii=False)
         if (size := len(text.encode(errors="replace"))) > INPUT_BYTES_MAX:
             return ToolResult(
@@ -82,27 +82,27 @@ class RemoteTool:
     async def reconcile(
         self, arguments: Mapping[str, Any], context: ToolContext
     ) -> ToolResult | NoEffect | UnknownEffect:
-        """What the service said or will say to a lost call. Raises as `call`."""
-        found = await self._calls.wait_for_result(
+        """Return the service's past or future result of a lost call. Raises as `call`."""
+        outcome = await self._calls.wait_for_result(
             self._topic,
             context.idempotency_key,
             context.tenant,
             self._search_start_ms(context),
             expiry_watch=self._wait_for_expiry,
         )
-        return UnknownEffect(reason=found) if isinstance(found, str) else _to_tool_result(found)
+        return UnknownEffect(reason=outcome) if isinstance(outcome, str) else _to_tool_result(outcome)
 
     async def _wait_for_expiry(self, request: RemoteToolRequest) -> str:
         await asyncio.sleep(remaining_s(request, self._clock_ms()))
-        return "the time of the call is over, and no result has come"
+        return "the call timed out without a result"
 
     def _search_start_ms(self, context: ToolContext) -> int:
-        """A call is not older than its run, nor than what the topic keeps."""
+        """Return where to start searching: a call is not older than its run, nor than the topic's retention."""
         return max(0, context.started_at_ms - CLOCK_SKEW_MS)
 
 
 def remaining_s(request: RemoteToolRequest, now_ms: int) -> float:
-    """How long a result of it is to be waited for, in seconds."""
+    """Return the seconds left to wait for the result of a request."""
     return max(0.0, (request.deadline_ms - now_ms) / 1000 + RESULT_GRACE_S)
 
 

@@ -1,12 +1,12 @@
-"""What a tool says: error results, and outside bytes turned into text that every store accepts.
+"""Error results of tools, and conversion of external bytes to text that every store accepts.
 
-A tool never fails a run. Whatever goes wrong becomes a result with is_error, which the model reads and reacts to, so
-the message says what was tried, with which value, what was expected and what to do. Inside a tool that is one
-exception, Refusal; the tool's `call` turns it into the result in one place.
+A tool never fails a run. Every error becomes a result with is_error, which the model reads and reacts to, so the
+message contains what was tried, with which value, what was expected and what to do. Inside a tool that is one
+exception, ToolCallRefused; the tool's `call` turns it into the result in one place.
 
 Text from files, programs and servers is bytes. `decode_text` decodes it without ever failing, and without NUL, which
-Postgres cannot store in text. `escape_name` is for names in line-based answers: a file name that holds a newline would
-otherwise look like two lines of the answer.
+Postgres cannot store in text. `escape_name` is for names in line-based answers: a file name that contains a newline
+would otherwise look like two lines of the answer.
 
 Before: every tool. After: the runtime appends the result as ToolReturned.
 """
@@ -18,7 +18,7 @@ from loomlog.connectors.protocols import ToolResult
 
 
 class ToolCallRefused(Exception):
-    """The call cannot be done as asked; the message is what the model reads."""
+    """A call that cannot be executed; the message is for the model."""
 
 
 def error_result(refusal: ToolCallRefused) -> ToolResult:
@@ -26,16 +26,16 @@ def error_result(refusal: ToolCallRefused) -> ToolResult:
 
 
 def decode_text(data: bytes, *, complete: bool = True) -> str:
-    """UTF-8 text; bytes that are none, and NUL, become U+FFFD.
+    """Return the bytes as UTF-8 text; invalid bytes and NUL become U+FFFD.
 
-    `complete=False` says that the bytes were cut: a character cut in half at the end is left out.
+    `complete=False`: the bytes were cut, so an incomplete character at the end is left out.
     """
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=complete)
     return text.replace("\0", "�")
 
 
 def escape_name(name: str) -> str:
-    """A file name on one line: undecodable bytes become U+FFFD, what breaks lines or controls is written as \\xNN."""
+    """Return a file name on one line: undecodable bytes become U+FFFD, control characters and line breaks hex escapes."""
     text = to_valid_text(name)
     if text.isprintable():
         return text
@@ -43,12 +43,12 @@ def escape_name(name: str) -> str:
 
 
 def to_valid_text(name: str) -> str:
-    """A name as the operating system gave it, as text that can be encoded."""
+    """Return a name from the operating system as encodable text."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def encode_text(text: str, label: str) -> bytes:
-    """The text as UTF-8. Refuses lone surrogates: they are no characters and no store takes them."""
+    """Return the text as UTF-8. Raises ToolCallRefused for lone surrogates: no characters, and no store accepts them."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:

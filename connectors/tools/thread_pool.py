@@ -1,10 +1,10 @@
-"""Where blocking work goes: a small pool of threads, and a way to tell it that nobody waits any more.
+"""Small thread pool for blocking work, with a token that cancels the work when its caller is gone.
 
-File systems have no asynchronous calls, so file tools work in threads. The pool is their own and not the event
-loop's default one: that one also resolves names, and a few long searches must not stop DNS.
+File systems have no asynchronous calls, so file tools work in threads. The pool is their own and not the event loop's
+default one: that one also resolves names, and a few long searches must not stop DNS.
 
-A thread cannot be killed. When a call is cancelled, work that has not begun never begins, and work that has begun
-finds out through its Stop, which it asks before every step that changes something or costs time.
+A thread cannot be killed. When a call is cancelled, work that has not begun never begins, and work that has begun finds
+out through its CancellationToken, which it checks before every step that changes something or costs time.
 
 Before: file tools, WebFetchTool, Ledger. After: the operating system.
 """
@@ -16,17 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 WORKERS = 8
-"""Enough to hide a slow disk behind others' work; more would only fight for the interpreter."""
+"""Threads of the pool: enough to hide a slow disk behind other work; more would only compete for the interpreter."""
 
 Result = TypeVar("Result")
 
 
 class WorkCancelled(Exception):
-    """The work ended because nobody waits for its result."""
+    """Raised in work whose caller no longer waits for the result."""
 
 
 class CancellationToken:
-    """One call's word to its thread. Plain attribute writes are atomic, so it needs no lock."""
+    """Cancellation flag from a call to its thread. Plain attribute writes are atomic, so it needs no lock."""
 
     __slots__ = ("_is_cancelled",)
 
@@ -37,13 +37,13 @@ class CancellationToken:
         self._is_cancelled = True
 
     def raise_if_cancelled(self) -> None:
-        """Raises Stopped once the call was cancelled."""
+        """Raise WorkCancelled once the call was cancelled."""
         if self._is_cancelled:
             raise WorkCancelled
 
 
 class Deadline:
-    """A bound on time for work that can give a partial answer."""
+    """A time limit for work that can return a partial answer."""
 
     __slots__ = ("_at",)
 
@@ -56,13 +56,13 @@ class Deadline:
 
 
 class ThreadPool:
-    """A bounded pool; threads begin when they are first needed and end with the process."""
+    """A bounded pool; threads start on first use and end with the process."""
 
     def __init__(self, workers: int = WORKERS) -> None:
         self._executor = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tool")
 
     async def run(self, work: Callable[[CancellationToken], Result]) -> Result:
-        """The work's result. When the caller is cancelled the work is told to stop and not waited for."""
+        """Return the work's result. When the caller is cancelled, the work is cancelled too and not awaited."""
         stop = CancellationToken()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, work, stop)

@@ -1,19 +1,19 @@
-"""A volume: the only way from a tool to a file system, and nothing outside its root can be reached through it.
+"""A volume: a tool's only access to a file system; nothing outside its root can be reached through it.
 
-Two steps, because checking a path and opening it are two moments between which another process may swap a folder for
-a symlink:
+Two steps, because between checking a path and opening it another process may swap a folder for a symlink:
 
-  locate   the path as names below the root. Symlinks are resolved first, by hand and with a bound, then containment
-           is checked on the result: `..` and absolute paths and links are all fine as long as they end inside.
-  open     the located names, one after the other, each relative to the folder opened before and never through a
-           symlink (O_NOFOLLOW). Whatever was swapped in since is refused by the kernel, not by a second look.
+    locate   the path as names below the root. Symlinks are resolved first, by our own code and with a limit, then
+             containment is checked on the result: `..`, absolute paths and links are all allowed when they end inside.
+    open     the located names, one after the other, each relative to the folder opened before and never through a
+             symlink (O_NOFOLLOW). Anything swapped in since is refused by the kernel, not by a second check.
 
 Not chosen: os.path.realpath, which recurses once per link of a chain and so can be made to overflow the stack;
 openat2(RESOLVE_BENEATH), which Python does not offer and which refuses absolute links that stay inside.
-Writing is a temporary file beside the target, fsynced, then renamed, then the folder fsynced: a reader sees the old or
-the new content, and what the log calls written is on the disk. Changes of one folder exclude each other (flock), so
-that two edits of one file in one turn cannot lose one. Known and accepted: a hard link to an outside file counts as
-inside, and a process killed in the middle of a write leaves one `.loomlog-*.tmp` file.
+
+Writing is a temporary file in the same folder as the target, fsynced, then renamed, then the folder fsynced: a reader
+sees the old or the new content, and a write recorded in the log is on the disk. Changes in one folder exclude each
+other (flock), so that two edits of one file in one turn cannot lose one. Known and accepted: a hard link to an outside
+file counts as inside, and a process killed in the middle of a write leaves one `.loomlog-*.tmp` file.
 
 Before: file_tool.py, file_walk.py, bash.py. After: the operating system.
 """
@@ -33,16 +33,16 @@ from loomlog.connectors.tools.results import ToolCallRefused, encode_text, escap
 from loomlog.connectors.tools.thread_pool import CancellationToken
 
 MAX_PATH_BYTES = 4096
-"""PATH_MAX of Linux."""
+"""Maximum bytes of a path; PATH_MAX of Linux."""
 MAX_LINKS = 40
-"""Symlinks followed for one path: the kernel's own bound."""
+"""Symlinks followed for one path; the kernel's own limit."""
 LOCK_WAIT_S = 5.0
-"""Changes hold a folder for milliseconds; whoever holds it for seconds is a user's own flock."""
+"""Seconds to wait for a folder's lock. Our changes hold it for milliseconds; a longer hold is a user's own flock."""
 LOCK_POLL_S = 0.005
 
 READ_WRITE = "rw"
 PathParts = tuple[str, ...]
-"""Names below a root, none of them empty, `.` or `..`."""
+"""Names below a root; none of them is empty, `.` or `..`."""
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -50,17 +50,17 @@ _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_
 
 
 def choose_volume(name: str | None, bindings: Sequence[VolumeBinding]) -> VolumeBinding:
-    """The named volume, else the default one, else the only one. Refuses with the names there are."""
+    """Return the named volume, else the default, else the only one. Raises ToolCallRefused with the existing names."""
     if not bindings:
         raise ToolCallRefused(
             "No volume is granted to this run, so no file can be reached. The agent's definition grants them."
         )
     names = ", ".join(f"{v.name} ({v.mode})" for v in bindings)
     if name is not None:
-        found = [v for v in bindings if v.name == name]
-        if not found:
+        matching = [v for v in bindings if v.name == name]
+        if not matching:
             raise ToolCallRefused(f'There is no volume "{escape_name(name[:80])}" for this run. Granted are: {names}.')
-        return found[0]
+        return matching[0]
     default = [v for v in bindings if v.is_default] or (list(bindings) if len(bindings) == 1 else [])
     if not default:
         raise ToolCallRefused(f"No volume was named and none is the default. Name one of: {names}.")
@@ -69,11 +69,11 @@ def choose_volume(name: str | None, bindings: Sequence[VolumeBinding]) -> Volume
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A granted folder. All methods block; all raise Refusal for whatever the model can do something about."""
+    """A granted folder. All methods block; all raise ToolCallRefused for errors that the model can act on."""
 
     name: str
     root: PathParts
-    """Names from `/`, without symlinks."""
+    """Path of the root as names from `/`, without symlinks."""
     is_writable: bool
 
     @classmethod
@@ -89,7 +89,7 @@ class Volume:
 
     @property
     def path(self) -> str:
-        """The root for a child process to start in."""
+        """Absolute path of the root, for example as a child process's working directory."""
         return "/" + "/".join(self.root)
 
     def require_writable(self) -> None:
@@ -99,7 +99,10 @@ class Volume:
             )
 
     def locate(self, path: str) -> PathParts:
-        """Where the path leads after symlinks, as names below the root; it need not exist. Refuses what leaves."""
+        """Return the names below the root that a path resolves to; it need not exist.
+
+        Follows symlinks. Raises ToolCallRefused for a path that leads outside.
+        """
         data = encode_text(path, "The path")
         if not path or "\0" in path or len(data) > MAX_PATH_BYTES:
             problem = "is empty" if not path else "holds a NUL" if "\0" in path else f"is over {MAX_PATH_BYTES} bytes"
@@ -114,7 +117,7 @@ class Volume:
 
     @contextmanager
     def open_folder(self, parts: PathParts) -> Iterator[int]:
-        """The descriptor of a folder, opened name by name without following any symlink."""
+        """Yield the descriptor of a folder, opened name by name without following any symlink."""
         with self._translate_errors(parts):
             descriptor = os.open(self.path, _FOLDER_FLAGS)
             try:
@@ -132,7 +135,7 @@ class Volume:
 
     @contextmanager
     def open_file(self, parts: PathParts) -> Iterator[int]:
-        """The descriptor of a regular file, for reading."""
+        """Yield the descriptor of a regular file, for reading."""
         if not parts:
             raise ToolCallRefused(f'The path is the root folder of volume "{self.name}"; expected is a file.')
         with self.open_folder(parts[:-1]) as folder, self._translate_errors(parts):
@@ -143,12 +146,12 @@ class Volume:
             os.close(descriptor)
 
     def read(self, parts: PathParts, limit: int) -> tuple[bytes, int]:
-        """The first `limit` bytes of a file, and its size when it was opened."""
+        """Return the first `limit` bytes of a file, and its size."""
         with self.open_file(parts) as descriptor, self._translate_errors(parts):
             return _read_bytes(descriptor, limit), os.fstat(descriptor).st_size
 
     def status(self, parts: PathParts) -> os.stat_result:
-        """Type, size and times; of a symlink its own."""
+        """Return type, size and times; for a symlink those of the link itself."""
         if not parts:
             with self.open_folder(()) as folder:
                 return os.fstat(folder)
@@ -157,7 +160,7 @@ class Volume:
 
     @contextmanager
     def lock_file(self, parts: PathParts) -> Iterator["LockedFile"]:
-        """Alone with a file: whoever else changes something in its folder through a volume waits."""
+        """Lock a file: other changes through a volume in its folder wait."""
         self.require_writable()
         if not parts:
             raise ToolCallRefused(f'The path is the root folder of volume "{self.name}"; expected is a file.')
@@ -170,7 +173,7 @@ class Volume:
 
     @contextmanager
     def _translate_errors(self, parts: PathParts) -> Iterator[None]:
-        """Turns what the operating system says into a Refusal that never names the path outside the volume."""
+        """Convert operating system errors to a ToolCallRefused that never contains a path outside the volume."""
         try:
             yield
         except OSError as error:
@@ -179,14 +182,14 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedFile:
-    """A file somebody is alone with, given by its open folder and its name."""
+    """A locked file, given by its open folder and its name."""
 
     folder: int
     name: str
     display_name: str
 
     def read(self, limit: int) -> bytes:
-        """At most `limit` bytes of the file as it is now."""
+        """Return at most `limit` bytes of the file's current content."""
         descriptor = _open_regular_file(self.folder, self.name, self.display_name)
         try:
             return _read_bytes(descriptor, limit)
@@ -194,7 +197,7 @@ class LockedFile:
             os.close(descriptor)
 
     def replace(self, content: bytes, cancellation: CancellationToken) -> None:
-        """The file's new content, all or nothing and on the disk. Keeps the permissions of an existing file."""
+        """Replace the file's content atomically and durably. Keeps the permissions of an existing file."""
         mode = self._existing_mode()
         temporary = f".loomlog-{secrets.token_hex(8)}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -228,7 +231,7 @@ class LockedFile:
 
 
 def _resolve_symlinks(start: PathParts, path: str, volume: str) -> PathParts:
-    """Names from `/` with every symlink followed. Names that do not exist are kept: a file may be about to be made."""
+    """Return names from `/` with every symlink followed. Missing names are kept: a file may be about to be created."""
     done: list[str] = [] if path.startswith("/") else list(start)
     todo = path.split("/")[::-1]
     links = 0
@@ -242,7 +245,7 @@ def _resolve_symlinks(start: PathParts, path: str, volume: str) -> PathParts:
         try:
             target = os.readlink("/" + "/".join([*done, name]))
         except OSError:
-            # Not a link, not there, or not ours to look at: opening says which, if it comes to that.
+            # Not a link, missing, or not readable: opening the file later reports which.
             done.append(name)
             continue
         links += 1
@@ -257,7 +260,7 @@ def _resolve_symlinks(start: PathParts, path: str, volume: str) -> PathParts:
 
 
 def _open_regular_file(folder: int, name: str, display_name: str) -> int:
-    """A descriptor of a regular file. Looks before it opens, because opening a device can do something; then again."""
+    """Open a regular file. Checks the type before opening, because opening a device can have effects, and again after."""
     before = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG(before.st_mode):
         raise ToolCallRefused(f"{display_name} is {_describe_file_type(before.st_mode)}; expected is a regular file.")
@@ -277,7 +280,7 @@ def _read_bytes(descriptor: int, limit: int) -> bytes:
 
 
 def _lock_folder(folder: int, display_name: str) -> None:
-    """Released when the descriptor is closed. Polled, because a blocking flock could not be given up."""
+    """Lock a folder until its descriptor is closed. Polls, because a blocking flock could not be abandoned."""
     until = time.monotonic() + LOCK_WAIT_S
     while True:
         try:

@@ -1,16 +1,16 @@
-"""One request of a web tool with its redirects, inside every bound.
+"""One request of a web tool with its redirects, within all limits.
 
 Each hop, the first one and each redirect, is checked by name against the run's allowed hosts and by address when it is
 dialled. Redirects are followed here and not by a client library, because the rules are ours: at most five; 301 and 302
-turn POST into GET and 303 everything but HEAD, 307 and 308 keep method and body; a hop to another origin takes along
-only headers that cannot be credentials.
+turn POST into GET and 303 everything but HEAD, 307 and 308 keep method and body; a hop to another origin keeps only
+headers that cannot be credentials.
 
-The body is read while it arrives and reading ends at the cap, on the wire and after decompression alike, so neither an
-endless body nor a decompression bomb costs more than the cap. No environment proxy is used: httpcore knows none. Each
-call has its own connections and closes them; nothing is shared between runs.
+The body is read as a stream and reading ends at the limit, on the wire and after decompression alike, so neither an
+endless body nor a decompression bomb costs more than the limit. No environment proxy is used: httpcore does not support
+them. Each call has its own connections and closes them; nothing is shared between runs.
 
-Not chosen: httpx's client, which would need its private pool replaced to dial checked addresses, and unpacks without a
-bound; its URL type is used, so that the host that is checked is the host that is dialled.
+Not chosen: httpx's client, which would need its private pool replaced to dial checked addresses, and decompresses
+without a limit; its URL type is used, so that the host that is checked is the host that is dialled.
 
 Before: http.py, web_fetch.py. After: checked_network.py, decompression.py.
 """
@@ -29,16 +29,16 @@ from loomlog.connectors.tools.hosts import EXACT_PREFIX, canonical_host, is_host
 from loomlog.connectors.tools.results import ToolCallRefused, encode_text
 
 REQUEST_TIMEOUT_S = 30.0
-"""For everything from the first look-up to the last byte."""
+"""Seconds for one request, from the first look-up to the last byte."""
 REQUEST_BYTES = 256 * 1024
-"""URL, headers and body together."""
+"""Maximum bytes of a request: URL, headers and body together."""
 RESPONSE_BYTES = 256 * 1024
-"""Of the body, unpacked."""
+"""Maximum bytes of a response body, after decompression."""
 MAX_REDIRECTS = 5
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 CROSS_ORIGIN_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent", "idempotency-key"})
-"""What another origin gets after a redirect. A list of what to drop would miss the next X-Api-Key."""
+"""Headers that are kept on a redirect to another origin. A list of headers to drop would miss the next X-Api-Key."""
 USER_AGENT = "loomlog"
 
 
@@ -56,16 +56,19 @@ class WebResponse:
     reason: str
     headers: tuple[tuple[str, str], ...]
     body: bytes
-    """Unpacked, at most RESPONSE_BYTES."""
+    """Decompressed body, at most RESPONSE_BYTES."""
     is_truncated: bool
-    """There was more of the body."""
+    """Whether the body was cut at the limit."""
 
     def header(self, name: str) -> str:
         return next((value for key, value in self.headers if key.lower() == name), "")
 
 
 class WebClient:
-    """Makes exchanges. `private_hosts` may resolve to private addresses; the rest is for tests and private CAs."""
+    """HTTP client of the web tools.
+
+    `private_hosts` may resolve to private addresses; the other options are for tests and private CAs.
+    """
 
     def __init__(
         self,
@@ -82,9 +85,9 @@ class WebClient:
         self._network = CheckedNetwork(private_hosts=hosts, resolve=resolve, network=network)
 
     async def send(self, request: WebRequest, allowed_hosts: Sequence[str]) -> WebResponse:
-        """The last response. Raises Refusal for everything that can go wrong.
+        """Return the last response. Raises ToolCallRefused for every failure.
 
-        Its text says when a request that is not safe to repeat may have been carried out.
+        The message warns when a request that is not safe to repeat may have been executed.
         """
         _require_size(request)
         hops = _RedirectChain(request, allowed_hosts)
@@ -103,7 +106,7 @@ class WebClient:
 
 
 def parse_web_url(text: str) -> httpx.URL:
-    """An absolute http(s) URL with a canonical host. Refuses everything else."""
+    """Return an absolute http(s) URL with a canonical host. Raises ToolCallRefused for everything else."""
     encode_text(text, "The URL")
     try:
         url = httpx.URL(text)
@@ -121,7 +124,7 @@ def parse_web_url(text: str) -> httpx.URL:
 
 
 class _RedirectChain:
-    """A request on its way through redirects."""
+    """A request with the redirects followed so far."""
 
     def __init__(self, request: WebRequest, allowed_hosts: Sequence[str]) -> None:
         self._initial_request = request
@@ -146,8 +149,8 @@ class _RedirectChain:
         )
 
     def to_refusal(self, reason: str, *, error: Exception) -> ToolCallRefused:
-        """The reason as the model reads it."""
-        # The connections themselves are checked_network.py's and raise RequestNotSent; a ConnectError is TLS.
+        """Return the refusal with the message for the model."""
+        # checked_network.py opens the connections and raises RequestNotSent; a ConnectError comes from TLS.
         certainly_not_sent = not self._responses and isinstance(error, RequestNotSent | httpcore.ConnectError)
         if self._initial_request.method in SAFE_METHODS or certainly_not_sent:
             return ToolCallRefused(
@@ -179,17 +182,17 @@ def _build_redirect(request: WebRequest, status: int, location: str) -> WebReque
     becomes_get = (status == 303 and request.method != "HEAD") or (status in (301, 302) and request.method == "POST")
     if not becomes_get:
         return replace(request, url=url, headers=headers)
-    # The request for the answer has no body and is no second attempt at the effect.
+    # The GET after the redirect has no body and is not a second attempt at the effect.
     headers = tuple((k, v) for k, v in headers if k.lower() not in ("content-type", "idempotency-key"))
     return WebRequest(method="GET", url=url, headers=headers)
 
 
 def _build_headers(request: WebRequest) -> list[tuple[bytes, bytes]]:
-    given: Mapping[str, str] = {name.lower(): value for name, value in request.headers}
+    headers_by_name: Mapping[str, str] = {name.lower(): value for name, value in request.headers}
     own = [("Host", request.url.netloc.decode("ascii")), ("Accept-Encoding", "gzip, deflate"), ("Connection", "close")]
-    if "user-agent" not in given:
+    if "user-agent" not in headers_by_name:
         own.append(("User-Agent", USER_AGENT))
-    if "accept" not in given:
+    if "accept" not in headers_by_name:
         own.append(("Accept", "*/*"))
     if not request.body and request.method not in SAFE_METHODS:
         own.append(("Content-Length", "0"))
@@ -207,7 +210,7 @@ async def _read_response(response: httpcore.Response, *, has_body: bool) -> WebR
 
 
 async def _read_body(response: httpcore.Response, encodings: list[str]) -> tuple[bytes, bool]:
-    """Reads until the end or until the cap is reached, on the wire or unpacked; True when there was more."""
+    """Read to the end or to the limit, on the wire or decompressed; True when the body was longer."""
     unpack = create_decoder(encodings, RESPONSE_BYTES)
     received = 0
     async for chunk in response.aiter_stream():

@@ -1,11 +1,11 @@
 """WebFetchTool: the readable text of a page.
 
-A GET like HTTP's, of which only the text is kept: scripts, styles, comments and tags go, entities are decoded, blanks
-squeezed. The scanner below goes through the page once from left to right and never looks back, because the page comes
-from anyone: html.parser and the usual regular expressions take quadratic time for pages made of unclosed tags.
+A GET like HTTP's that keeps only the text: scripts, styles, comments and tags are removed, entities decoded, whitespace
+collapsed. The scanner below passes over the page once from left to right and never backtracks, because the page is
+untrusted: html.parser and the usual regular expressions take quadratic time for pages made of unclosed tags.
 
-Status and headers are dropped, with one exception: a page that comes with a status of 400 or more begins with a line
-that says so, or an error page would be read as the page that was asked for.
+Status and headers are dropped, with one exception: a page with a status of 400 or more begins with a line that reports
+it, or an error page would be read as the requested page.
 
 Before: registry.py. After: web_client.py.
 """
@@ -23,7 +23,7 @@ from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.web_client import REQUEST_TIMEOUT_S, WebClient, WebRequest, parse_web_url
 
 TEXT_BYTES = 256 * 1024
-"""Of the answer; the page itself has the same bound."""
+"""Maximum bytes of the answer; the page itself has the same limit."""
 ERROR_STATUS = 400
 
 _TAG_NAME = re.compile(r"/?([A-Za-z][A-Za-z0-9]*)")
@@ -32,7 +32,7 @@ _BLOCK_TAGS = re.compile(
     r"(address|article|aside|blockquote|body|br|dd|div|dl|dt|fieldset|figure|footer|form|h[1-6]|head|header|hr|html|li"
     r"|main|nav|ol|option|p|pre|section|table|td|th|title|tr|ul)\Z"
 )
-"""Tags that end a line of text; any other stands inside one."""
+"""Tags that end a line of text; all others are inline."""
 
 
 class WebFetchTool:
@@ -82,12 +82,12 @@ class WebFetchTool:
 
 
 def extract_text(page: str) -> str:
-    """The text a reader of the page sees."""
+    """Return the visible text of the page."""
     return collapse_whitespace(html.unescape("".join(_extract_pieces(page))).replace("\0", "�"))
 
 
 def collapse_whitespace(text: str) -> str:
-    """Blanks in a row become one, empty lines in a row become one."""
+    """Collapse each run of whitespace to one blank and each run of empty lines to one."""
     lines: list[str] = []
     for line in text.splitlines():
         words = " ".join(line.split())
@@ -106,7 +106,7 @@ def _extract_pieces(page: str) -> list[str]:
             continue
         name = _TAG_NAME.match(page, tag + 1)
         if name is None and page[tag + 1 : tag + 2] not in ("!", "?", "/"):
-            # A plain less-than sign.
+            # A literal less-than sign.
             pieces.append("<")
             at = tag + 1
             continue
@@ -124,9 +124,9 @@ def _extract_pieces(page: str) -> list[str]:
 
 
 def _index_after(page: str, mark: str, at: int) -> int:
-    """Behind the next mark; the end of the page when it is never closed, as browsers do."""
-    found = page.find(mark, at)
-    return len(page) if found < 0 else found + len(mark)
+    """Return the index after the next mark; the end of the page when there is none, as in browsers."""
+    position = page.find(mark, at)
+    return len(page) if position < 0 else position + len(mark)
 
 
 def _is_markup(content_type: str) -> bool:

@@ -1,7 +1,7 @@
 """Write: a file's whole content.
 
-Effect class idempotent: the same call again leaves the same bytes at the same path. (A re-run after a crash does undo
-what somebody else wrote there in between; that is what writing whole files means, also without a crash.)
+Effect class idempotent: the same call again leaves the same bytes at the same path. (A re-run after a crash overwrites
+changes made by others in between; writing whole files implies that, also without a crash.)
 
 Before: file_tool.py. After: volumes.py.
 """
@@ -13,7 +13,7 @@ from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import Volume
 
 WRITE_BYTES = 1024 * 1024
-"""The largest argument worth carrying through the log for one file; Edit has the same bound."""
+"""Maximum bytes of a file's content; the largest argument worth carrying through the log. Edit has the same limit."""
 
 
 def build_write_tool(threads: ThreadPool) -> FileTool:

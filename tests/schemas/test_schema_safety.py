@@ -25,13 +25,13 @@ def chain(length: int) -> dict[str, Any]:
 ITSELF = record(["null", "R"])
 NOTHING: dict[str, Any] = {"type": "record", "name": "N", "fields": []}
 UNFIT: list[tuple[Any, str]] = [
-    (record({"type": "array", "items": "null"}), "null stands outside a union"),
-    (record({"type": "array", "items": {"type": "null"}}), "null stands outside a union"),
-    (record({"type": "map", "values": "null"}), "null stands outside a union"),
+    (record({"type": "array", "items": "null"}), "null is outside a union"),
+    (record({"type": "array", "items": {"type": "null"}}), "null is outside a union"),
+    (record({"type": "map", "values": "null"}), "null is outside a union"),
     (record({"type": "array", "items": NOTHING}), "N has no fields"),
     (record({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "F has no bytes"),
-    (ITSELF, "R lies within itself"),
-    (record({"type": "array", "items": record(["null", "R"], name="S")}), "R lies within itself"),
+    (ITSELF, "R contains itself"),
+    (record({"type": "array", "items": record(["null", "R"], name="S")}), "R contains itself"),
     (record({"type": "bytes", "logicalType": "decimal", "precision": 10**6}), "logical type"),
     (chain(2 * DEPTH_MAX), f"over {DEPTH_MAX} types"),
 ]

@@ -1,1 +1,1 @@
-"""Spending limits: the rules of the budget family. One aggregate holds the books of everybody."""
+"""Spending limits: the rules of the budget family. One aggregate holds all accounts."""

@@ -1,7 +1,7 @@
-"""Which limit forbids a call, and which ones have been reached: sums over the books, for deciding and for telling.
+"""Exceeded and reached limits: sums over the budget state, for decisions and for notices.
 
-Before: the books. After: decide.py asks for `find_exceeded_limit`; whoever tells people (runtime, command layer) for
-the rest.
+Before: the budget state. After: decide.py calls `find_exceeded_limit`; whatever notifies users (runtime, command layer)
+calls the rest.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from loomlog.services.families.budget.state import EMPTY, OPERATOR, AccountUsage
 
 TOKENS, MICROS = "tokens", "micros"
 UNITS = {TOKENS: "tokens", MICROS: "millionths of the currency"}
-"""As people are told."""
+"""Names of the units in messages."""
 SOFT, HARD = "soft", "hard"
 
 
@@ -31,7 +31,7 @@ class LimitExceeded(Value, frozen=True, kw_only=True):
 
 
 def account_at(books: BudgetState, key: str, at_ms: int) -> AccountUsage:
-    """The account at a time: at zero when its month has begun and nobody has spent anything in it yet."""
+    """Return the account at a time: at zero when its month has begun and nothing has been spent in it yet."""
     if month_of(at_ms) > books.month:
         return EMPTY
     return books.accounts.get(key, EMPTY)
@@ -40,17 +40,17 @@ def account_at(books: BudgetState, key: str, at_ms: int) -> AccountUsage:
 def find_exceeded_limit(
     books: BudgetState, tenant: str, user_id: str, tokens: int, micros: int
 ) -> LimitExceeded | None:
-    """The first hard limit, the widest scope first, that forbids a call of this worst case; None when none does."""
+    """Return the first hard limit, widest scope first, that forbids a call of this worst case; None when none does."""
     for key in limited(books, tenant, user_id):
-        found = _refused(books.limits[key], books.accounts[key], tokens, micros)
-        if found is not None:
-            return found
+        exceeded = _refused(books.limits[key], books.accounts[key], tokens, micros)
+        if exceeded is not None:
+            return exceeded
     return None
 
 
 def _refused(limit: Limit, account: AccountUsage, tokens: int, micros: int) -> LimitExceeded | None:
     if limit.hard_tokens is not None:
-        # Without `strict` the call that begins while something is left may go past the limit.
+        # Without `strict` a call that starts while something is left may exceed the limit.
         needed = tokens if limit.strict else 1
         if account.used_tokens + account.reserved_tokens + needed > limit.hard_tokens:
             may_fit = account.used_tokens + needed <= limit.hard_tokens
@@ -78,17 +78,17 @@ def _refused_by(limit: Limit, unit: str, used: int, reserved: int, most: int, *,
 
 
 def exhausted(books: BudgetState, tenant: str, user_id: str, at_ms: int) -> LimitNotice | None:
-    """The hard limit under which nothing at all is left, whatever comes back from calls under way: no run begins."""
+    """Return the hard limit that is used up, whatever is released by calls under way: no run may start."""
     return next(_reached(books, tenant, user_id, at_ms, HARD), None)
 
 
 def passed_soft_limits(books: BudgetState, tenant: str, user_id: str, at_ms: int) -> tuple[LimitNotice, ...]:
-    """The soft limits that are reached, the widest scope first."""
+    """Return the soft limits that are reached, widest scope first."""
     return tuple(_reached(books, tenant, user_id, at_ms, SOFT))
 
 
 def _reached(books: BudgetState, tenant: str, user_id: str, at_ms: int, severity: str) -> Iterator[LimitNotice]:
-    """One of each scope."""
+    """Yield at most one notice per scope."""
     for key in limited(books, tenant, user_id):
         limit, account = books.limits[key], account_at(books, key, at_ms)
         tokens, micros = (
@@ -101,8 +101,9 @@ def _reached(books: BudgetState, tenant: str, user_id: str, at_ms: int, severity
 
 
 def notice(scope: str, scope_id: str, severity: str, unit: str, used: int, limit: int) -> LimitNotice:
-    """A limit that is reached, as the runs it applies to may know it: what the whole installation spends is no business
-    of a tenant."""
+    """Return the notice of a reached limit for the runs it applies to; a tenant does not see what the whole
+    installation spends.
+    """
     is_ours = scope == OPERATOR
     figures = "" if is_ours else f": {used} of {limit} {UNITS[unit]}"
     return LimitNotice(
@@ -117,7 +118,7 @@ def notice(scope: str, scope_id: str, severity: str, unit: str, used: int, limit
 
 
 def notice_of(refused: BudgetRefused, *, tokens: int, micros: int) -> LimitNotice:
-    """The hard limit that forbids a call of this worst case, and whether it is reached or the call too large for it."""
+    """Return the notice of the hard limit that forbids this call: it is reached, or the call is too large for it."""
     limit = f"the hard limit of {_limit_subject(refused.scope, refused.scope_id)} for this month"
     limit_notice = notice(refused.scope, refused.scope_id, HARD, refused.unit, refused.used, refused.limit)
     if refused.used >= refused.limit:

@@ -1,15 +1,15 @@
-"""Calendar months of UTC, reckoned without a clock: milliseconds since 1970 in, YYYY-MM out."""
+"""Calendar months in UTC, computed without a clock: milliseconds since 1970 in, YYYY-MM out."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
 
 DAY_MS = 86_400_000
 LAST_DAY = 2_932_896
-"""The last day of the year 9999; a later time, from a clock gone mad, counts as that."""
+"""Last day of the year 9999, in days since 1970; a later time, from a wrong clock, counts as that day."""
 
 
 def month_of(at_ms: int) -> str:
-    """The month of a time; months compare like their texts."""
+    """Return the month of a time; months sort as strings."""
     return _month_of_day(min(max(at_ms // DAY_MS, 0), LAST_DAY))
 
 
@@ -19,11 +19,11 @@ def _month_of_day(day: int) -> str:
 
 
 def day_of(at_ms: int) -> str:
-    """The day of a time, YYYY-MM-DD."""
+    """Return the day of a time, YYYY-MM-DD."""
     day = min(max(at_ms // DAY_MS, 0), LAST_DAY)
     return datetime.fromtimestamp(day * 86_400, UTC).date().isoformat()
 
 
 def first_day(month: str) -> str:
-    """YYYY-MM-01."""
+    """Return the first day of a month, YYYY-MM-01."""
     return f"{month}-01"

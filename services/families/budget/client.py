@@ -1,11 +1,11 @@
-"""Gives commands to the books and waits for what they say. One clerk for a process.
+"""Client of the budget family: appends commands and waits for their replies. One per process.
 
-Commands that come while an append is on its way travel with the next one (group commit), so a hundred calls that begin
-together cost two appends and not a hundred. A command is idempotent by its content, so one whose append has an unknown
-outcome is sent again.
+Commands that arrive during an append go with the next one (group commit), so a hundred calls that start together cost
+two appends and not a hundred. A command is idempotent by its content, so one whose append has an unknown outcome is
+sent again.
 
 Before: the runtime (models/budget_reservation.py) and the command layer (services/application/admin/budget_limits.py).
-After: the owner of the books.
+After: the owner of the budget partition.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from loomlog.services.stream.family import Topics
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.2
-"""Pause before an append of unknown outcome is made again."""
+"""Seconds before an append of unknown outcome is repeated."""
 BATCH_MAX = 500
-"""Commands of one append; some 150 KB."""
+"""Largest number of commands in one append; some 150 KB."""
 QUEUE_MAX = 20_000
-"""Commands that wait for the log. More mean that the broker is away; whoever asks then is told so at once."""
+"""Commands that may wait for the log. More mean that the broker is away; further callers fail at once."""
 
 
 class BudgetClientBusy(Exception):
-    """More commands wait for the log than the clerk keeps."""
+    """The queue of commands that wait for the log is full."""
 
 
 class BudgetClient:
-    """`name` is this process, `fresh_token` makes command ids."""
+    """Client of the budget family; `name` identifies this process, `fresh_token` makes command ids."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class BudgetClient:
         self._ready = asyncio.Event()
 
     def envelope(self, tenant: str, subject: str = "") -> CommandEnvelope:
-        """A new command's."""
+        """Return the envelope of a new command."""
         return CommandEnvelope(
             command_id=f"b_{self._fresh_token()}",
             tenant=tenant,
@@ -70,7 +70,7 @@ class BudgetClient:
         )
 
     async def run(self) -> None:
-        """Appends until cancelled."""
+        """Append commands until cancelled."""
         while True:
             await self._ready.wait()
             self._ready.clear()
@@ -92,14 +92,14 @@ class BudgetClient:
                 return
 
     def publish(self, command: Command) -> None:
-        """Send it, and wait for nothing. When the queue is full it is dropped: time settles what nobody does."""
+        """Queue a command without waiting. It is dropped when the queue is full: reservations also end by timeout."""
         if len(self._queue) < QUEUE_MAX:
             self._put(command, None)
         else:
             log.error("a %s is dropped: %d wait for the log", type(command).__name__, len(self._queue))
 
     async def send(self, command: Command) -> None:
-        """Until it is in the log. Raises BudgetClientBusy."""
+        """Append a command and wait until it is in the log. Raises BudgetClientBusy."""
         if len(self._queue) >= QUEUE_MAX:
             raise BudgetClientBusy(f"{len(self._queue)} commands for the books wait for the log")
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -107,7 +107,7 @@ class BudgetClient:
         await durable
 
     async def request(self, command: Command, *, wait_s: float) -> tuple[Event, int] | None:
-        """What the books say and where; None when they have not said anything in time. Raises BudgetClientBusy."""
+        """Return the event that answers the command, and its offset; None on timeout. Raises BudgetClientBusy."""
         command_id = command.envelope.command_id
         answer = self.board.reply_to(command_id)
         try:

@@ -1,6 +1,6 @@
-"""Commands of the budget family as the core sees them: what was asked, and when it is decided.
+"""Commands of the budget family as the core receives them: the request, and the time of its decision.
 
-Before: the desk (services/families/budget/family.py) adds the time. After: decide.py.
+Before: the command handler (services/families/budget/family.py) adds the time. After: decide.py.
 """
 
 from loomlog.schemas.generated.budget_commands import Command
@@ -15,13 +15,13 @@ class BudgetRequest(Value, frozen=True, kw_only=True):
 
 
 class RecoverBudgets(Value, frozen=True, kw_only=True):
-    """A new owner has folded the books. No call is theirs, so nothing was lost with the old one."""
+    """A new owner has folded the budget state. It runs no calls, so nothing was lost with the old one."""
 
     at_ms: int
 
 
 class BudgetTimerFired(Value, frozen=True, kw_only=True):
-    """The time of a reservation is up, and nobody else says so."""
+    """A reservation has expired."""
 
     at_ms: int
 

@@ -1,16 +1,17 @@
-"""What happens next in the books: a command gives events. Empty = nothing to do, which makes redelivery safe.
+"""Decisions of the budget family: a command returns events. Empty = nothing to do, which makes redelivery safe.
 
     reserve   before a model call, its worst case in every account that has a limit, or the limit that forbids it
-    settle    after it, what it used; of a call that is lost, what was reserved, until somebody tells its result
-    release   it was not made, or cost nothing
+    settle    after it, the actual usage; for a lost call the reserved amount, until its result is reported
+    release   the call was not made, or cost nothing
 
-A hard limit in money is never exceeded: used and reserved and the worst case together stay below it. A hard limit in
-tokens forbids the call that would begin when nothing is left, as clients of the reference know it, so the last call may
-go past it; with `strict` it is like money.
+A hard limit in money is never exceeded: used, reserved and the worst case together stay below it. A hard limit in
+tokens only forbids a call that would start when nothing is left, as clients of the reference expect, so the last call
+may exceed it; with `strict` it is like money.
 
-Every decision first closes what time has closed: a month, and reservations that nobody settled.
+Every decision first closes what has expired: a month, and reservations that were not settled.
 
-Before: services/stream hands over a command with the books. After: the events are appended and everybody reads them.
+Before: services/stream passes a command with the budget state. After: the events are appended and every replica reads
+them.
 """
 
 from itertools import islice, takewhile
@@ -56,13 +57,13 @@ MINUTE_MS = 60_000
 
 
 def next_timer_at(books: BudgetState) -> int:
-    """When the first reservation is to be closed if nobody settles it, UTC milliseconds by whole minutes; 0 = never."""
+    """Return when the first reservation expires, in UTC milliseconds rounded up to whole minutes; 0 = never."""
     first = next(iter(books.open.values()), None)
     return 0 if first is None else -(-first.expires_at_ms // MINUTE_MS) * MINUTE_MS
 
 
 def decide(books: BudgetState, order: BudgetCommandInput) -> list[Event]:
-    """The events that follow; none when the command has no place any more (repeated, forgotten)."""
+    """Return the events that follow; none when the command no longer applies (repeated, forgotten)."""
     if isinstance(order, RecoverBudgets):
         return []
     if isinstance(order, BudgetTimerFired):
@@ -76,7 +77,7 @@ def decide(books: BudgetState, order: BudgetCommandInput) -> list[Event]:
 def _expire(books: BudgetState, at_ms: int) -> list[Event]:
     events: list[Event] = []
     month = month_of(at_ms)
-    if month > books.month:  # the clock of another owner may be behind: a month that began goes on
+    if month > books.month:  # the clock of another owner may be behind: a month that has begun continues
         events.append(BudgetMonthBegan(month=month))
     due = takewhile(lambda item: item[1].expires_at_ms <= at_ms, books.open.items())
     for call_id, held in islice(due, limits.EXPIRED_PER_DECISION):
@@ -143,7 +144,7 @@ def _set(books: BudgetState, command: SetLimit) -> Event:
 
 
 def account_error(scope: str, tenant: str, scope_id: str) -> str:
-    """What is wrong with the name of an account; empty when nothing is."""
+    """Return what is wrong with the name of an account; empty if nothing is."""
     if scope not in SCOPES:
         return f"scope is {scope[:40]!r}: expected operator, tenant or user"
     if any(not text.isprintable() for text in (tenant, scope_id)):
@@ -158,8 +159,8 @@ def account_error(scope: str, tenant: str, scope_id: str) -> str:
 
 
 def _amounts_error(command: SetLimit) -> str:
-    said = (command.soft_tokens, command.hard_tokens, command.soft_micros, command.hard_micros)
-    amounts = [amount for amount in said if amount is not None]
+    values = (command.soft_tokens, command.hard_tokens, command.soft_micros, command.hard_micros)
+    amounts = [amount for amount in values if amount is not None]
     if not amounts:
         return "a limit needs soft_limit, hard_limit, or one of them in money"
     if any(not 0 <= amount <= limits.AMOUNT_MAX for amount in (*amounts, command.used_tokens, command.used_micros)):
@@ -169,7 +170,7 @@ def _amounts_error(command: SetLimit) -> str:
 
 def _reserve(books: BudgetState, command: ReserveBudget, at_ms: int) -> list[Event]:
     if command.id in books.open:
-        return []  # whoever asks again reads it in the books
+        return []  # a repeated request finds the reservation in the budget state
     tenant, user = command.envelope.tenant, command.user_id
     refused: LimitExceeded | None = None
     code = ""
@@ -231,12 +232,12 @@ def _settle(books: BudgetState, command: SettleBudget) -> list[Event]:
     if command.lost:
         return []
     if closed is not None:
-        # What counts as lost is corrected once; anything else was said before.
+        # A lost or expired call is corrected once; any other is already settled.
         is_news = closed.provisional
         return [_settled(command.id, CORRECTED, closed.accounts, tokens, micros, closed.month)] if is_news else []
     accounts = limited(books, command.envelope.tenant, command.user_id)
     if command.reserved or not accounts:
-        return []  # it was reserved and is forgotten, so it was counted; or nobody counts it
+        return []  # either its reservation was counted and is forgotten, or no account has a limit
     return [_settled(command.id, UNRESERVED, accounts, tokens, micros, books.month)]
 
 

@@ -1,7 +1,8 @@
-"""The budget family as the generic loop sees it: the functions of services/core/budget, and a desk that adds the time.
+"""The budget family for the generic loop: the functions of services/families/budget, and a command handler that adds
+the time.
 
-The family has one partition and one aggregate, which never ends and asks for no calls. Whoever shows budgets folds the
-same events with it (replica.py), so it lives here and not with the process that owns the partition.
+The family has one partition and one aggregate, which never ends and has no effects. Every reader of budgets folds the
+same events with it (replica.py), so it is here and not in the process that owns the partition.
 
 Before: loom.budget.commands. After: services/stream/partition/command_intake.py has it decided, replica.py reads.
 """
@@ -40,13 +41,13 @@ FAMILY = "budget"
 AGGREGATE = "budget"
 KEY = b"budget"
 PARTITION = 0
-"""The topics have one, so that every account has its place in one order."""
+"""The only partition of the topics: one order for all accounts."""
 PACKING = 1
-"""zlib level: names of fields come again in every account, which the fastest one sees too."""
+"""zlib level: field names repeat in every account, which even the fastest level compresses."""
 
 
 class BudgetStateCodec(StateCodec):
-    """Books to bytes and back. Packed, because they are one state of up to some megabytes of text."""
+    """Codec of the budget state. Compressed, because it is one state of up to some megabytes of text."""
 
     def __init__(self) -> None:
         super().__init__(BudgetState)
@@ -56,16 +57,16 @@ class BudgetStateCodec(StateCodec):
 
     def decode(self, data: bytes) -> Any:
         try:
-            found = super().decode(zlib.decompress(data))
+            books = super().decode(zlib.decompress(data))
         except zlib.error as error:
             raise UnreadableState(str(error)) from error
-        # Canonical bytes are sorted by name; decide looks at those that end first.
-        opened = sorted(found.open.items(), key=lambda item: item[1].expires_at_ms)
-        return replace(found, open=dict(opened))
+        # Canonical bytes are sorted by name; decide needs the order of expiry.
+        opened = sorted(books.open.items(), key=lambda item: item[1].expires_at_ms)
+        return replace(books, open=dict(opened))
 
 
 class BudgetFamily:
-    """Protocol loomlog.services.stream.family.Family for the books."""
+    """Protocol loomlog.services.stream.family.Family for the budget state."""
 
     name = FAMILY
     reducer_version = REDUCER_VERSION
@@ -115,7 +116,7 @@ class BudgetFamily:
         return False
 
     def quarantined(self, state: BudgetState) -> str:
-        # A bug parks the books for one owner only: without them nobody could spend, so the next one tries again.
+        # Only one owner stops at a bug: without budgets nothing could be spent, so the next owner tries again.
         return ""
 
     def crashed(self, effect: Any, error: str, at_ms: int) -> Any:
@@ -138,7 +139,7 @@ class BudgetFamily:
 
 
 class BudgetCommandHandler:
-    """The desk of the one partition (protocol workplace.Desk): commands need the time and nothing else."""
+    """Command handler of the one partition (protocol CommandHandler): commands need the time and nothing else."""
 
     issued_until_ms = 0
 
@@ -148,7 +149,7 @@ class BudgetCommandHandler:
     async def prepare(self, record: LogRecord, command: Command, partition: Partition) -> PendingDecision:
         wrong = _command_error(command)
         if wrong:
-            raise ValueError(wrong)  # a command of a stranger must not park the books
+            raise ValueError(wrong)  # a malformed command must not quarantine the budget state
         books = partition.aggregates.get(AGGREGATE)
         if books is None:
             books = Aggregate(id=AGGREGATE, state=BudgetState(), key=KEY, tenant="")
@@ -183,10 +184,10 @@ class BudgetCommandHandler:
 
 
 def _command_error(command: Any) -> str:
-    """Why a command is not for the books; empty when it is."""
+    """Return why a command is not acceptable for the budget family; empty if it is."""
     match command:
         case SetLimit() | RemoveLimit():
-            return ""  # answered with a word, decide.py
+            return ""  # refused with a message by decide.py
         case ReserveBudget() | SettleBudget():
             amounts = (command.tokens, command.micros)
             if any(not 0 <= amount <= limits.CALL_AMOUNT_MAX for amount in amounts):
@@ -201,5 +202,5 @@ def _command_error(command: Any) -> str:
 
 
 def topics_of(prefix: str = "loom") -> Topics:
-    """Topics of the family."""
+    """Return the topics of the family."""
     return Topics.of(FAMILY, prefix)

@@ -1,17 +1,18 @@
-"""The books as a process reads them: the fold of loom.budget.events, from the latest checkpoint on.
+"""Read model of the budget state in one process: the fold of loom.budget.events, from the latest partition snapshot on.
 
-Every runtime and every API process keeps one board. It tells without a round trip which limits there are and what is
-used, so a run that no limit applies to costs nothing; and it tells whoever gave a command what became of it.
+Every runtime and every API process keeps one replica. It has the limits and the usage without a round trip, so a run
+without limits costs nothing; and it returns the result of a command to its sender.
 
-The board may be a moment behind. What depends on it being right (may this call be made) is decided by the owner of the
-books; what should be fresh (does this run begin) first lets the board catch up (`caught_up`). Whether there is a limit
-at all nobody asks the log for each run: whoever starts one says how far it has read (`limits_offset`), and a board that
-is not as far catches up first.
+The replica may lag. A decision that must be right (may this call be made) is made by the owner of the budget partition;
+one that must be fresh (may this run start) first lets the replica catch up (`caught_up`). Whether there is a limit at
+all is not read from the log for each run: the starter of a run sends the offset it has read to (`limits_offset`), and a
+replica behind that offset catches up first.
 
-A record that holds no event is left out, as the owner of the books does. An event that cannot be folded ends the
-reading: the process goes on, and everything that needs the books to be right is told where they stopped.
+A record without an event is skipped, as by the owner of the partition. An event that cannot be folded ends the reading:
+the process continues, and every caller that needs a correct budget state receives the offset where it stopped.
 
-Before: the owner of the budget partition appends. After: client.py asks, the runtime and the command layer look.
+Before: the owner of the budget partition appends. After: client.py sends requests, the runtime and the command layer
+read.
 """
 
 import asyncio
@@ -34,20 +35,22 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 CATCH_UP_S = 5.0
-"""How long a start waits until this process has read what was in the log when it came."""
+"""Seconds a start waits until this process has read what was in the log when the start arrived."""
 
 
 class BudgetReplica:
-    """The books, as far as this process has read."""
+    """The budget state, as far as this process has read."""
 
     def __init__(self, codec: Codec, topics: Topics, snapshots: Snapshots, ranges: LogRanges) -> None:
         self.books = BudgetState()
         self.next_offset = 0
         self.limits_offset = 0
-        """Behind the newest limit that was set: who has read as far knows of every limit this process knows of. 0: none
-        was ever set. Behind the snapshot when the limits come from one, because it does not say where they lie."""
+        """Offset just past the newest limit that was set: a reader at this offset knows every limit this process knows.
+        0: none was ever set. Just past the snapshot when the limits come from one, because it does not contain their
+        offsets.
+        """
         self.broken = ""
-        """Where and why the books cannot be read on; empty while they can."""
+        """Where and why reading stopped; empty while the log can be read."""
         self._codec = codec
         self._topic = topics.events
         self._snapshots = snapshots
@@ -59,7 +62,7 @@ class BudgetReplica:
         self._grown = asyncio.Event()
 
     async def open(self) -> None:
-        """Read everything there is now. Raises Transient."""
+        """Read all events that are in the log now. Raises Transient."""
         first = await self._ranges.beginning_offset(self._topic, PARTITION)
         start = await self._snapshots.load(PARTITION, first)
         if start.ignored:
@@ -75,10 +78,10 @@ class BudgetReplica:
             async with await self._ranges.read(self._topic, PARTITION, self.next_offset, end) as chunks:
                 async for chunk in chunks:
                     self.feed(chunk)
-                    await asyncio.sleep(0)  # heartbeats share this loop
+                    await asyncio.sleep(0)  # heartbeats share this event loop
 
     async def follow(self, tail: LogTail) -> None:
-        """Read on until cancelled."""
+        """Follow the log until cancelled."""
         tail.seek(PARTITION, self.next_offset)
         while True:
             recordses = await tail.poll(timeout_s=POLL_S)
@@ -120,14 +123,14 @@ class BudgetReplica:
         if waiting is not None and not waiting.done() and _answers(event):
             waiting.set_result((event, raw.offset))
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def applies(self, tenant: str, user_id: str) -> bool:
-        """Whether any limit applies to a run of that user. The only question a run without limits asks."""
+        """Whether any limit applies to a run of that user. The only check for a run without limits."""
         return bool(limited(self.books, tenant, user_id))
 
     def reply_to(self, command_id: str) -> "asyncio.Future[tuple[Event, int]]":
-        """The event that will answer a command, and its offset. Give it back with `forget`."""
+        """Return a future of the event that answers a command, and its offset. Release it with `forget`."""
         future = self._waiting[command_id] = asyncio.get_running_loop().create_future()
         return future
 
@@ -135,18 +138,18 @@ class BudgetReplica:
         self._waiting.pop(command_id, None)
 
     async def wait_for(self) -> None:
-        """Until something more was read."""
+        """Wait until more records are read."""
         await self._grown.wait()
 
     async def caught_up(self) -> None:
-        """Until everything was read that is in the log now. Raises Transient when that takes too long."""
+        """Wait until everything that is in the log now is read. Raises Transient on timeout."""
         end = await self._ranges.end_offset(self._topic, PARTITION)
         if not await self.read_to(end, timeout_s=CATCH_UP_S):
             text = self.broken or f"the books are read to {self.next_offset}, {end} is needed"
             raise Transient(text, kind="unavailable")
 
     async def read_to(self, next_offset: int, *, timeout_s: float) -> bool:
-        """Whether everything below the offset was read, now or within the time."""
+        """Whether everything below the offset is read, now or before the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.next_offset < next_offset:
@@ -159,5 +162,5 @@ class BudgetReplica:
 
 
 def _answers(event: Event) -> bool:
-    """Not what a decision says first, of the time that has passed."""
+    """Whether the event answers a command: not those that a decision puts first for the time that has passed."""
     return not isinstance(event, BudgetMonthBegan) and not (isinstance(event, BudgetSettled) and event.kind == EXPIRED)

@@ -1,19 +1,19 @@
-"""What is true of the budgets now: the fold of loom.budget.events.
+"""State of all budgets: the fold of loom.budget.events.
 
-The books are one aggregate, because one model call is charged to up to three accounts at once (operator, tenant, user)
-and no account may be overdrawn whatever the others say: one order for all of them makes that a matter of sums.
+It is one aggregate, because one model call is charged to up to three accounts at once (operator, tenant, user) and each
+of them must stay within its own limit: one order for all of them makes that a matter of sums.
 
     Limit        what an account may spend in a calendar month
-    Account      what it has used this month, and what is set aside for calls under way; only accounts with a limit
-    Reservation  a call under way: its worst case is set aside until it is settled, released, or its time is up
-    Closed       a call that is over, remembered for a while, so that the same command again changes nothing
+    Account      its usage this month, and what is reserved for calls under way; only accounts with a limit
+    Reservation  a call under way: its worst case is reserved until it is settled, released, or expires
+    Closed       a call that has ended, remembered for a while, so that a repeated command changes nothing
 
-A month ends by the first command of the next one: every account begins at zero, reservations of the month before stay
-open but count in no account any more.
+A month ends with the first command of the next one: every account starts at zero, reservations of the month before stay
+open but no longer count in any account.
 
-Before: loomlog.schemas.reader gives accepted events. After: decide looks at the state,
-services/families/budget/replica.py keeps a copy.
-Not chosen: an aggregate for each account (three decisions for one call, each of which can be the one that is lost).
+Before: loomlog.schemas.reader returns accepted events. After: decide reads the state,
+services/families/budget/replica.py keeps a copy. Not chosen: an aggregate for each account (three decisions for one
+call, each of which can be the one that is lost).
 """
 
 from collections.abc import Mapping
@@ -37,20 +37,20 @@ from loomlog.schemas.records import Value, replace
 from loomlog.services.families.budget.limits import REMEMBERED_MAX
 
 REDUCER_VERSION = 2
-"""Raise it whenever the same events fold to another state; older snapshots are then ignored."""
+"""Version of the fold. Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 OPERATOR, TENANT, USER = "operator", "tenant", "user"
 SCOPES = (OPERATOR, TENANT, USER)
-"""Whose an account is, the widest first: in this order limits are asked."""
+"""Scopes of an account, widest first: the order in which limits are checked."""
 ACTUAL, LOST, EXPIRED, CORRECTED, UNRESERVED = "actual", "lost", "expired", "corrected", "unreserved"
 """Kinds of BudgetSettled."""
 
 
 class IllegalBudgetEvent(Exception):
-    """An event that cannot follow: a bug of the fold or a damaged log."""
+    """An event cannot follow: a bug of the fold or a damaged log."""
 
 
 class Limit(Value, frozen=True, kw_only=True):
-    """What an account may spend in a month; None = without that limit. Micros are millionths of `currency`."""
+    """Spending limits of an account per month; None = without that limit. Micros are millionths of `currency`."""
 
     scope: str
     tenant: str
@@ -60,14 +60,15 @@ class Limit(Value, frozen=True, kw_only=True):
     soft_micros: int | None = None
     hard_micros: int | None = None
     strict: bool = False
-    """hard_tokens is never exceeded either: a call begins only when its worst case fits. Money always is like that."""
+    """hard_tokens is never exceeded either: a call starts only when its worst case fits. Money always works like that.
+    """
     currency: str = ""
     by: str = ""
     at_ms: int = 0
 
 
 class AccountUsage(Value, frozen=True, kw_only=True):
-    """Sums of the current month. `used` of calls that are over, `reserved` of those under way."""
+    """Sums of the current month. `used` by calls that have ended, `reserved` for those under way."""
 
     used_tokens: int = 0
     used_micros: int = 0
@@ -76,7 +77,7 @@ class AccountUsage(Value, frozen=True, kw_only=True):
 
 
 class Reservation(Value, frozen=True, kw_only=True):
-    """The worst case of a call under way, set aside in `accounts` in `month`."""
+    """The worst case of a call under way, reserved in `accounts` in `month`."""
 
     tenant: str
     user_id: str
@@ -88,7 +89,7 @@ class Reservation(Value, frozen=True, kw_only=True):
 
 
 class ClosedReservation(Value, frozen=True, kw_only=True):
-    """A call that is over. `provisional`: it counts as reserved because nobody knows what became of it."""
+    """A call that has ended. `provisional`: its reserved amount is counted because its outcome is unknown."""
 
     accounts: tuple[str, ...]
     month: str
@@ -98,10 +99,10 @@ class ClosedReservation(Value, frozen=True, kw_only=True):
 
 
 class BudgetState(Value, frozen=True, kw_only=True):
-    """All budgets. `open` in the order of their ends; `recent` and `older` are two generations of what is closed."""
+    """All budgets. `open` in the order of expiry; `recent` and `older` are two generations of closed reservations."""
 
     month: str = ""
-    """UTC, YYYY-MM; empty before the first command."""
+    """Current month, UTC, YYYY-MM; empty before the first command."""
     limits: Mapping[str, Limit] = field(default_factory=dict)
     accounts: Mapping[str, AccountUsage] = field(default_factory=dict)
     open: Mapping[str, Reservation] = field(default_factory=dict)
@@ -109,7 +110,7 @@ class BudgetState(Value, frozen=True, kw_only=True):
     older: Mapping[str, ClosedReservation] = field(default_factory=dict)
 
     def closed(self, call_id: str) -> ClosedReservation | None:
-        """A call that is over, as long as it is remembered."""
+        """Return a call that has ended, as long as it is remembered."""
         return self.recent.get(call_id) or self.older.get(call_id)
 
 
@@ -118,23 +119,23 @@ Held = TypeVar("Held")
 
 
 def account_key(scope: str, tenant: str, scope_id: str) -> str:
-    """The name of an account. Ids hold no line ends (check_account)."""
+    """Return the key of an account. Ids contain no line ends (`account_error`)."""
     return f"{scope}\n{tenant}\n{scope_id}"
 
 
 def keys_of(tenant: str, user_id: str) -> tuple[str, str, str]:
-    """The accounts a run of that user of that tenant is charged to, when they have a limit; the widest first."""
+    """Return the accounts that a run of that user is charged to, if they have a limit; widest first."""
     return account_key(OPERATOR, "", ""), account_key(TENANT, tenant, tenant), account_key(USER, tenant, user_id)
 
 
 def limited(books: BudgetState, tenant: str, user_id: str) -> tuple[str, ...]:
-    """Those of them that have a limit."""
+    """Return those of `keys_of` that have a limit."""
     limits = books.limits
     return tuple([key for key in keys_of(tenant, user_id) if key in limits]) if limits else ()
 
 
 def evolve(books: BudgetState, event: Event, at_ms: int) -> BudgetState:
-    """The books after the event, which was decided at `at_ms`. Raises IllegalBudgetEvent when it cannot follow."""
+    """Return the state after an event decided at `at_ms`. Raises IllegalBudgetEvent when it cannot follow."""
     match event:
         case BudgetMonthBegan(month=month):
             return replace(books, month=month, accounts=dict.fromkeys(books.accounts, EMPTY))
@@ -175,7 +176,7 @@ def _limit_set(books: BudgetState, event: LimitSet, at_ms: int) -> BudgetState:
     limits = {**books.limits, key: limit}
     if known is not None:
         return replace(books, limits=limits)
-    # Calls that are under way for another account's sake count in this one from now on.
+    # Calls under way that are reserved in another account count in this one from now on.
     opened = {
         call_id: replace(held, accounts=(*held.accounts, key)) if key in keys_of(held.tenant, held.user_id) else held
         for call_id, held in books.open.items()
@@ -191,7 +192,7 @@ def _limit_set(books: BudgetState, event: LimitSet, at_ms: int) -> BudgetState:
 
 
 def _limit_removed(books: BudgetState, key: str) -> BudgetState:
-    """The account is gone from everything that names it: one that is made anew begins without what was before."""
+    """Remove the account from everything that refers to it: a new one under this key starts without its history."""
 
     def elsewhere(accounts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in accounts if name != key)
@@ -248,7 +249,7 @@ def _open_reservation(books: BudgetState, call_id: str, event: object) -> Reserv
 
 
 def _move_reserved(books: BudgetState, held: Reservation, sign: int) -> BudgetState:
-    """The accounts with a reservation set aside, or freed. One of a month that is over moves nothing."""
+    """Add a reservation to its accounts, or subtract it. One of an earlier month changes nothing."""
     if held.month != books.month or not held.accounts:
         return books
     accounts = dict(books.accounts)
@@ -263,7 +264,7 @@ def _move_reserved(books: BudgetState, held: Reservation, sign: int) -> BudgetSt
 
 
 def _add_closed(books: BudgetState, closed: ClosedReservation, sign: int) -> BudgetState:
-    """The accounts with a closed call counted, or taken back."""
+    """Add a closed call to its accounts, or subtract it."""
     if closed.month != books.month or not closed.accounts:
         return books
     accounts = dict(books.accounts)
@@ -285,5 +286,5 @@ def _remember_closed(books: BudgetState, call_id: str, closed: ClosedReservation
     return replace(books, open=opened, recent=recent, older=older)
 
 
-def _without(found: Mapping[str, Held], key: str) -> dict[str, Held]:
-    return {name: value for name, value in found.items() if name != key}
+def _without(entries: Mapping[str, Held], key: str) -> dict[str, Held]:
+    return {name: value for name, value in entries.items() if name != key}

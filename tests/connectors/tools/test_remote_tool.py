@@ -197,7 +197,7 @@ async def test_nobody_can_tell_of_a_request_that_was_not_answered_in_its_time() 
     scene.pass_ms(int((TIMEOUT_S + RESULT_GRACE_S) * 1000))
     async with scene.process() as tool, asyncio.timeout(5):
         actual = await tool.reconcile({"q": "x"}, context())
-        assert actual == UnknownEffect(reason="the time of the call is over, and no result has come")
+        assert actual == UnknownEffect(reason="the call timed out without a result")
         scene.answers("late")
         await until(lambda: bool(tool._calls._unclaimed))
         assert await tool.reconcile({"q": "x"}, context()) == ToolResult(text="late")

@@ -1,6 +1,6 @@
-"""What is true after an event of a question to a person; the run's time stands still while it waits for nothing else.
+"""State after an event of a question to a person. The run's clock stops while the run waits for people only.
 
-Before: services/core/run/evolve.py. After: AwaitingTools, whose `questions` are the calls that wait for somebody.
+Before: services/core/run/evolve.py. After: AwaitingTools, whose `questions` are the calls that wait for a person.
 """
 
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
@@ -27,14 +27,14 @@ def apply_question_opened(state: State, event: InterruptionOpened, at_ms: int) -
 
 
 def apply_person_notified(state: State, event: PersonNotified) -> AwaitingTools:
-    """Its result follows in the same batch; nothing waits."""
+    """Check the event and leave the state unchanged: the result follows in the same batch."""
     if isinstance(state, AwaitingTools) and state.turn == event.turn and 0 <= event.index < len(state.requested_calls):
         return state
     raise IllegalEvent(f"a notice {event.turn}.{event.index} of a call that the model did not ask for")
 
 
 def apply_question_closed(state: State, event: InterruptionClosed, at_ms: int) -> AwaitingTools:
-    """Its result follows in the same batch, or the end of the run."""
+    """Close the question; the call's result, or the end of the run, follows in the same batch."""
     left = state.questions if isinstance(state, AwaitingTools) else ()
     left = tuple(item for item in left if item.interrupt_id != event.interrupt_id)
     if not isinstance(state, AwaitingTools) or len(left) == len(state.questions):
@@ -47,7 +47,7 @@ def apply_question_closed(state: State, event: InterruptionClosed, at_ms: int) -
 
 
 def with_idle_time(state: AwaitingTools, at_ms: int) -> AwaitingTools:
-    """With its time standing still from when nothing but people is waited for until something else is."""
+    """Stop the run's clock when only people are waited for, and restart it otherwise."""
     if waits_for_people(state):
         return state if state.idle_since_ms else replace(state, idle_since_ms=at_ms)
     if not state.idle_since_ms:

@@ -1,21 +1,21 @@
-"""Interruptions: a run asks people, tells them something, and takes a question back. Decided here, carried out nowhere.
+"""Interruptions: a run asks a person, notifies a person, or cancels a question. Pure decisions; effects are elsewhere.
 
     the model calls Interruption --> ask      InterruptionOpened, and the call waits in the state
                                      notify   PersonNotified and the result, at once
                                      cancel   the question is closed, and both calls have their results
     a question ends by               ResolveInterruption   resolved; declined, which is no error for the model
-                                     its alarm             timed_out
+                                     its timer             timed_out
                                      cancel, the end of the run or of its turn   cancelled
 
-Each end is one decision with the call's result and what follows. Nothing is under way meanwhile: no task, no slot, no
-connection, so a question outlives its owner like anything else in the log.
+Each end is one decision with the call's result and what follows. An open question holds no task, slot or connection, so
+it survives its owner like anything else in the log.
 
-What a call asks for is read off its arguments before they are encrypted (`parse_request`), and so are the answer and
-whether it was offered (services/runtime/run/interrupt_responses.py): the core only ever sees tokens then.
+The arguments of a call are parsed before they are encrypted (`parse_request`), and so is the answer, with the check
+whether it was offered (services/runtime/run/interrupt_responses.py): the core only sees tokens after that.
 
-Before: services/core/run/decide.py. After: questions.py has what the state keeps; services/core/run/lifecycle/timers.py
-when it is looked at again.
-Not chosen: a tool that blocks (it would hold a task for a day and die with its process).
+Before: services/core/run/decide.py. After: questions.py has the state of a question;
+services/core/run/lifecycle/timers.py has the time of its timer. Not chosen: a tool that blocks (it would hold a task
+for a day and die with its process).
 """
 
 import hashlib
@@ -45,60 +45,60 @@ from loomlog.services.core.run.state import AwaitingTools, LiveState, State
 TOOL_NAME = "Interruption"
 ASK, NOTIFY, CANCEL = "ask", "notify", "cancel"
 QUESTION = "question"
-"""The only kind of question there is."""
+"""The only kind of question."""
 PRIORITIES = ("low", "normal", "high")
 ANSWER = "answer"
 """Disposition of an answer; the other one is DECLINED."""
 DECLINED_NOTE = "The person declined to answer. Do not ask the same again; go on without the answer."
 END_EVENTS = (RunCompleted, RunFailed, RunCancelled)
 NAME_MAX = 128
-"""Characters of a kind or an id as far as they are looked at; nothing has a longer one."""
+"""Characters read of a kind or an id; no valid one is longer."""
 LONGEST_MS = 1 << 53
-"""What any JSON reader holds exactly; the terms of the run allow far less."""
+"""Exclusive upper bound of milliseconds: what any JSON reader holds exactly; the terms of the run allow far less."""
 FIELDS: Mapping[str, frozenset[str]] = {
     ASK: frozenset({"op", "kind", "question", "options", "context", "timeout_ms", "priority"}),
     NOTIFY: frozenset({"op", "question", "message", "context", "priority"}),
     CANCEL: frozenset({"op", "interrupt_id"}),
 }
-"""Arguments of each operation."""
+"""Arguments allowed for each operation."""
 
 
-# --- what a call asks for --------------------------------------------------------------------------------------------
+# --- arguments of a call ---------------------------------------------------------------------------------------------
 
 
 def parse_request(index: int, arguments: str) -> InterruptionRequest:
-    """What the call at that place of its turn asks for; `problem` says what is wrong with its arguments."""
+    """Parse the arguments of the call at that index of its turn; `problem` describes what is wrong with them."""
     try:
-        given = json.loads(arguments or "{}")
+        payload = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         return InterruptionRequest(index=index, problem="the arguments are not JSON")
-    if not isinstance(given, dict):
+    if not isinstance(payload, dict):
         return InterruptionRequest(index=index, problem="expected the arguments as an object")
-    # Several providers send every argument; null means that it was not given.
-    given = {name: value for name, value in given.items() if value is not None}
-    op = given.get("op")
+    # Several providers send every argument; null means that it is not set.
+    payload = {name: value for name, value in payload.items() if value is not None}
+    op = payload.get("op")
     if op not in (ASK, NOTIFY, CANCEL):
         return InterruptionRequest(
             index=index, problem='"op" is missing or unknown, expected is one of ask, notify, cancel'
         )
-    problem = _argument_error(op, given)
+    problem = _argument_error(op, payload)
     if problem:
         return InterruptionRequest(index=index, op=op, problem=f"{op}: {problem}")
     return InterruptionRequest(
         index=index,
         op=op,
-        kind=(given.get("kind") or QUESTION)[:NAME_MAX],
-        question=given.get("question") or given.get("message") or "",
-        options=tuple(given.get("options") or ()),
-        context=given.get("context") or "",
-        priority=given.get("priority") or "normal",
-        timeout_ms=int(given.get("timeout_ms") or 0),
-        interrupt_id=(given.get("interrupt_id") or "")[:NAME_MAX],
+        kind=(payload.get("kind") or QUESTION)[:NAME_MAX],
+        question=payload.get("question") or payload.get("message") or "",
+        options=tuple(payload.get("options") or ()),
+        context=payload.get("context") or "",
+        priority=payload.get("priority") or "normal",
+        timeout_ms=int(payload.get("timeout_ms") or 0),
+        interrupt_id=(payload.get("interrupt_id") or "")[:NAME_MAX],
     )
 
 
 def _argument_error(op: str, arguments: Mapping[str, Any]) -> str:
-    """The first thing wrong; empty when nothing is."""
+    """Return the first problem of the arguments; empty if there is none."""
     for name, value in arguments.items():
         if name not in FIELDS[op]:
             return f'"{name[:60]}" is unknown, expected are {", ".join(sorted(FIELDS[op]))}'
@@ -106,11 +106,11 @@ def _argument_error(op: str, arguments: Mapping[str, Any]) -> str:
             return f'"{name}" is no text'
     if op == CANCEL:
         return "" if arguments.get("interrupt_id") else '"interrupt_id" is missing, expected is the id that ask gave'
-    said = arguments.get("question") or arguments.get("message") or ""
-    if not said.strip():
+    question = arguments.get("question") or arguments.get("message") or ""
+    if not question.strip():
         return '"question" is missing, expected is what the person is asked or told'
-    if len(said) > limits.QUESTION_CHARACTERS_MAX:
-        return f'"question" has {len(said)} characters, expected are at most {limits.QUESTION_CHARACTERS_MAX}'
+    if len(question) > limits.QUESTION_CHARACTERS_MAX:
+        return f'"question" has {len(question)} characters, expected are at most {limits.QUESTION_CHARACTERS_MAX}'
     if len(arguments.get("context") or "") > limits.CONTEXT_CHARACTERS_MAX:
         return f'"context" has more than {limits.CONTEXT_CHARACTERS_MAX} characters'
     if (arguments.get("priority") or "normal") not in PRIORITIES:
@@ -121,7 +121,7 @@ def _argument_error(op: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _is_whole(number: object) -> bool:
-    """A number of milliseconds that Avro can hold. 3.0 is one, as JSON Schema says; true is none."""
+    """Whether this is a number of milliseconds that Avro can hold. 3.0 is one, as in JSON Schema; true is not."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         return False
     return 0 <= number < LONGEST_MS and float(number).is_integer()
@@ -139,13 +139,13 @@ def _problem_of_options(options: object) -> str:
     return ""
 
 
-# --- a turn begins ---------------------------------------------------------------------------------------------------
+# --- start of a turn -------------------------------------------------------------------------------------------------
 
 
 def open_interruption(
     facts: RunFacts, result: ModelAnswered, request: InterruptionRequest, earlier_events: Sequence[Event]
 ) -> list[Event]:
-    """What follows from a call of the model; `before` are the events of the same decision so far."""
+    """Return the events that follow from a call of the model; `earlier_events` are those of the same decision so far."""
     call = result.tool_calls[request.index]
     problem = request.problem or _policy_error(facts.definition.interruption, request, _count_open(earlier_events))
     if problem:
@@ -186,12 +186,12 @@ def open_interruption(
 
 
 def interrupt_id_for(run_id: str, turn: int, index: int) -> str:
-    """The id of what the call at that place asks: always the same, and in the form clients know."""
+    """Return the id of the interruption opened by that call: deterministic, and in the form clients know."""
     return f"intr_{hashlib.sha256(f'{run_id}:{turn}.{index}'.encode()).hexdigest()[:24]}"
 
 
 def _policy_error(terms: InterruptionTerms | None, request: InterruptionRequest, open_count: int) -> str:
-    """Why the run may not do that; empty when it may."""
+    """Return why the run may not make that request; empty if it may."""
     if terms is None or not terms.enabled:
         return "this agent may not interrupt people"
     if request.op != ASK:
@@ -218,7 +218,7 @@ def _cancel_own_question(
     call: ToolCall,
     earlier_events: Sequence[Event],
 ) -> list[Event]:
-    """A question of this very run is cancelled by the run itself; of any other nothing is said or done."""
+    """Cancel a question of this run; a question of any other run is neither changed nor reported."""
     closed = {event.interrupt_id: event.status for event in earlier_events if isinstance(event, InterruptionClosed)}
     closed |= {one.interrupt_id: one.status for one in facts.closed_questions}
     asked = next(
@@ -242,18 +242,18 @@ def _cancel_own_question(
     return [*events, _returned(result.turn, request.index, call, text)]
 
 
-# --- a question ends -------------------------------------------------------------------------------------------------
+# --- end of a question -----------------------------------------------------------------------------------------------
 
 
 def answer_interruption(state: State, request: AnswerInterruptionCommand) -> list[Event]:
-    """What a person's answer changes, without what follows in the turn; a refusal when it comes to nothing."""
+    """Return the events of a person's answer, without what follows in the turn; a refusal if it has no effect."""
     if not isinstance(state, LiveState):
         return []
     facts, command = state.facts, request.command
     for one in facts.closed_questions:
         if one.interrupt_id == command.interrupt_id:
             if one.resolution_id and one.resolution_id == command.envelope.command_id:
-                return []  # its sender did not hear of the first one
+                return []  # a retry: its sender did not receive the first reply
             code = "interrupt_expired" if one.status == TIMED_OUT else "interrupt_closed"
             return [CommandRefused(code=code, message=f"the question {one.interrupt_id} is {one.status} already")]
     question = next((q for q in open_questions(state) if q.interrupt_id == command.interrupt_id), None)
@@ -271,7 +271,7 @@ def answer_interruption(state: State, request: AnswerInterruptionCommand) -> lis
 
 
 def answer_error(answer: str, options: Sequence[str]) -> str:
-    """Why that answer, in clear, cannot be taken where these are offered; empty when it can."""
+    """Return why that plaintext answer is not accepted for these options; empty if it is."""
     if not answer:
         return "the answer is empty"
     if len(answer) > limits.ANSWER_CHARACTERS_MAX:
@@ -280,7 +280,7 @@ def answer_error(answer: str, options: Sequence[str]) -> str:
 
 
 def expire_questions(state: State, at_ms: int) -> list[Event]:
-    """The questions whose time is over, each with the result of its call."""
+    """Time out the questions that have expired, each with the result of its call."""
     return [
         event
         for question in open_questions(state)
@@ -290,7 +290,7 @@ def expire_questions(state: State, at_ms: int) -> list[Event]:
 
 
 def close_questions_at_end(state: State, events: list[Event]) -> list[Event]:
-    """The events of a decision; when the run ends with it, its questions are closed before."""
+    """Return the events of a decision; if they end the run, its open questions are closed first."""
     waiting = open_questions(state)
     if not waiting or not any(isinstance(event, END_EVENTS) for event in events):
         return events
@@ -304,7 +304,7 @@ def close_questions_at_end(state: State, events: list[Event]) -> list[Event]:
 
 
 def cancel_questions(state: AwaitingTools, text: str) -> list[Event]:
-    """All questions of the turn cancelled, each with that result of its call."""
+    """Cancel all questions of the turn, each with that text as the result of its call."""
     events: list[Event] = []
     for question in state.questions:
         events.append(_question_closed(question, state.turn, CANCELLED))
@@ -313,7 +313,7 @@ def cancel_questions(state: AwaitingTools, text: str) -> list[Event]:
 
 
 def open_questions(state: State) -> tuple[Question, ...]:
-    """The questions that wait."""
+    """Return the open questions of the run."""
     return state.questions if isinstance(state, AwaitingTools) else ()
 
 
@@ -325,7 +325,7 @@ def _resolve_question(turn: int, question: Question, request: AnswerInterruption
         text = json.dumps({"declined": True, "note": DECLINED_NOTE, **named}, ensure_ascii=False)
     else:
         rest = json.dumps({"resolved_at": _format_time(request.at_ms), **named}, ensure_ascii=False)
-        # The answer may be a token, so it is put in as the JSON it will be when it is opened.
+        # The answer may be a token, so it is inserted as the JSON it will be after decryption.
         text = f'{{"answer": {request.answer_json}, {rest[1:]}'
     closed = InterruptionClosed(
         turn=turn,
@@ -342,7 +342,7 @@ def _resolve_question(turn: int, question: Question, request: AnswerInterruption
 
 
 def _timed_out(turn: int, question: Question) -> list[Event]:
-    text = f"{TOOL_NAME} timed out: nobody has answered {question.interrupt_id} in time"
+    text = f"{TOOL_NAME} timed out: {question.interrupt_id} was not answered in time"
     return [
         _question_closed(question, turn, TIMED_OUT),
         _returned(turn, question.index, question.call, text, is_error=True, outcome="timeout"),

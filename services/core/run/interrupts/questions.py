@@ -1,4 +1,4 @@
-"""Questions of a run to people, as its state holds them. They wait there: no task and no slot goes with them.
+"""Open and closed questions of a run to people, as its state holds them. They occupy no task and no slot.
 
 Before: services/core/run/state.py folds the events of interruptions.py into these. After: interruptions.py,
 services/core/run/lifecycle/timers.py.
@@ -9,11 +9,11 @@ from loomlog.schemas.generated.values import ToolCall
 from loomlog.schemas.records import Value
 
 RESOLVED, DECLINED, TIMED_OUT, CANCELLED = "resolved", "declined", "timed_out", "cancelled"
-"""How a question ends."""
+"""Final statuses of a question."""
 
 
 class Question(Value, frozen=True, kw_only=True):
-    """A call that waits for a person until `expires_at_ms` (UTC milliseconds). No options: any answer will do."""
+    """A call that waits for a person until `expires_at_ms` (UTC milliseconds). Without options any answer is accepted."""
 
     index: int
     call: ToolCall
@@ -27,7 +27,7 @@ class Question(Value, frozen=True, kw_only=True):
 
 
 class ClosedQuestion(Value, frozen=True, kw_only=True):
-    """A question that has ended, for whoever answers it once more. `resolution_id` is the command that ended it."""
+    """A question that has ended, kept to reply to further answers. `resolution_id` is the command that ended it."""
 
     interrupt_id: str
     status: str
@@ -35,7 +35,7 @@ class ClosedQuestion(Value, frozen=True, kw_only=True):
 
 
 def question_of(event: InterruptionOpened, call: ToolCall) -> Question:
-    """The question that the event opens for that call."""
+    """Return the question that the event opens for that call."""
     return Question(
         index=event.index,
         call=call,

@@ -1,7 +1,7 @@
-"""Whether something of a run is at work: what counts against the bounds on runs (services/core/admission.py).
+"""Whether a run is active: what counts against the limits on runs (services/core/admission.py).
 
-A run rests while it is parked, paused, quarantined, over, only told here, or waits for a person. A child never counts:
-its parent, which waits for it, is inside for both.
+A run is inactive while it is parked, paused, quarantined, ended, only imported, or waits for a person. A child never
+counts: its parent, which waits for it, counts for both.
 """
 
 from loomlog.schemas.generated.run_events import (
@@ -41,11 +41,11 @@ ACTIVITY_EVENTS = frozenset(
         RunCancelled,
     }
 )
-"""Events after which it may be different. RunStarted is told with one of them, or with a call."""
+"""Events that may change whether a run is active. RunStarted always comes with one of them, or with a call."""
 
 
 def is_active(state: State) -> bool:
-    """Whether a call of the run is due or under way, and nobody holds it."""
+    """Whether a call of the run is due or under way and the run is not held."""
     match state:
         case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Compacting(facts=facts):
             if facts.parent is not None or facts.quarantine_error or is_importing(state):

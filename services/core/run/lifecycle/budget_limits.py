@@ -1,9 +1,10 @@
-"""What a run does about limits on spending: it tells those it meets, and ends at one that forbids its next call.
+"""Reaction of a run to budget limits: it reports those it reaches, and ends at one that forbids its next call.
 
-The books are kept elsewhere (services/core/budget); a run only knows what its model calls bring home: notices of soft
-limits with an answer, or that no call may be made. Each scope and severity is told once, however often it is met.
+Spending is counted elsewhere (services/families/budget); a run only knows the results of its model calls: notices of
+soft limits with an answer, or that no call may be made. Each scope and severity is reported once, however often it is
+reached.
 
-Before: services/core/run/decide.py with a ModelAnswered or an BudgetExceeded. After: the frame `limit`.
+Before: services/core/run/decide.py with a ModelAnswered or a BudgetExceeded. After: the frame `limit`.
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, State
 
 OVER_LIMIT = "token_limit_exceeded"
-"""Code of a run that is refused, or ended, by a limit on spending (also one in money: clients know this code)."""
+"""Code of a run that is refused or ended by a budget limit (also one in money: clients know this code)."""
 
 
 def notice_key(notice: LimitNotice) -> str:
@@ -24,13 +25,13 @@ def notice_key(notice: LimitNotice) -> str:
 
 
 def new_limits(facts: RunFacts, notices: Iterable[LimitNotice]) -> list[LimitReached]:
-    """The limits that were not told in this run yet."""
-    found = {notice_key(notice): notice for notice in reversed(tuple(notices))}
-    return [LimitReached(notice=notice) for key, notice in found.items() if key not in facts.reported_limits]
+    """Return an event for each limit that was not reported in this run yet."""
+    by_key = {notice_key(notice): notice for notice in reversed(tuple(notices))}
+    return [LimitReached(notice=notice) for key, notice in by_key.items() if key not in facts.reported_limits]
 
 
 def with_notices(state: State, notices: tuple[LimitNotice, ...], events: list[Event]) -> list[Event]:
-    """A decision about an answer, with the limits it brought home told right after it."""
+    """Return the events of a decision about an answer, with the limits that came with it reported right after it."""
     if not notices or not events or not isinstance(state, AwaitingModel):
         return events
     assert isinstance(events[0], ModelReplied), "an answer is the first that is decided about it"
@@ -38,7 +39,7 @@ def with_notices(state: State, notices: tuple[LimitNotice, ...], events: list[Ev
 
 
 def handle_budget_exceeded(state: State, result: BudgetExceeded) -> list[Event]:
-    """No call may be made: the run is over."""
+    """End the run: no further call may be made."""
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (result.turn, result.attempt):
         return []
     facts = state.facts
@@ -64,5 +65,5 @@ def handle_budget_exceeded(state: State, result: BudgetExceeded) -> list[Event]:
 
 
 def limit_refusal(notice: LimitNotice) -> CommandRefusal:
-    """A run that may not begin."""
+    """Refuse to start a run over this limit."""
     return CommandRefusal(code=OVER_LIMIT, message=f"{OVER_LIMIT}: {notice.message}", limit=notice)

@@ -1,19 +1,17 @@
-"""Imports: a run that happened elsewhere is told here again, event by event, and nothing of it is done.
+"""Imports: a run that happened elsewhere is appended to this log event by event, without carrying out its effects.
 
-Its events keep their seqs and times; terms, offsets and the hash chain are this log's own. The first event says where
-the run happened and with which digest it ended there. Long runs come in parts; between two of them the run is not over,
-and nothing but the next part or a cancel is heard. Of one that was still under way when it was exported the command
-says:
+Its events keep their seqs and times; terms, offsets and the hash chain are those of this log. The first event contains
+where the run happened and its final digest there. Long runs come in parts; between two parts the run has not ended and
+accepts only the next part or a cancel. For a run that was still under way when it was exported the command decides:
 
-    continues false   it ends here as cancelled: it goes on where it came from, and can be forked here
+    continues false   it ends here as cancelled: it continues where it came from, and can be forked here
     continues true    a restore: it is a run of this log from RunRestored on, and what was open is lost, as after a
-                      take-over. If another run has its session or its handle by then, it ends as cancelled
+                      takeover. If another run has its session or its handle by then, it ends as cancelled
 
-Before: services/runtime/run/command_handler.py has found what the run goes on with in this log. After: the events are
-appended. What an imported run says of its definition and its user is hearsay (fork.py), unless an administrator
-restored it.
+Before: services/runtime/run/command_handler.py has found what the run continues in this log. After: the events are
+appended. The definition and the user of an imported run are not trusted (fork.py), unless an administrator restored it.
 
-Not chosen: one event that refers to the file (nobody could fold the run from the log alone).
+Not chosen: one event that refers to the file (the run could not be folded from the log alone).
 """
 
 from collections.abc import Callable
@@ -38,16 +36,16 @@ from loomlog.services.core.run.state import (
 )
 
 STARTED_STATES = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)
-"""A tuple, because a union is made anew at every look, and this is looked at with each event."""
+"""States of a run that has started. A tuple, because a union is rebuilt at every check, and each event is checked."""
 CONTINUES_ELSEWHERE = "imported while it was under way: it goes on where it came from"
 HISTORY_ONLY = "restored as history only: what was said in it cannot be read here, or not all of it was in the file"
 
 
 def import_events(state: State, request: ImportCommand, recover: Callable[[LiveState], list[Event]]) -> list[Event]:
-    """The events of the part that are not here yet; none when all are, some before it are missing, or it is of another
-    file than the run here.
+    """Return the events of the part that are not here yet; none when all are, some before it are missing, or it is of
+    another file than the run here.
 
-    `recover` gives what follows for a live run whose owner is lost.
+    `recover` returns what follows for a live run whose owner is lost.
     """
     command = request.command
     is_open = isinstance(state, Absent) or (is_importing(state) and not isinstance(state, Ended))
@@ -56,8 +54,8 @@ def import_events(state: State, request: ImportCommand, recover: Callable[[LiveS
     if not is_open or known < 0 or (known and known >= len(request.events)):
         return []
     if isinstance(state, STARTED_STATES) and state.facts.imported_as != import_identity(command.origin):
-        return []  # else a restore would go on with a run whose beginning is anybody's words
-    # Whoever sent it before may have cut the same file into other parts.
+        return []  # otherwise a restore would continue a run whose first events are untrusted
+    # An earlier sender may have cut the same file into other parts.
     events, times = list(request.events[known:]), request.times[known:]
     if not events or request.next_seq + len(events) - 1 > total:
         return _refuse_import(state, f"the part has {len(events)} events from {command.first_seq} of {total}")
@@ -70,7 +68,7 @@ def import_events(state: State, request: ImportCommand, recover: Callable[[LiveS
     try:
         for seq, (event, at_ms) in enumerate(zip(events, times, strict=True), request.next_seq):
             if isinstance(event, RunRestored) and event.events >= seq:
-                # Before the last part is told it would make the run one of this log, with all it says of itself.
+                # Before the last part it would make the run one of this log, with all its unverified content.
                 return _refuse_import(state, f"event {seq} says that {event.events} events were told before it")
             after = evolve(after, event, at_ms)
     except IllegalEvent as error:
@@ -85,7 +83,7 @@ def import_events(state: State, request: ImportCommand, recover: Callable[[LiveS
 def _restore_run(
     imported: LiveState, request: ImportCommand, recover: Callable[[LiveState], list[Event]]
 ) -> list[Event]:
-    """What makes a run that was told to its end one of this log."""
+    """Turn a completely imported run into one of this log."""
     if request.conflicting_run_id:
         return _cancelled(imported, f"restored, but {request.conflicting_run_id} has its session or its handle here")
     restored = RunRestored(events=request.command.origin.events)
@@ -95,7 +93,7 @@ def _restore_run(
 
 
 def is_importing(state: State) -> bool:
-    """Whether the run happened elsewhere."""
+    """Whether the run was imported and not restored."""
     return isinstance(state, STARTED_STATES) and state.facts.imported_events > 0
 
 

@@ -1,20 +1,19 @@
 """Forks: a new run that shares the events 1 to SEQ of another and makes new calls from there.
 
-    where      any event after which no tool call of the prefix is open: a call is never made twice, so a turn whose
-               results are not all in cannot be shared. After the last result, after an answer, before a model call,
-               at the end, whichever end it was.
-    what       the conversation up to there, texts that waited for the next turn included. Turns, tokens and cost begin
-               at zero: they are what the fork itself did.
+    where      after any event at which no tool call of the prefix is open: a call is never made twice, so a turn
+               with missing results cannot be shared. After the last result, after an answer, before a model call,
+               at the end, whatever the status.
+    what       the conversation up to there, including texts that waited for the next turn. Turns, tokens and cost
+               start at zero: they count what the fork itself did.
     with what  the definition of the origin, or another; overrides change it field by field. Tools only ever narrow.
-    for whom   the user of the origin. Of one that was imported and not restored both are hearsay: what somebody wrote
-               into a file. Its fork is for whom the command names, and has what its agent has here.
+    for whom   the user of the origin. If the origin was imported and not restored, its definition and user are
+               unverified content of a file: the fork is for the user in the command, and has what its agent has here.
 
-Where the prefix ends with an answer, nobody would know what to say next, so the fork has to bring a text.
+Where the prefix ends with an answer, the model would have nothing to respond to, so the fork must bring a text.
 
 Before: services/runtime/run/command_handler.py has read the prefix from the log. After: the events are appended, then
-react.
-Not chosen: making open calls anew under new keys (an effect of the origin could happen twice), copying the conversation
-into the event (a fork of a long run would not fit one append, and the origin is kept for ever anyway).
+react. Not chosen: repeating open calls under new keys (an effect of the origin could happen twice), copying the
+conversation into the event (a fork of a long run would not fit one append, and the origin is kept for ever anyway).
 """
 
 import hashlib
@@ -53,15 +52,15 @@ from loomlog.services.core.run.state import (
 )
 
 BAD_POINT = "bad_fork_point"
-"""Code of a refusal because of the place, not because of the request."""
+"""Refusal code for the fork point, as opposed to the request."""
 DIGEST_PREFIX_MIN = 8
-"""Hex digits by which a definition may be named; fewer could name two by accident."""
+"""Hex digits needed to name a definition by its hash; fewer could match two by accident."""
 
 
 def fork_run(state: State, request: ForkCommand) -> list[Event]:
-    """The first events of a fork, or why there is none."""
+    """Return the first events of a fork, or its refusal."""
     if not isinstance(state, Absent):
-        return []  # the same fork again: it already has its events
+        return []  # the same fork repeated: it already has its events
     refusal = _fork_refusal(request)
     command = request.command
     if refusal is not None:
@@ -85,7 +84,7 @@ def fork_run(state: State, request: ForkCommand) -> list[Event]:
             subject=command.envelope.subject,
             user_id=fork_user_id(command, before),
             definition=definition,
-            # A seed says nothing: whoever goes on with it brings texts of its own.
+            # A seed has no text: each run that continues it brings its own.
             segments=()
             if command.seed
             else (*system_segments(before.segments), *effective_segments(command.segments, command.prompt)),
@@ -109,28 +108,29 @@ def fork_run(state: State, request: ForkCommand) -> list[Event]:
 
 
 def conversation_origin(first: Event | None) -> RunPosition | ForkPoint | None:
-    """Where the conversation lies that a run with this first event goes on with; None when it begins by itself."""
+    """Return the source of the inherited conversation of a run with this first event; None if it inherits none."""
     return first.forked_from or first.continues if isinstance(first, RunStarted) else None
 
 
 def is_foreign_event(started: RunStarted) -> bool:
-    """Whether definition and user of a run with this first event are only told: it came in a file of which nobody here
-    knows who wrote it, and not as a restored state of an installation."""
+    """Whether definition and user of a run with this first event are untrusted: it was imported from a file of unknown
+    author, and not as the restored state of an installation.
+    """
     return started.imported_from is not None and not started.imported_from.restored
 
 
 def fork_user_id(command: ForkRun, origin: RunStarted) -> str:
-    """The end user of a fork."""
+    """Return the end user of a fork."""
     return command.user_id if is_foreign_event(origin) else origin.user_id
 
 
 def system_segments(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
-    """The system segments of a request. They are no part of the conversation, so a fork repeats them."""
+    """Return the system segments of a request. They are no part of the conversation, so a fork repeats them."""
     return tuple(segment for segment in segments if segment.role == "system")
 
 
 def fork_point_error(state: State) -> str:
-    """Why a run cannot be forked where it is in this state; empty when it can."""
+    """Return why a run cannot be forked in this state; empty if it can."""
     match state:
         case Absent():
             return "there is nothing to share before the first event"
@@ -148,12 +148,12 @@ def fork_point_error(state: State) -> str:
 
 
 def needs_text(shared: tuple[Message, ...]) -> bool:
-    """Whether a model that is given this conversation would have nothing to answer."""
+    """Whether a model would have nothing to respond to in this conversation."""
     return not shared or shared[-1].role != "user"
 
 
 def _fork_refusal(request: ForkCommand) -> CommandRefusal | None:
-    """The first thing wrong, in the order of admission of a start."""
+    """Return the first problem, in the admission order of a start."""
     command, origin = request.command, request.origin
     if request.origin_refusal is not None:
         return request.origin_refusal
@@ -197,9 +197,9 @@ def _fork_refusal(request: ForkCommand) -> CommandRefusal | None:
 def override_definition(
     definition: AgentDefinition, overrides: DefinitionOverrides | None, *, tools: tuple[str, ...]
 ) -> AgentDefinition:
-    """The definition with what is set in the overrides; `tools` are those that are left of it after narrowing.
+    """Return the definition with the overrides applied; `tools` are those left after narrowing.
 
-    Its hash is then that of its own content, so that two equal ones are seen to be equal.
+    Its hash is that of its own content, so that two equal definitions compare as equal.
     """
     if overrides is None:
         return definition
@@ -211,7 +211,7 @@ def override_definition(
     if changes.get("max_iterations"):
         changes["unbounded_iterations"] = False
     if "provider" in changes or "model" in changes:
-        changes["candidates"] = ()  # whoever names a model wants that one
+        changes["candidates"] = ()  # an explicit model is final: no other candidates
     changed = replace(
         definition, sampling=merge_sampling(definition.sampling, overrides.sampling), tools=tools, **changes
     )
@@ -219,7 +219,7 @@ def override_definition(
 
 
 def merge_sampling(base: Sampling | None, over: Sampling | None) -> Sampling | None:
-    """`over` wins in every field it sets."""
+    """Merge two samplings; `over` wins in every field it sets."""
     if base is None or over is None:
         return over or base
     return Sampling(
@@ -234,11 +234,11 @@ def merge_sampling(base: Sampling | None, over: Sampling | None) -> Sampling | N
 
 
 def content_sha256(definition: AgentDefinition) -> str:
-    """Hex SHA-256 over everything in a definition but its hash."""
+    """Return the hex SHA-256 over everything in a definition but its hash."""
     plain = definition.to_avro()
     del plain["sha256"]
     if definition.compaction is None:
-        del plain["compaction"]  # definitions from before the field keep their hash
+        del plain["compaction"]  # definitions older than the field keep their hash
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -1,10 +1,10 @@
-"""Which numbers an event of a file may bring along: amounts are added up and times are sorted by, for everybody.
+"""Range checks for the numbers of an imported event: amounts are summed and times are sorted, for all runs.
 
-A fold does not mind what an answer cost or when it came, so a history may hold and still say that it cost less than
-nothing, or that it happened in the year 2262. What no installation could have written is not taken in.
+A fold does not check the cost or the time of an answer, so a valid history may still contain a negative cost, or the
+year 2262. Values that no installation could have written are not imported.
 
-Before: services/application/transfer/imports.py has decoded an event. After: the import goes on, or says which value is
-wrong.
+Before: services/application/transfer/imports.py has decoded an event. After: the import continues, or reports the
+invalid value.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,16 +14,18 @@ from loomlog.schemas.generated.run_events import Event
 from loomlog.schemas.records import Record
 
 AMOUNT_MAX = 10**12
-"""Tokens, or millionths of a currency, in one event: a million of a currency. A million such events fit 64 bits."""
+"""Largest amount in one event, in tokens or millionths of a currency: a million of a currency. A million such events
+fit 64 bits.
+"""
 SPAN_MS_MAX = 100 * 366 * 86_400_000
-"""A hundred years, for whatever is measured or awaited."""
+"""Longest duration or timeout, in milliseconds: a hundred years."""
 CLOCK_AHEAD_MS_MAX = 86_400_000
-"""How far the clock of another installation may be ahead: a day."""
+"""Milliseconds that the clock of another installation may be ahead: a day."""
 AMOUNTS = ("_tokens", "_micros", "iterations")
 
 
 def value_error(event: Event, at_ms: int, now_ms: int) -> str:
-    """What of the event cannot be; empty when nothing."""
+    """Return the first invalid value of the event; empty if there is none."""
     if not 0 < at_ms <= now_ms + CLOCK_AHEAD_MS_MAX:
         return f"at_ms is {at_ms}: expected a time after 1970 and at most a day from now"
     for path, value in _numbers(event, type(event).__name__):
@@ -41,7 +43,7 @@ def value_error(event: Event, at_ms: int, now_ms: int) -> str:
 
 
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Every whole number in a record, with the way to it."""
+    """Yield every integer in a record, with its path."""
     if type(value) is int:
         yield path, value
     elif isinstance(value, Record):

@@ -1,8 +1,9 @@
-"""Pausing: what stops a run before its next model call, and what lets it go on.
+"""Pausing: what stops a run before its next model call, and what resumes it.
 
-Two things can hold a run: its own pause (PauseRun) and pauses of something wider (its agent, its tenant, everything),
-which the owner compares with the run again and again (Obey). Each scope is lifted by itself; the run goes on when none
-is left. A pause never lies between a tool call and its result, and a model call under way is finished and recorded.
+Two things can hold a run: its own pause (PauseRun) and pauses of a wider scope (its agent, its tenant, everything),
+which the owner compares with the run again and again (ApplyWidePauses). Each scope is lifted by itself; the run
+continues when none is left. A pause never falls between a tool call and its result, and a model call under way is
+finished and recorded.
 
 Before: services/core/run/decide.py. After: services/core/run/state.py folds the pauses into the facts.
 """
@@ -23,11 +24,11 @@ from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.core.run.state import LiveState, Paused, State
 
 RUN_SCOPE = "run"
-"""The scope of a pause that was asked for one run; wider ones (agent, tenant, all) stand in the pause table."""
+"""Scope of a pause of one run; wider ones (agent, tenant, all) are in the pause table."""
 
 
 def pause_run(state: State, request: PauseCommand) -> list[Event]:
-    """The run's own pause is asked for; one that has it refuses with already_pausing."""
+    """Pause the run itself; refused with already_pausing if it already is."""
     if not isinstance(state, LiveState):
         return []
     if any(held.scope == RUN_SCOPE for held in state.facts.pauses):
@@ -36,7 +37,7 @@ def pause_run(state: State, request: PauseCommand) -> list[Event]:
 
 
 def resume_run(state: State, request: ResumeCommand) -> list[Event]:
-    """The run's own pause is lifted; one without it refuses with not_paused. Wider ones still hold it."""
+    """Lift the run's own pause; refused with not_paused if it has none. Wider ones still hold it."""
     if not isinstance(state, LiveState):
         return []
     facts = state.facts
@@ -50,7 +51,7 @@ def resume_run(state: State, request: ResumeCommand) -> list[Event]:
 
 
 def apply_wide_pauses(state: State, command: ApplyWidePauses) -> list[Event]:
-    """What makes the run obey the pauses wider than it; nothing when it does already."""
+    """Apply the pauses of a wider scope to the run; no events if it has them already."""
     if not isinstance(state, LiveState):
         return []
     events, held = pause_changes(state.facts, command)
@@ -58,7 +59,7 @@ def apply_wide_pauses(state: State, command: ApplyWidePauses) -> list[Event]:
 
 
 def pause_changes(facts: RunFacts, command: ApplyWidePauses | None) -> tuple[list[Event], RunFacts]:
-    """What makes the run's pauses those that are wanted, and the facts after it. Its own pause stays as it is."""
+    """Return the events that give the run the wanted pauses, and the facts after them. Its own pause is kept."""
     if command is None:
         return [], facts
     scopes = {pause.scope for pause in command.pauses} | {RUN_SCOPE}
@@ -66,7 +67,7 @@ def pause_changes(facts: RunFacts, command: ApplyWidePauses | None) -> tuple[lis
     added = tuple(pause for pause in command.pauses if pause.scope not in known)
     ended = [pause for pause in facts.pauses if pause.scope not in scopes]
     pauses = (*facts.pauses, *added)
-    # What is added comes first, so that a run that only changes its pause is never without one.
+    # Pauses are added before others end, so that a run that exchanges its pause is never without one.
     events: list[Event] = [*map(pause_requested, added)]
     for pause in ended:
         pauses = tuple(held for held in pauses if held != pause)
@@ -75,7 +76,7 @@ def pause_changes(facts: RunFacts, command: ApplyWidePauses | None) -> tuple[lis
 
 
 def _continue_run(state: LiveState, pauses: tuple[Pause, ...]) -> list[Event]:
-    """What was held back, when nothing holds it any more."""
+    """Resume what was held back, once no pause is left."""
     if pauses or not isinstance(state, Paused):
         return []
     if state.attempt == 0 and (compaction := conversation_compaction.due_compaction(state.facts)) is not None:
@@ -94,10 +95,10 @@ def _continue_run(state: LiveState, pauses: tuple[Pause, ...]) -> list[Event]:
 
 
 def pause_requested(pause: Pause) -> RunPauseRequested:
-    """That the run is to stop."""
+    """Return the event that requests the pause."""
     return RunPauseRequested(scope=pause.scope, reason=pause.reason[: limits.PAUSE_REASON_MAX], by=pause.by)
 
 
 def run_paused(pauses: tuple[Pause, ...], turn: int, not_before_ms: int = 0) -> RunPaused:
-    """That the next call of `turn` is not made now."""
+    """Return the event that holds back the next call of `turn`."""
     return RunPaused(turn=turn, reason=pauses[0].reason[: limits.PAUSE_REASON_MAX], not_before_ms=not_before_ms)

@@ -1,16 +1,16 @@
-"""Quarantine: a run that stands still until an operator releases it, while all others flow.
+"""Quarantine: one run is stopped until an operator releases it, while all others continue.
 
     a bug, or a history that cannot be folded  --+
-    its tool calls end the process again and again --+-->  RunQuarantined  --ReleaseRun-->  RunReleased, and it goes on
-    an operator says so (QuarantineRun)  --------+              ^                    |
+    its tool calls end the process repeatedly  --+-->  RunQuarantined  --ReleaseRun-->  RunReleased, and it continues
+    an operator requests it (QuarantineRun)  ----+              ^                    |
                                                                 +---- new error -----+
 
-Its calls are stopped and nothing is decided in it; what is sent to it becomes a dead letter, which can be replayed once
-it is released. It can be ended. A release folds the run again from the log, so that a repair is seen whatever was in
-memory; what was under way is recovered as after a take-over.
+Its calls are stopped and nothing is decided in it; commands sent to it become dead letters, which can be replayed once
+it is released. It can be ended. A release folds the run again from the log, so that a repair takes effect whatever was
+in memory; what was under way is recovered as after a takeover.
 
 Before: services/runtime/run/command_handler.py folds the run. After: services/core/run/decide.py recovers its calls.
-Not chosen: a state of its own (everything that was true of the run still is).
+Not chosen: a separate state (everything that was true of the run still is).
 """
 
 from loomlog.schemas.generated.run_events import CommandRefused, Event, RunQuarantined, RunReleased
@@ -30,17 +30,17 @@ from loomlog.services.core.run.state import (
 )
 
 ACCEPTED_COMMANDS = (QuarantineCommand, ReleaseCommand, CancelCommand, ImportCommand)
-"""Orders that a quarantined run obeys; a tuple, because a union is made anew at every look."""
+"""Commands that a quarantined run accepts; a tuple, because a union is rebuilt at every check."""
 LIVE_STATES = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
 
 
 def is_quarantined(state: State) -> bool:
-    """Whether its own history says that the run stands still."""
+    """Whether the run is quarantined by its own history."""
     return isinstance(state, LIVE_STATES) and bool(state.facts.quarantine_error)
 
 
 def quarantine_run(state: State, request: QuarantineCommand) -> list[Event]:
-    """An operator parks the run; one that is quarantined refuses with already_quarantined."""
+    """Quarantine the run by an operator's command; refused with already_quarantined if it already is."""
     if not isinstance(state, LIVE_STATES):
         return []
     facts, command = state.facts, request.command
@@ -52,7 +52,7 @@ def quarantine_run(state: State, request: QuarantineCommand) -> list[Event]:
 
 
 def release_quarantine(state: State, request: ReleaseCommand) -> tuple[list[Event], LiveState | None]:
-    """What is told of the release, and the state from which the run goes on; None when it does not."""
+    """Return the events of the release, and the state from which the run continues; None if it does not."""
     if not isinstance(state, LIVE_STATES):
         return [], None
     facts, command = state.facts, request.command
@@ -65,7 +65,7 @@ def release_quarantine(state: State, request: ReleaseCommand) -> tuple[list[Even
 
 
 def quarantine_after_losses(state: AwaitingTools, opened: OpenCall) -> RunQuarantined:
-    """That so many owners were lost with a tool call of the run that the call may be the reason."""
+    """Quarantine the run: so many owners were lost during a tool call of it that the call may be the cause."""
     return _run_quarantined(
         f"{state.facts.losses.count + 1} processes were lost while a tool call of this run was under way, the last one "
         f"during {opened.call.name} ({state.turn}.{opened.index}); if that call is what ends them, see to the tool "

@@ -1,8 +1,8 @@
-"""How a run begins, or why it does not: the first thing wrong with a StartRun, in the order of admission.
+"""Start of a run, or its refusal: the first problem of a StartRun, in the order of admission.
 
-Before: services/core/run/decide.py, with what the owner found out about the request (orders.Start). After: RunStarted
-with the intent of the first call (or of the compaction before it, when the session is as full as that), or RunRefused
-with a code.
+Before: services/core/run/decide.py, with what the owner found out about the request (StartCommand). After: RunStarted
+with the intent of the first call (or of the compaction before it, when the inherited context is full enough), or
+RunRefused with a code.
 """
 
 from loomlog.schemas.conversation import Message
@@ -21,7 +21,7 @@ from loomlog.services.core.run.state import Absent, State
 
 def start_run(state: State, request: StartCommand) -> list[Event]:
     if not isinstance(state, Absent):
-        return []  # the same run again: it already has its events
+        return []  # the same start repeated: the run already has its events
     refusal = start_refusal(request, state.history)
     command = request.command
     if refusal is not None:
@@ -75,7 +75,7 @@ def start_run(state: State, request: StartCommand) -> list[Event]:
 def _inherited_context(
     previous_facts: RunFacts | None, history: tuple[Message, ...], definition: AgentDefinition
 ) -> tuple[int, int]:
-    """How full the context is that the run goes on with, and its window. Another model may have another window."""
+    """Return the size of the inherited context, and its window. Another model may have another window."""
     if previous_facts is None:
         return 0, 0
     is_same = (previous_facts.current_model.provider, previous_facts.current_model.model) == (
@@ -86,7 +86,7 @@ def _inherited_context(
 
 
 def handle_in_use(agent_id: str) -> CommandRefusal:
-    """Not which run has it: it may be that of a user of whom the one who asks knows nothing."""
+    """Refuse without naming the run that has the handle: it may belong to a user unknown to the caller."""
     return CommandRefusal(
         code="agent_id_in_use",
         message=f"agent_id_in_use: a live run has the handle {agent_id}; choose another or cancel it",
@@ -94,7 +94,7 @@ def handle_in_use(agent_id: str) -> CommandRefusal:
 
 
 def start_refusal(request: StartCommand, history: tuple[Message, ...]) -> CommandRefusal | None:
-    """The first thing wrong with the request, in the order of admission (runtime parity 1.2)."""
+    """Return the first problem of the request, in the order of admission (runtime parity 1.2)."""
     if not request.session_exists:
         return CommandRefusal(code="not_found", message=f"session {request.session_id} does not exist")
     if request.session_live_run:
@@ -118,7 +118,7 @@ def start_refusal(request: StartCommand, history: tuple[Message, ...]) -> Comman
 
 
 def _input_error(command: StartRun) -> str:
-    """What is wrong with the request's own words; empty when nothing is."""
+    """Return the problem of the request's own texts; empty if there is none."""
     segments = effective_segments(command.segments, command.prompt)
     if not any(segment.role == "user" and segment.content for segment in segments):
         return "the run has no input: give a prompt or a segment with role user"

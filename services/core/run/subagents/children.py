@@ -1,19 +1,19 @@
 """Children: runs that a run starts through the Agent tool, in its own partition.
 
     ToolCallRequested  -->  the call is read (it has no effect yet)  -->  ChildrenPlanned, ChildRequested ...
-    ChildRequested     -->  its owner sees to it that the child is there (react.EnsureChild)
-    a child is over    -->  ChildReported  -->  ChildReturned, the next ChildRequested; with the last one the result
+    ChildRequested     -->  its owner makes sure that the child exists (react.EnsureChild)
+    a child has ended  -->  ChildReported  -->  ChildReturned, the next ChildRequested; with the last one the result
 
-The id of a child follows from its place in its parent, and its intent is in the parent's log before it begins. So
-whoever owns the partition next finds every child by name: it is live, or over, or was never begun and is begun now.
-Nothing can grow through a spawn: what a child inherits is `child_start_command`, what it may do is its own definition,
-narrowed.
+The id of a child follows from its place in its parent, and its intent is in the parent's log before it starts. So the
+next owner of the partition finds every child by name: it is live, has ended, or was never started and is started now. A
+spawn cannot widen permissions: a child inherits `child_start_command`, and may do what its own definition, narrowed,
+allows.
 
-A pause of one run holds that run and not its children: to its parent a child is a tool call, and a pause never lies
+A pause of one run holds that run and not its children: to its parent a child is a tool call, and a pause never falls
 between a call and its result. Pauses of an agent, a tenant or everything hold children like any run.
 
 Before: services/core/run/decide.py. After: delegation.py is the fold; services/runtime/run/child_runs.py carries out
-what react asks for.
+the effects of react.
 """
 
 from loomlog.schemas.conversation import TextBlock
@@ -46,16 +46,16 @@ from loomlog.services.core.run.subagents.delegation import DelegatedChild, Deleg
 from loomlog.services.core.run.tools import hook_events, unknown_outcome
 
 PARENT_ENDED = "parent run cancelled"
-"""Why a child ends when its parent does, however that ended (parity: reference runtime 1.5)."""
+"""Reason of a child that ends because its parent did, with whatever status (parity: reference runtime 1.5)."""
 CLOSED = "closed"
-"""Stop reason of a resident child."""
+"""Stop reason of a resident child that is closed."""
 
 
 # --- the call --------------------------------------------------------------------------------------------------------
 
 
 def plan_children(state: AwaitingTools, result: ChildrenRequested) -> list[Event]:
-    """What a call wants, and the first children of it; an error result when it is not to have them."""
+    """Plan the children of a call and request the first ones; an error result if the call is not allowed."""
     opened = unknown_outcome.find_call_of_turn(state, result.turn, result.index)
     if opened is None or opened.attempt != result.attempt or opened.delegation is not None:
         return []
@@ -89,7 +89,7 @@ def plan_children(state: AwaitingTools, result: ChildrenRequested) -> list[Event
         is_looked_at=result.is_looked_at,
     )
     if result.op == delegation.SEND and _pending_sends(state, result.child_run_id):
-        return [*acts, plan]  # it goes out when the child has answered the one before it
+        return [*acts, plan]  # sent when the child has answered the text before it
     begun = delegation.begin_delegation(plan, result.at_ms)
     width = max(1, state.facts.definition.max_concurrent_children)
     first = delegation.next_waiting(begun, width)
@@ -97,10 +97,10 @@ def plan_children(state: AwaitingTools, result: ChildrenRequested) -> list[Event
 
 
 def _spawn_error(state: AwaitingTools, result: ChildrenRequested) -> str:
-    """Why the call is not carried out; empty when it is."""
+    """Return why the call is not carried out; empty if it is."""
     facts = state.facts
     if result.op not in delegation.START_OPERATIONS:
-        return ""  # whose child is meant is known to the owner only
+        return ""  # only the owner can resolve which child is meant
     if depth_of(facts) >= limits.DEPTH_MAX:
         return (
             f"not spawned: the depth limit is {limits.DEPTH_MAX}, and this run is at depth {depth_of(facts)}; do the "
@@ -135,11 +135,11 @@ def _request_child(
     )
 
 
-# --- children that return --------------------------------------------------------------------------------------------
+# --- reports of children ---------------------------------------------------------------------------------------------
 
 
 def handle_child_report(state: State, report: ChildReported) -> list[Event]:
-    """A child is over, or stands still: the calls that wait for it hear of it. Nothing when none does."""
+    """Handle a child that has ended or parked: return its report to the calls that wait for it, if any."""
     if not isinstance(state, LiveState):
         return []
     events: list[Event] = []
@@ -153,15 +153,15 @@ def handle_child_report(state: State, report: ChildReported) -> list[Event]:
 
 
 def _return_child(state: AwaitingTools, opened: OpenCall, report: ChildReported) -> list[Event]:
-    wanted = opened.delegation
-    if wanted is None:
+    plan = opened.delegation
+    if plan is None:
         return []
-    child = next((child for child in delegation.running_children(wanted) if child.run_id == report.child_run_id), None)
+    child = next((child for child in delegation.running_children(plan) if child.run_id == report.child_run_id), None)
     text = child_input_id(state.facts.run_id, state.turn, opened.index)
-    if child is None or not _is_awaited_report(wanted, child, report, text):
+    if child is None or not _is_awaited_report(plan, child, report, text):
         return []
     if (
-        wanted.op == delegation.SEND
+        plan.op == delegation.SEND
         and report.status in delegation.FINAL_STATUSES
         and text not in report.received_input_ids
     ):
@@ -178,7 +178,7 @@ def _return_child(state: AwaitingTools, opened: OpenCall, report: ChildReported)
         text=report.text,
         text_blob=report.text_blob,
     )
-    after = delegation.with_child_returned(wanted, returned)
+    after = delegation.with_child_returned(plan, returned)
     following = [_request_child(state, opened, after, child) for child in delegation.next_waiting(after, 1)]
     if not delegation.is_complete(after) or delegation.needs_gathering(after):
         return [returned, *following]
@@ -191,13 +191,13 @@ def _return_child(state: AwaitingTools, opened: OpenCall, report: ChildReported)
         text=text,
         is_error=is_error,
         outcome="error" if is_error else "ok",
-        duration_ms=max(0, report.at_ms - wanted.began_at_ms),
+        duration_ms=max(0, report.at_ms - plan.began_at_ms),
     )
     return [returned, result]
 
 
 def _as_undelivered(report: ChildReported) -> ChildReported:
-    """As a refusal: what a child that is over said last answers something else."""
+    """Turn the report into a refusal: the last output of an ended child does not answer this text."""
     if report.status == delegation.REFUSED:
         return report
     why = f": {report.text}" if report.status in ("failed", "cancelled") and report.text else ""
@@ -206,10 +206,10 @@ def _as_undelivered(report: ChildReported) -> ChildReported:
 
 
 def _pending_sends(state: AwaitingTools, child_run_id: str) -> list[tuple[OpenCall, Delegation]]:
-    """The calls with a text for that child which it has not answered, in the order of the turn.
+    """Return the calls with a text for that child that it has not answered, in the order of the turn.
 
-    They go out one at a time: a child stands still only when it has answered all it has heard, so of two texts only the
-    second would have an answer.
+    They are sent one at a time: a child parks only when it has answered all texts it has received, so of two texts only
+    the second would have an answer.
     """
     calls = sorted(state.open, key=lambda call: call.index)
     return [
@@ -223,36 +223,36 @@ def _pending_sends(state: AwaitingTools, child_run_id: str) -> list[tuple[OpenCa
 
 
 def _request_next_send(state: AwaitingTools, child_run_id: str, events: list[Event]) -> list[Event]:
-    """The next text for a child that has just answered one, or is over."""
+    """Send the next text to a child that has just answered one, or has ended."""
     answered = [event.index for event in events if isinstance(event, ChildReturned)]
-    left = [(call, wanted) for call, wanted in _pending_sends(state, child_run_id) if call.index not in answered]
-    if not answered or not left or any(delegation.running_children(wanted) for _, wanted in left):
+    left = [(call, plan) for call, plan in _pending_sends(state, child_run_id) if call.index not in answered]
+    if not answered or not left or any(delegation.running_children(plan) for _, plan in left):
         return []
-    opened, wanted = left[0]
-    return [_request_child(state, opened, wanted, wanted.children[0])]
+    opened, plan = left[0]
+    return [_request_child(state, opened, plan, plan.children[0])]
 
 
 def _is_awaited_report(plan: Delegation, child: DelegatedChild, report: ChildReported, input_id: str) -> bool:
-    """A child that stands so is what the call waits for. `text` is the id under which the call sends a text."""
+    """Whether the call waits for this report. `input_id` is the id under which the call sends a text."""
     if report.status in delegation.FINAL_STATUSES or child.only_look:
         return True
     if report.status != delegation.PARKED:
         return False
     if plan.op == delegation.SEND:
-        return input_id in report.received_input_ids  # otherwise it still stands where it stood before the call
+        return input_id in report.received_input_ids  # otherwise the report is from before the call
     return plan.op in (delegation.OPEN, delegation.POLL, delegation.CANCEL)
 
 
 def child_input_id(run_id: str, turn: int, index: int) -> str:
-    """The command id of a text that a call of the run sends to a child."""
+    """Return the command id of a text that a call of the run sends to a child."""
     return f"{run_id}:{turn}.{index}"
 
 
-# --- patience --------------------------------------------------------------------------------------------------------
+# --- timeouts --------------------------------------------------------------------------------------------------------
 
 
 def next_timer_at(state: State) -> int:
-    """When the patience of a call, or that with an idle child, is over; UTC milliseconds, 0 = never."""
+    """Return when a call or an idle child times out, in UTC milliseconds; 0 = never."""
     match state:
         case AwaitingTools():
             return min((deadline for _, _, deadline in _calls_with_deadline(state)), default=0)
@@ -263,12 +263,12 @@ def next_timer_at(state: State) -> int:
 
 
 def poll_overdue_children(state: AwaitingTools, at_ms: int) -> list[Event]:
-    """How the children stand is asked, for calls whose patience is over."""
+    """Request the status of the children of each call that has timed out."""
     return [
-        _request_child(state, opened, wanted, child, only_look=True)
-        for opened, wanted, deadline in _calls_with_deadline(state)
+        _request_child(state, opened, plan, child, only_look=True)
+        for opened, plan, deadline in _calls_with_deadline(state)
         if deadline <= at_ms
-        for child in delegation.running_children(wanted)
+        for child in delegation.running_children(plan)
     ]
 
 
@@ -286,12 +286,12 @@ def _calls_with_deadline(state: AwaitingTools) -> list[tuple[OpenCall, Delegatio
 
 
 def depth_of(facts: RunFacts) -> int:
-    """0 for a run of its own."""
+    """Return the depth of the run in its tree; 0 for a run without a parent."""
     return facts.parent.depth if facts.parent is not None else 0
 
 
 def root_of(facts: RunFacts) -> str:
-    """The run its tree began with. What a whole tree shares, as the credentials of its request, is kept under it."""
+    """Return the root run of the tree. Whatever the tree shares, such as request credentials, is kept under its id."""
     return facts.parent.root_run_id if facts.parent is not None else facts.run_id
 
 
@@ -307,11 +307,11 @@ def child_start_command(
     pauses: tuple[Pause, ...],
     at_ms: int,
 ) -> StartCommand:
-    """The order that starts a child: the one place that says what it inherits (reference runtime 1.17).
+    """Return the command that starts a child: the one place that defines what it inherits (reference runtime 1.17).
 
     From the parent: subject, user, tier, hosts, parent_context, trace, whether it may spend the operator's keys; the
-    tenant and, by the root, what the tree shares (the credentials). From its own definition: everything the definition
-    says. Both: volumes. Of its own: session, handle, prompt.
+    tenant and, through the root, what the tree shares (the credentials). From its own definition: everything the
+    definition contains. Both: volumes. Of its own: session, handle, prompt.
     """
     is_resident, inherited = plan.op == delegation.OPEN, parent.options
     return StartCommand(
@@ -357,9 +357,10 @@ def child_start_command(
 
 
 def inherit_definition(child: AgentDefinition, parent: AgentDefinition, compaction: str = "") -> AgentDefinition:
-    """The definition of a child under that parent: a volume only if the parent has it, writable only if both may write.
+    """Return the definition of a child under that parent: a volume only if the parent has it, writable only if both may
+    write.
 
-    Compaction is the child's own, over it the parent's effective one, over both what the spawn overrides
+    Compaction is the child's own, overridden by the parent's effective one, and both by that of the spawn
     (`compaction`, JSON).
     """
     theirs = {grant.name: grant for grant in parent.volumes}
@@ -378,11 +379,11 @@ def _narrower(grant: VolumeGrant, limit: VolumeGrant) -> VolumeGrant:
     return grant if limit.mode == "rw" else replace(grant, mode="ro")
 
 
-# --- how a run stands, for its parent --------------------------------------------------------------------------------
+# --- status of a run, for its parent ---------------------------------------------------------------------------------
 
 
 def status_for_parent(state: State) -> str:
-    """As in ChildReturned."""
+    """Return the status of the run, with the values of ChildReturned."""
     match state:
         case Ended(status="completed", reason="closed") | Ended(status="cancelled", reason="closed"):
             return delegation.CLOSED
@@ -395,7 +396,7 @@ def status_for_parent(state: State) -> str:
 
 
 def last_output(state: State) -> tuple[str, BlobRef | None]:
-    """What a run said last, or why it failed; a long text is a blob."""
+    """Return the last output of a run, or why it failed; a long text is a blob."""
     match state:
         case Ended(status="failed" | "cancelled", reason=reason):
             return reason, None
@@ -410,6 +411,6 @@ def _last_text(facts: RunFacts) -> tuple[str, BlobRef | None]:
         if message.role == "assistant":
             text = next((block for block in message.blocks if isinstance(block, TextBlock)), None)
             if text is not None and text.is_summary:
-                continue  # nobody said it
+                continue  # a summary is no output
             return (text.text, text.blob) if text is not None else ("", None)
     return "", None

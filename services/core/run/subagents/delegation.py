@@ -1,10 +1,10 @@
-"""A call of the Agent tool while it stands open: which children it wants, which are at work, what they said.
+"""An open call of the Agent tool: which children it needs, which are running, what they returned.
 
-    waiting  -->  running  -->  done        at most `width` of a call run at once; the others begin as those return
+    waiting  -->  running  -->  done        at most `width` of a call run at once; the others start as those return
 
-A call starts children (spawn, parallel_spawn, open) or asks one that exists (send, poll, cancel, close). Both are the
-same here: a list of children, each with what is wanted of it, and a result when all have returned. What a failed child
-says is a result like any other, so a child never fails its call's other children.
+A call starts children (spawn, parallel_spawn, open) or addresses an existing one (send, poll, cancel, close). Both are
+the same here: a list of children, each with its request, and a result when all have returned. The output of a failed
+child is a result like any other, so a child never fails its call's other children.
 
 Before: services/core/run/state.py folds the events into this. After: children.py decides,
 services/runtime/tools/tool_calls.py gathers long results.
@@ -21,18 +21,19 @@ from loomlog.services.core.run import limits
 SPAWN, PARALLEL_SPAWN = "spawn", "parallel_spawn"
 OPEN, SEND, POLL, CANCEL, CLOSE = "open", "send", "poll", "cancel", "close"
 START_OPERATIONS = frozenset({SPAWN, PARALLEL_SPAWN, OPEN})
-"""Operations that begin runs; the others ask a resident child."""
+"""Operations that start runs; the others address a resident child."""
 WAITING, RUNNING, DONE = "waiting", "running", "done"
-"""How far a child of a call is."""
+"""Phases of a child of a call."""
 REFUSED, UNDELIVERED, PARKED, CLOSED = "refused", "undelivered", "awaiting_input", "closed"
-"""What becomes of a child, besides the statuses of runs: it never began, or takes no text now; it was over before it
-heard the text; it waits for more; it was closed."""
+"""Statuses of a child in addition to those of runs: it never started, or accepts no text now; it ended before it
+received the text; it waits for more; it was closed.
+"""
 FINAL_STATUSES = frozenset({"completed", "failed", "cancelled", REFUSED, UNDELIVERED, CLOSED})
-"""Statuses after which nothing more comes from a child."""
+"""Statuses after which a child reports nothing more."""
 
 
 class DelegatedChild(Value, frozen=True, kw_only=True):
-    """A child of a call. `run_id` is empty while it waits; `status`, `text` and `blob` while it is not done."""
+    """A child of a call. `run_id` is empty while it waits; `status`, `text` and `blob` until it is done."""
 
     number: int
     spawn: Spawn
@@ -40,29 +41,29 @@ class DelegatedChild(Value, frozen=True, kw_only=True):
     agent_id: str = ""
     phase: str = WAITING
     only_look: bool = False
-    """How it stands is asked, not what it will say."""
+    """Only its current status is requested, not its next output."""
     status: str = ""
     text: str = ""
     blob: BlobRef | None = None
 
 
 class Delegation(Value, frozen=True, kw_only=True):
-    """What an open call of the Agent tool waits for. Times in UTC milliseconds."""
+    """State of an open call of the Agent tool that waits for children. Times in UTC milliseconds."""
 
     op: str
     children: tuple[DelegatedChild, ...]
     is_sealed: bool = False
     is_looked_at: bool = False
-    """Hooks are asked about its result."""
+    """Hooks are called for its result."""
     timeout_ms: int = 0
     deadline_ms: int = 0
-    """When its patience is over; 0 = never."""
+    """When the call times out; 0 = never."""
     idle_ttl_s: int = 0
     began_at_ms: int = 0
 
 
 def begin_delegation(event: ChildrenPlanned, at_ms: int) -> Delegation:
-    """The call as it was understood; nothing of it has begun."""
+    """Return the call as planned; none of its children has started."""
     if event.op in START_OPERATIONS:
         children = tuple(DelegatedChild(number=number, spawn=spawn) for number, spawn in enumerate(event.spawns))
     else:
@@ -81,7 +82,7 @@ def begin_delegation(event: ChildrenPlanned, at_ms: int) -> Delegation:
 
 
 def with_child_requested(delegation: Delegation, event: ChildRequested) -> Delegation:
-    """With the child at work; raises KeyError when the call has none of that number left to begin."""
+    """Mark the child as running; raises KeyError when there is no unfinished child of that number."""
     child = _child(delegation, event.number, excluded_phase=DONE)
     begun = replace(
         child,
@@ -94,7 +95,7 @@ def with_child_requested(delegation: Delegation, event: ChildRequested) -> Deleg
 
 
 def with_child_returned(delegation: Delegation, event: ChildReturned) -> Delegation:
-    """With what became of the child; raises KeyError when nothing was awaited of it."""
+    """Record the child's return; raises KeyError when nothing was awaited of it."""
     child = _child(delegation, event.number, excluded_phase=DONE)
     if child.phase != RUNNING:
         raise KeyError(event.number)
@@ -110,40 +111,40 @@ def with_child_returned(delegation: Delegation, event: ChildReturned) -> Delegat
 
 
 def next_waiting(delegation: Delegation, limit: int) -> tuple[DelegatedChild, ...]:
-    """The next children to begin, in the order of the call, at most `room` of them."""
+    """Return the next children to start, in the order of the call, at most `limit` of them."""
     return tuple(child for child in delegation.children if child.phase == WAITING)[:limit]
 
 
 def running_children(delegation: Delegation) -> tuple[DelegatedChild, ...]:
-    """The children that are awaited now."""
+    """Return the children that are awaited now."""
     return tuple(child for child in delegation.children if child.phase == RUNNING)
 
 
 def is_complete(delegation: Delegation) -> bool:
-    """Every child has returned: only the result of the call is missing."""
+    """Whether every child has returned: only the result of the call is missing."""
     return all(child.phase == DONE for child in delegation.children)
 
 
 def needs_gathering(delegation: Delegation) -> bool:
-    """The result cannot be put together from the state alone: parts of it are elsewhere, encrypted or too long.
+    """Whether the result cannot be composed from the state alone: parts of it are elsewhere, encrypted or too long.
 
-    Nor can one that hooks are to be asked about.
+    This includes a result for which hooks are called.
     """
     if delegation.is_looked_at:
         return True
     if any(child.blob is not None for child in delegation.children):
         return True
     if delegation.is_sealed and delegation.op != SPAWN:
-        return True  # JSON around a token would not be JSON around its text
+        return True  # JSON built around a token is not the JSON of its text
     return sum(len(child.text.encode()) for child in delegation.children) > limits.INLINE_RESULT_BYTES
 
 
 def compose_result(delegation: Delegation, texts: Sequence[str]) -> tuple[str, bool]:
-    """What the model is told, and whether that is an error; `texts` are those of the children, in their order."""
+    """Return the result for the model, and whether it is an error; `texts` are those of the children, in their order."""
     first = delegation.children[0]
     if delegation.op == PARALLEL_SPAWN:
-        found = [_entry(child, text) for child, text in zip(delegation.children, texts, strict=True)]
-        return json.dumps({"results": found}, ensure_ascii=False), False
+        entries = [_entry(child, text) for child, text in zip(delegation.children, texts, strict=True)]
+        return json.dumps({"results": entries}, ensure_ascii=False), False
     if first.status in (REFUSED, UNDELIVERED):
         return texts[0], True
     is_error = first.status in ("failed", "cancelled")

@@ -1,8 +1,9 @@
-"""What is true after an event of a tool call, or of the children it waits for.
+"""State after an event of a tool call, or of the children it waits for.
 
-A turn's results join the conversation together, in the order in which the model asked, once the last one is in.
+The results of a turn are added to the conversation together, in the order of the model's calls, once the last one is
+in.
 
-Before: services/core/run/evolve.py. After: AwaitingTools with one call less open.
+Before: services/core/run/evolve.py. After: AwaitingTools with one open call less.
 """
 
 from operator import attrgetter
@@ -79,7 +80,7 @@ def apply_outcome_asked(state: State, event: ToolOutcomeAsked, at_ms: int) -> Aw
 
 
 def apply_hook_acted(state: State, event: HookActed) -> AwaitingTools:
-    """Nothing changes: the call is kept as the model wrote it, and its result comes after the hooks."""
+    """Leave the state unchanged: the call is kept as the model wrote it, and its result comes after the hooks."""
     if isinstance(state, AwaitingTools) and (event.turn, event.index, event.attempt) in [
         (state.turn, opened.index, opened.attempt) for opened in state.open
     ]:
@@ -90,7 +91,7 @@ def apply_hook_acted(state: State, event: HookActed) -> AwaitingTools:
 def apply_child_event(
     state: State, event: ChildrenPlanned | ChildRequested | ChildReturned, at_ms: int
 ) -> AwaitingTools:
-    """A call of the Agent tool goes on."""
+    """Advance a call of the Agent tool."""
     opened = None
     if isinstance(state, AwaitingTools) and state.turn == event.turn:
         opened = next((call for call in state.open if call.index == event.index), None)
@@ -120,7 +121,7 @@ def apply_child_event(
 
 
 def _has_child_ended(plan: delegation.Delegation, event: ChildReturned) -> bool:
-    """A text that is refused says nothing of the child: it may have too many to answer."""
+    """Whether the child has ended. A refused text does not show it: the child may have too many to answer."""
     is_text_refused = plan.op == delegation.SEND and event.status == delegation.REFUSED
     return event.status in delegation.FINAL_STATUSES and not is_text_refused
 
@@ -128,7 +129,7 @@ def _has_child_ended(plan: delegation.Delegation, event: ChildReturned) -> bool:
 def _count_lost_attempt(
     state: State, event: ToolReconcileRequested | ToolOutcomeAsked, at_ms: int
 ) -> tuple[AwaitingTools, OpenCall]:
-    """The open call whose attempt was lost, and the state that counts it."""
+    """Return the open call whose attempt was lost, and the state that counts it."""
     if isinstance(state, AwaitingTools) and state.turn == event.turn:
         for opened in state.open:
             if (opened.index, opened.attempt) == (event.index, event.attempt):
@@ -137,7 +138,7 @@ def _count_lost_attempt(
 
 
 def _with_owner_loss(state: AwaitingTools, index: int, at_ms: int) -> AwaitingTools:
-    """Its owner is counted as lost when that call was under way, and not asked about, waiting or not begun."""
+    """Count a lost owner if that call was under way, and not being reconciled, waiting or unstarted."""
     facts = state.facts
     opened = next((call for call in state.open if call.index == index), None)
     if (
@@ -152,12 +153,12 @@ def _with_owner_loss(state: AwaitingTools, index: int, at_ms: int) -> AwaitingTo
 
 
 def _drop_unopened_resident(state: AwaitingTools, index: int) -> AwaitingTools:
-    """A stopped call has told nobody of the child it was to open: that one is no resident, it is left behind."""
+    """Remove the resident that a stopped call was to open: its id was never returned, so it is abandoned."""
     opened = find_open_call(state, index)
-    wanted = opened.delegation if opened is not None else None
-    if wanted is None or wanted.op != delegation.OPEN:
+    plan = opened.delegation if opened is not None else None
+    if plan is None or plan.op != delegation.OPEN:
         return state
-    return replace(state, facts=without_resident(state.facts, wanted.children[0].run_id))
+    return replace(state, facts=without_resident(state.facts, plan.children[0].run_id))
 
 
 def with_open_call(state: AwaitingTools, opened: OpenCall) -> AwaitingTools:

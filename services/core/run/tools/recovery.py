@@ -1,9 +1,10 @@
-"""What follows when an owner was lost, or a quarantined run is released: what was under way and is not any more.
+"""Recovery after the loss of an owner, or on the release of a quarantined run, of what was under way and is not any
+more.
 
-Calls are re-run where they may be, visibly; never a silent second call. What is still running, here or with an owner
-that hands over, is left alone.
+Calls are re-run where allowed, and visibly; there is never a silent second call. What is still running, here or with an
+owner that hands over, is left alone.
 
-Before: services/core/run/decide.py. After: unknown_outcome.py for tool calls whose outcome nobody knows,
+Before: services/core/run/decide.py. After: unknown_outcome.py for tool calls of unknown outcome,
 services/core/run/turns/next_step.py for what comes next.
 """
 
@@ -33,7 +34,7 @@ from loomlog.services.core.run.turns.next_step import after_compaction, next_mod
 
 
 def recover_run(state: State, command: RecoverCommand) -> list[Event]:
-    """Calls that were under way with a lost owner: re-run what may be, visibly; never a silent second call."""
+    """Re-run the calls that were under way with a lost owner, where allowed and visibly; never a silent second call."""
     match state:
         case AwaitingModel(facts=facts):
             changes, held = pause.pause_changes(facts, command.wide_pauses)
@@ -54,7 +55,7 @@ def recover_run(state: State, command: RecoverCommand) -> list[Event]:
 
 
 def release_run(state: State, request: ReleaseCommand) -> list[Event]:
-    """The run goes on, with what was under way treated as after a take-over."""
+    """Resume the run, with what was under way treated as after a takeover."""
     events, after = quarantine.release_quarantine(state, request)
     return [
         *events,

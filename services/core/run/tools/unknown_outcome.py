@@ -1,17 +1,19 @@
-"""What follows for a tool call whose outcome is not known: it is asked about, made again, or said to be unknown.
+"""Recovery of a tool call whose outcome is not known: it is reconciled, repeated, or reported as unknown.
 
     lost with its owner  --it may be repeated--------->  the next attempt, visible
-                         --its tool can be asked------>  a question (intent first)  --happened---->  its result
-                                                                                    --it has not-->  the next attempt
-                                                                                    --no answer--->  asked again
+                         --its tool can reconcile----->  a query (intent first)  --happened------->  its result
+                                                                                 --not happened--->  the next attempt
+                                                                                 --no answer------>  queried again
                          --neither, or too often------>  by policy (AgentDefinition.unknown_outcome):
                                                          tell: the visible result outcome_unknown
-                                                         ask: the call waits until somebody says what became of it
+                                                         ask: the call waits until a person reports its outcome
                                                          fail: that result, and the end of the run
 
-A second call is never silent, and one that must not be repeated is made again only when its tool says that the lost one
-did not happen. Before: services/core/run/decide.py, one open call at a time. After: services/core/run/decide.py adds
-what follows for the turn.
+A second call is never silent, and one that must not be repeated is made again only when its tool reports that the lost
+one did not happen.
+
+Before: services/core/run/decide.py, one open call at a time. After: services/core/run/decide.py adds what follows for
+the turn.
 """
 
 from collections.abc import Sequence
@@ -50,14 +52,14 @@ from loomlog.services.core.run.subagents.delegation import is_complete
 REPEATABLE = frozenset({"pure", "read", "idempotent"})
 """Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
 ASK, FAIL = "ask", "fail"
-"""Values of AgentDefinition.unknown_outcome; with any other the model is told."""
+"""Values of AgentDefinition.unknown_outcome; with any other the model receives the result outcome_unknown."""
 OWNER_LOST_REASON = "the process that ran this call was lost before it returned"
 
 
 def recover_lost_call(state: AwaitingTools, opened: OpenCall) -> list[Event]:
-    """The owner of an open call, or of a question about it, is lost."""
+    """Recover an open call, or a query about it, whose owner is lost."""
     if opened.awaits_person or waits_for_children(opened):
-        return []  # for a person or for runs, who do not go with the owner
+        return []  # it waits for a person or for runs, which are not lost with the owner
     if opened.is_unstarted or (opened.effect_class in REPEATABLE and opened.attempt <= limits.LOST_ATTEMPTS_MAX):
         return [next_tool_attempt(state.turn, opened)]
     if opened.reconcilable and opened.reconcile_attempts < limits.RECONCILES_MAX:
@@ -66,17 +68,17 @@ def recover_lost_call(state: AwaitingTools, opened: OpenCall) -> list[Event]:
 
 
 def may_have_started(opened: OpenCall) -> bool:
-    """The call, or a question about it, may have begun and was not given to a person."""
+    """Whether the call, or a query about it, may have started and does not wait for a person."""
     return not opened.awaits_person and not opened.is_unstarted and opened.delegation is None
 
 
 def waits_for_children(opened: OpenCall) -> bool:
-    """Nothing of the call is under way but its children."""
+    """Whether the call waits for its children and nothing else."""
     return opened.delegation is not None and not is_complete(opened.delegation)
 
 
 def resolve_by_reconciler(state: AwaitingTools, opened: OpenCall, result: ToolReconciled) -> Event:
-    """The tool was asked whether the call has happened."""
+    """Apply the tool's reply to the query whether the call has happened."""
     turn = state.turn
     if result.verdict == HAPPENED:
         return ToolReturned(
@@ -100,7 +102,7 @@ def resolve_by_reconciler(state: AwaitingTools, opened: OpenCall, result: ToolRe
 
 
 def report_unknown_outcome(state: AwaitingTools, opened: OpenCall, result: ToolCompleted) -> Event:
-    """The tool itself says that nobody can know: whoever carried the call out went away in the middle of it."""
+    """Apply a result of unknown outcome that the tool itself reports: its executor was lost during the call."""
     if state.facts.definition.unknown_outcome == ASK:
         return ToolOutcomeAsked(
             turn=state.turn,
@@ -124,7 +126,7 @@ def report_unknown_outcome(state: AwaitingTools, opened: OpenCall, result: ToolC
 
 
 def resolve_by_operator(turn: int, opened: OpenCall, command: ResolveCall) -> Event:
-    """Somebody says what became of a call that waits for it."""
+    """Apply the outcome that a person reports for a call that waits for it."""
     if not command.done:
         return next_tool_attempt(turn, opened)
     return ToolReturned(
@@ -138,20 +140,20 @@ def resolve_by_operator(turn: int, opened: OpenCall, command: ResolveCall) -> Ev
 
 
 def must_fail_run(state: AwaitingTools, events: Sequence[Event]) -> bool:
-    """An outcome is unknown and the definition wants the run to end then."""
-    told = any(isinstance(event, ToolReturned) and event.outcome == OUTCOME_UNKNOWN for event in events)
-    return told and state.facts.definition.unknown_outcome == FAIL
+    """Whether an outcome is unknown and the definition wants the run to end then."""
+    is_unknown = any(isinstance(event, ToolReturned) and event.outcome == OUTCOME_UNKNOWN for event in events)
+    return is_unknown and state.facts.definition.unknown_outcome == FAIL
 
 
 def find_call_of_turn(state: AwaitingTools, turn: int, index: int) -> OpenCall | None:
-    """The open call of that place; None when it has its result or is of another turn."""
+    """Return the open call at that index; None when it has its result or is of another turn."""
     if state.turn != turn:
         return None
     return find_open_call(state, index)
 
 
 def record_unstarted_calls(state: State, command: CallsUnstarted) -> list[Event]:
-    """That calls were not begun, in the log: the next owner begins them at once, whatever their class."""
+    """Record that calls were not started: the next owner starts them at once, whatever their effect class."""
     return [
         CallNotBegun(kind=kind, turn=turn, index=index, attempt=attempt)
         for kind, turn, index, attempt in open_call_keys(state)
@@ -160,7 +162,7 @@ def record_unstarted_calls(state: State, command: CallsUnstarted) -> list[Event]
 
 
 def open_call_keys(state: State) -> list[CallKey]:
-    """The calls and questions that are due or under way; what waits for a person or for children is neither."""
+    """Return the calls and queries that are due or under way, without those that wait for a person or for children."""
     match state:
         case AwaitingModel(turn=turn, attempt=attempt):
             return [("model", turn, 0, attempt)]
@@ -177,7 +179,7 @@ def open_call_keys(state: State) -> list[CallKey]:
 
 
 def costly_call_keys(state: State) -> list[CallKey]:
-    """Open calls that cost something twice and may have begun: model calls, and tools that must not be repeated."""
+    """Return open calls that may have started and cost twice: model calls, and tools that must not be repeated."""
     if isinstance(state, AwaitingTools):
         calls = [
             call
@@ -206,7 +208,7 @@ def next_tool_attempt(turn: int, opened: OpenCall) -> ToolCallRequested:
 
 
 def _unknown_outcome(state: AwaitingTools, opened: OpenCall, reason: str) -> Event:
-    """The visible result of a call of which nobody can say what became of it, or the question to a person."""
+    """Return the visible result of a call whose outcome cannot be known, or the question to a person."""
     if state.facts.definition.unknown_outcome == ASK:
         return ToolOutcomeAsked(
             turn=state.turn,
@@ -228,7 +230,7 @@ def _unknown_outcome(state: AwaitingTools, opened: OpenCall, reason: str) -> Eve
 
 
 def count_results(events: Sequence[Event]) -> int:
-    """How many of the events are results."""
+    """Count the results among the events."""
     return len([event for event in events if isinstance(event, ToolReturned)])
 
 

@@ -1,11 +1,10 @@
-"""A turn of an interactive run is stopped from outside; the run itself goes on, and waits for the next word.
+"""Stop of a turn of an interactive run from outside; the run itself continues, and waits for the next input.
 
-    the model is asked       what it had said by then stays, as far as its caller could tell (CancelTurnCommand.text)
-    its tools are under way  each open call gets the result "cancelled by operator", each question is taken back
+    a model call is under way   its output so far is kept, as far as its caller had it (CancelTurnCommand.text)
+    tool calls are under way    each open call gets the result "cancelled by operator", each question is cancelled
 
-That is no fault of a provider: no retry, no failure, nothing counts against anybody. Whichever of the stop and the
-result is decided first wins; the other finds a state in which it has no place. A run cancel
-(services/core/run/decide.py) ends the run.
+This is not a provider failure: no retry, no failure, nothing is counted. The stop or the result, whichever is decided
+first, wins; the other then no longer applies. A run cancel (services/core/run/decide.py) ends the run.
 
 Before: services/core/run/decide.py, which adds what follows. After: services/core/run/react.py stops the calls.
 """
@@ -27,11 +26,11 @@ from loomlog.services.core.run.state import (
 from loomlog.services.core.run.tools.unknown_outcome import REPEATABLE
 
 CANCELLED_BY_OPERATOR = "cancelled by operator"
-"""What the model is told of a call that was stopped; clients know the words."""
+"""Result text of a call that was stopped; clients know the wording."""
 
 
 def cancel_turn(state: State, request: CancelTurnCommand) -> list[Event]:
-    """The end of the turn, without what follows; why there is none to stop."""
+    """Return the end of the turn, without what follows; a refusal when there is none to stop."""
     match state:
         case (
             AwaitingModel(facts=facts)

@@ -1,9 +1,9 @@
-"""What is different about a run whose agent is a script (runtime parity 2.10).
+"""Differences of a run whose agent is a script (runtime parity 2.10).
 
-    turns     each is one execution of the script from its start, so there is no bound of them but the backstop
-    texts     what is said while a script is under way waits until it has returned or was stopped; it is then executed
-              for that text, and for the next of them after it
-    time      the run's limit has a code of its own, whether the script's process or the run's alarm noticed first
+    turns     each is one execution of the script from its start, so they are limited by the backstop only
+    texts     a text received while a script is under way waits until it has returned or was stopped; the script is
+              then executed for that text, and for the next of them after it
+    time      the run's deadline has its own code, whether the script's process or the run's timer noticed first
     failures  the run fails with the reason's own code instead of model_error
 
 Before: services/core/run/conversation/conversation.py and services/core/run/decide.py. After:
@@ -18,22 +18,22 @@ FAILURE_PREFIX = "code_agent_"
 
 
 def is_code_agent(definition: AgentDefinition) -> bool:
-    """Its runs execute a script."""
+    """Whether the agent is a script."""
     return bool(definition.code_body) or definition.code_blob is not None
 
 
 def is_mid_script(facts: RunFacts) -> bool:
-    """The script has asked for something and goes on with the answer: it has not returned and was not stopped."""
+    """Whether the script is to continue with the answer of a call: it has not returned and was not stopped."""
     if facts.is_turn_over or not is_code_agent(facts.definition) or not facts.messages:
         return False
     return any(isinstance(block, ToolResultBlock) for block in facts.messages[-1].blocks)
 
 
 def failure_code(kind: str) -> str:
-    """The code of a run that ends because of a failed model call."""
+    """Return the code of a run that ends because of a failed model call."""
     return kind if kind.startswith(FAILURE_PREFIX) else "model_error"
 
 
 def timeout_code(definition: AgentDefinition) -> str:
-    """The code of a run whose time is over."""
+    """Return the code of a run whose deadline has passed."""
     return "code_agent_timeout" if is_code_agent(definition) else "run_timeout"

@@ -1,6 +1,6 @@
-"""How a run ends, with what it spent; and how many iterations it has.
+"""End of a run with its usage and cost, and its limit of iterations.
 
-Before: whatever decides that it is over. After: RunCompleted, RunFailed or RunCancelled, the last event of a run.
+Before: the decision that ends the run. After: RunCompleted, RunFailed or RunCancelled, the last event of a run.
 """
 
 from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed
@@ -13,7 +13,7 @@ NO_USAGE = Usage()
 
 
 def iteration_cap(facts: RunFacts) -> int:
-    """Most model turns of the run, its own retries and fallbacks among them (runtime parity 1.5)."""
+    """Return the largest number of model turns of the run, with retries and fallbacks of its own (runtime parity 1.5)."""
     definition = facts.definition
     if definition.unbounded_iterations or (facts.options.interactive and definition.max_iterations == 0):
         return limits.ITERATIONS_BACKSTOP
@@ -26,7 +26,7 @@ def has_iterations(facts: RunFacts, turn: int) -> bool:
 
 
 def run_completed(facts: RunFacts, stop_reason: str, last: ModelAnswered | None) -> RunCompleted:
-    """`last` is the answer that is decided together with the end and not folded in yet."""
+    """Complete the run; `last` is the answer that is decided together with the end and not folded yet."""
     return RunCompleted(
         stop_reason=stop_reason,
         iterations=facts.turns + (1 if last else 0),

@@ -1,6 +1,6 @@
-"""What is true after an event between two turns: pauses asked for, begun and lifted, compactions begun and over.
+"""State after an event between two turns: pauses requested, begun and lifted, compactions begun and ended.
 
-Before: services/core/run/evolve.py. After: Paused, Compacting, or the state as it was with other facts.
+Before: services/core/run/evolve.py. After: Paused, Compacting, or the same state with other facts.
 """
 
 from loomlog.schemas.generated.run_events import (
@@ -41,7 +41,7 @@ def apply_paused(state: State, event: RunPaused, at_ms: int) -> Paused:
     if not facts.pauses or isinstance(state, Paused) or event.turn != facts.turns + 1:
         raise IllegalEvent(f"RunPaused before turn {event.turn} of a run that is {type(state).__name__}")
     if isinstance(state, AwaitingModel) and state.turn == event.turn:
-        # In the middle of a turn's attempts, so the next attempt goes on counting where this one ended.
+        # This is between two attempts of a turn, so the next attempt continues the count.
         return Paused(
             facts=facts,
             turn=event.turn,
@@ -107,7 +107,7 @@ def apply_compaction_ended(state: State, event: ContextCompacted | CompactionFai
         messages = apply_split(facts.messages, event.summary, how)
         made = len(messages) - how.keep_n
         gone = len(facts.messages) - how.keep_n
-        # What the provider counts shrinks as the estimate does; its next answer says exactly.
+        # The provider's count shrinks in proportion to the estimate; its next answer has the exact count.
         tokens = used_tokens(facts) * event.after_tokens // max(1, event.before_tokens)
         facts = replace(
             facts,

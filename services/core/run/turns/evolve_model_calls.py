@@ -1,7 +1,7 @@
-"""What is true after an event of a model call: asked for, answered, failed, switched to another model, stopped.
+"""State after an event of a model call: requested, answered, failed, switched to another model, stopped.
 
-Before: services/core/run/evolve.py. After: AwaitingModel while attempts go on, AwaitingTools once there is an answer
-(also one that asks for no tool: what follows it comes in the same batch).
+Before: services/core/run/evolve.py. After: AwaitingModel while attempts continue, AwaitingTools once there is an answer
+(also one without tool calls: what follows it comes in the same batch).
 """
 
 from loomlog.schemas.conversation import Message, TextBlock, ToolUseBlock
@@ -45,7 +45,7 @@ def apply_model_requested(state: State, event: ModelCallRequested, at_ms: int) -
             model=event.model,
             not_before_ms=event.not_before_ms,
             is_unstarted=False,
-            # A lost owner's wait goes on with the next one: it is the same wait, not a second.
+            # The wait of a lost owner continues with the next one: it is the same wait, not a second.
             waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
         )
     if isinstance(state, (Paused, Parked)):
@@ -90,11 +90,11 @@ def apply_model_replied(state: State, event: ModelReplied) -> AwaitingTools:
         reasoning=event.reasoning,
         reasoning_signature=event.reasoning_signature,
     )
-    # An answer without text and calls would be refused by providers when it is sent back.
+    # Providers would refuse an answer without text and calls when it is sent back.
     messages = (*state.facts.messages, message) if message.blocks else state.facts.messages
     spent = event.usage
     read = spent.input_tokens + spent.cache_creation_input_tokens + spent.cache_read_input_tokens
-    # A request has tokens, so none means that nobody counted them: what is known of the context stays as it was.
+    # A request has tokens, so zero means that they were not counted: the known size of the context is kept.
     counted = ContextGauge(tokens=read + spent.output_tokens, messages=len(messages)) if read else state.facts.context
     facts = replace(
         state.facts,
@@ -127,7 +127,7 @@ def apply_model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
 
 
 def require_failed_attempt(state: State, event: ModelSwitched | FallbackSuppressed) -> AwaitingModel:
-    """The state in which a call of this attempt has failed."""
+    """Return the state if a call of this attempt has failed in it."""
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
         raise IllegalEvent(f"{type(event).__name__} after turn {event.turn} attempt {event.attempt}, not awaited")
     return state
@@ -144,7 +144,7 @@ def apply_model_switched(state: State, event: ModelSwitched) -> AwaitingModel:
         switches=event.number,
         messages=tuple(map(without_reasoning, facts.messages)) if event.reasoning_cleared else facts.messages,
     )
-    # Another model has failed at nothing yet, so its retries and its waits are counted anew.
+    # The new model has no failures yet, so its retries and its waits are counted from zero.
     return replace(
         awaiting,
         facts=facts,
@@ -161,8 +161,8 @@ def apply_turn_cancelled(state: State, event: TurnCancelled) -> AwaitingTools:
         case AwaitingTools(turn=event.turn) if len(state.results) == len(state.requested_calls) and not event.attempt:
             return replace(state, facts=replace(state.facts, is_turn_over=True))
         case AwaitingModel(turn=event.turn, attempt=event.attempt, facts=facts):
-            said = event.text or event.text_blob
-            blocks = (TextBlock(text=event.text, blob=event.text_blob),) if said else ()
+            content = event.text or event.text_blob
+            blocks = (TextBlock(text=event.text, blob=event.text_blob),) if content else ()
             messages = (*facts.messages, Message(role="assistant", blocks=blocks)) if blocks else facts.messages
             facts = replace(facts, messages=messages, turns=event.turn, is_turn_over=True)
             return AwaitingTools(facts=facts, turn=event.turn, requested_calls=())

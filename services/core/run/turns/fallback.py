@@ -1,20 +1,21 @@
-"""Falling back: what a run does when a model call has failed for good although another model could take the turn.
+"""Fallback: a model call has failed for good and another model may take the turn.
 
-    retries on the same model are over (services/core/run/decide.py)  ->  may it go on elsewhere?  ->  to which model?
+    retries on the same model are used up (services/core/run/decide.py)  ->  is fallback allowed?  ->  to which model?
     ->  ModelSwitched
 
-The shell tells which candidates of the run can be called now and what they are like; the rules are here. One event
-holds the switch whole, with everything the conversation gives up for it, so that a fold reaches the same conversation:
+The shell provides the candidates of the run that can be called now, with their properties; the rules are here. One
+event holds the whole switch, with everything the conversation loses by it, so that a fold reaches the same
+conversation:
 
-    a target that sees no images        is passed over when the conversation has some (no attempt is counted)
-    reasoning and signatures            are another provider's: taken out of every answer so far
-    a target that needs its reasoning   is asked as its sibling that does not think, without an effort
+    a target without image input        is skipped when the conversation has images (no attempt is counted)
+    reasoning and signatures            belong to another provider: removed from every answer so far
+    a target that needs its reasoning   is replaced by its sibling without reasoning, without an effort
     a cache at the provider             is lost
 
-Every rule is there because some provider refuses the request without it.
+Every rule exists because some provider refuses the request without it.
 
 Before: services/core/run/decide.py, after the retries. After: services/core/run/state.py folds the switch; frames.py
-tells clients.
+reports it to clients.
 """
 
 from loomlog.schemas.conversation import ImageBlock, Message
@@ -28,15 +29,16 @@ from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.core.run.turns import code_agents
 
 OPERATOR_KEY_RESTRICTED = "operator_key_restricted"
-"""Kind of a failure, and code of a run that ends with it: it may not use the operator's key and has none of its own."""
+"""Failure kind, and code of a run that ends with it: it may not use the operator's key and has none of its own."""
 STALE_CONNECTION = "stale"
-"""Kind of a failure: the provider closed a kept connection before it answered. Servers do that with idle ones after a
-few seconds, some without a word, so it is no matter of the model."""
+"""Failure kind: the provider closed a kept connection before it answered. Servers close idle ones after a few seconds,
+some without notice, so it does not count against the model.
+"""
 INTERRUPTED = "interrupted"
-"""Kind of a failure that nobody outside reports: the call was lost with the owner of its run."""
+"""Failure kind that is only reported from inside: the call was lost with the owner of its run."""
 RETRYABLE, PERMANENT, CANCELLED = "retryable", "permanent", "cancelled"
 DEADLINE_EXCEEDED, DEPRECATED, UNKNOWN = "deadline_exceeded", "deprecated", "unknown"
-"""Classes of failures, as clients know them."""
+"""Failure classes, as clients know them."""
 CLASSES = {
     **dict.fromkeys(
         (
@@ -61,32 +63,32 @@ CLASSES = {
     "deadline_exceeded": DEADLINE_EXCEEDED,
     "code_agent_timeout": DEADLINE_EXCEEDED,
 }
-"""Kind of a failure (connectors/errors.py) -> its class."""
+"""Failure class by failure kind (connectors/errors.py)."""
 CLIENT_CODES = frozenset({PROVIDER_FULL, OPERATOR_KEY_RESTRICTED})
-"""Kinds that are codes of their own."""
+"""Failure kinds that are codes of their own."""
 FALLBACK_CLASSES = frozenset({RETRYABLE, DEPRECATED})
-"""Classes that another model may not share."""
+"""Failure classes that another model may not share."""
 PINNED, NO_VISION = "pinned_after_success", "no_vision"
-"""Why a fallback was not taken."""
+"""Reasons why a fallback was not taken."""
 
 
 def failure_class(kind: str) -> str:
-    """The class of a kind of failure."""
+    """Return the class of a kind of failure."""
     return CLASSES.get(kind, UNKNOWN)
 
 
 def is_provider_wait(kind: str, *, retries_rate_limits: bool) -> bool:
-    """Whether a failure is between us and the provider, waited for and no try of the run's."""
+    """Whether a failure only means waiting for the provider, and does not count as an attempt of the run."""
     return kind == PROVIDER_FULL or (kind == "rate_limited" and retries_rate_limits)
 
 
 def run_failure_code(kind: str) -> str:
-    """The code of a run that ends because of a failed model call: some kinds are codes that clients know."""
+    """Return the code of a run that ends because of a failed model call: some kinds are codes that clients know."""
     return kind if kind in CLIENT_CODES else code_agents.failure_code(kind)
 
 
 def switch_model(state: AwaitingModel, result: ModelFailed) -> tuple[list[Event], ModelSwitched | None]:
-    """What was passed over, and the switch; None when the turn has failed."""
+    """Return events for the skipped models, and the switch; None when the turn has failed."""
     facts, alternatives = state.facts, _others(state, result)
     if not _may_switch(facts, result.kind) or not alternatives:
         return [], None
@@ -106,7 +108,7 @@ def switch_model(state: AwaitingModel, result: ModelFailed) -> tuple[list[Event]
 
 
 def _others(state: AwaitingModel, result: ModelFailed) -> list[Alternative]:
-    """The alternatives that are not the model that failed, by whichever of its names."""
+    """Return the alternatives other than the failed model, by any of its names."""
     failed = (state.provider, state.model)
     return [
         alternative
@@ -145,5 +147,5 @@ def _model_switched(state: AwaitingModel, alternative: Alternative, result: Mode
 
 
 def has_images(messages: tuple[Message, ...]) -> bool:
-    """Whether a model would have to see something to read this conversation."""
+    """Whether the conversation has images, which a model must be able to read."""
     return any(isinstance(block, ImageBlock) for message in messages for block in message.blocks)

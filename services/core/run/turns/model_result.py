@@ -1,7 +1,7 @@
-"""What follows the answer of a model (tool calls, a turn, the end), or its failure (a wait, another model, the end).
+"""Decisions after a model's answer (tool calls, a turn, the end), or its failure (a wait, another model, the end).
 
-Before: services/core/run/decide.py. After: next_step.py for what comes next; fallback.py says which model is asked
-instead.
+Before: services/core/run/decide.py. After: next_step.py for what comes next; fallback.py selects the model that is
+called instead.
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ def handle_model_answered(state: State, result: ModelAnswered) -> list[Event]:
     if not facts.waiting_inputs and not facts.options.interactive:
         return [replied, run_completed(facts, result.stop_reason, result)]
     if not has_iterations(facts, result.turn):
-        return [replied, run_completed(facts, "max_iterations", result)]  # nobody could answer what is said next
+        return [replied, run_completed(facts, "max_iterations", result)]  # no turn is left to respond to further input
     if facts.waiting_inputs:
         return [replied, next_step(state, [replied], result.turn, result.at_ms)]
     return [replied, RunParked(since_turn=result.turn)]
@@ -70,14 +70,14 @@ def handle_model_answered(state: State, result: ModelAnswered) -> list[Event]:
 
 def _tool_intents(facts: RunFacts, result: ModelAnswered) -> list[Event]:
     events: list[Event] = []
-    wishes = (
-        {wish.index: wish for wish in result.interruption_requests}
+    requests = (
+        {request.index: request for request in result.interruption_requests}
         if result.interruption_requests
         else NO_INTERRUPTION_REQUESTS
     )
     for index, call in enumerate(result.tool_calls):
-        if index in wishes and index < limits.MAX_TOOL_CALLS_PER_TURN:
-            events += interruptions.open_interruption(facts, result, wishes[index], events)
+        if index in requests and index < limits.MAX_TOOL_CALLS_PER_TURN:
+            events += interruptions.open_interruption(facts, result, requests[index], events)
         elif index < limits.MAX_TOOL_CALLS_PER_TURN:
             events.append(
                 ToolCallRequested(
@@ -103,7 +103,7 @@ def _tool_intents(facts: RunFacts, result: ModelAnswered) -> list[Event]:
 
 
 def _after_immediate_results(state: AwaitingModel, events: list[Event], at_ms: int) -> list[Event]:
-    """What follows a reply whose calls have their results with it."""
+    """Return what follows a reply whose calls all have their results with it."""
     after: State = state
     for event in events:
         after = evolve(after, event, at_ms)
@@ -145,12 +145,12 @@ def _is_provider_wait(result: ModelFailed) -> bool:
 
 
 def _is_free_retry(result: ModelFailed) -> bool:
-    """Another attempt takes no iteration."""
+    """Whether another attempt takes no iteration."""
     return result.kind == fallback.STALE_CONNECTION or _is_provider_wait(result)
 
 
 def retry_wait_ms(state: AwaitingModel, result: ModelFailed) -> int | None:
-    """How long to wait before the next attempt; None when the turn has failed (runtime parity 1.8)."""
+    """Return the milliseconds to wait before the next attempt; None when the turn has failed (runtime parity 1.8)."""
     if not result.transient:
         return None
     if _is_provider_wait(result):
@@ -159,7 +159,7 @@ def retry_wait_ms(state: AwaitingModel, result: ModelFailed) -> int | None:
         wait_ms = result.retry_after_ms or limits.RATE_LIMIT_BACKOFF_MS[state.rate_limits]
         return wait_ms if state.waited_ms + wait_ms <= limits.RETRY_WAIT_MAX_MS else None
     if result.kind == fallback.STALE_CONNECTION and not state.failures:
-        return 0  # whatever the definition allows: nobody has heard the question
+        return 0  # whatever the definition allows: the provider has not received the request
     allowed = min(state.facts.definition.retry_attempts, limits.RETRY_ATTEMPTS_MAX)
     tried = state.failures + (state.rate_limits if not result.retries_rate_limits else 0)
     if tried >= allowed:

@@ -1,7 +1,7 @@
-"""What comes after a turn, an attempt or a tool call: the next one, held back or not, a compaction, or the end.
+"""Next step after a turn, an attempt or a tool call: the next call, held back or not, a compaction, or the end.
 
-Every decision that lets a run go on ends here, so that a pause, a due compaction and the bound of iterations are looked
-at in one place.
+Every decision that continues a run ends here, so that a pause, a due compaction and the limit of iterations are checked
+in one place.
 
 Before: services/core/run/decide.py and its parts. After: the events of completion.py, or ModelCallRequested, RunPaused,
 CompactionRequested.
@@ -27,7 +27,7 @@ from loomlog.services.core.run.turns.completion import has_iterations, run_compl
 
 
 def after_tools(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:
-    """What follows the events, which hold results: the next turn once all calls have one."""
+    """Return what follows the events, which hold results: the next turn once all calls have one."""
     if len(state.results) + unknown_outcome.count_results(events) < len(state.requested_calls):
         return []
     if not has_iterations(state.facts, state.turn):
@@ -36,7 +36,7 @@ def after_tools(state: AwaitingTools, events: list[Event], at_ms: int) -> list[E
 
 
 def next_step(state: State, events: list[Event], turn: int, at_ms: int) -> Event:
-    """What follows `turn` after these events, at a turn boundary: a compaction that is due, or the next turn."""
+    """Return what follows `turn` after these events, at a turn boundary: a compaction that is due, or the next turn."""
     assert isinstance(state, (AwaitingModel, AwaitingTools, Parked))
     if (
         not state.facts.pauses
@@ -49,7 +49,7 @@ def next_step(state: State, events: list[Event], turn: int, at_ms: int) -> Event
 def after_compaction(
     state: State, outcome: ContextCompacted | CompactionFailed | CompactionRequested | None, at_ms: int
 ) -> list[Event]:
-    """The end of a compaction with what would have come without it."""
+    """Return the end of a compaction with what would have come without it."""
     if outcome is None or isinstance(outcome, CompactionRequested):
         return [] if outcome is None else [outcome]
     after = evolve(state, outcome, at_ms)
@@ -69,16 +69,16 @@ def after_compaction(
 
 
 def with_next_step(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:
-    """The events, and the next turn when they answer the last open calls, or the end when the run is not to go on."""
+    """Append the next turn when the events answer the last open calls, or the end when the run may not continue."""
     if unknown_outcome.must_fail_run(state, events):
-        # Nothing may begin in a run that ends with the same decision.
-        told: list[Event] = [event for event in events if isinstance(event, ToolReturned | InterruptionClosed)]
-        return [*told, run_failed(state.facts, OUTCOME_UNKNOWN, "the outcome of a tool call is not known")]
+        # Nothing may start in a run that ends with the same decision.
+        kept: list[Event] = [event for event in events if isinstance(event, ToolReturned | InterruptionClosed)]
+        return [*kept, run_failed(state.facts, OUTCOME_UNKNOWN, "the outcome of a tool call is not known")]
     return [*events, *(after_tools(state, events, at_ms) if unknown_outcome.count_results(events) else [])]
 
 
 def next_turn(facts: RunFacts, turn: int) -> ModelCallRequested | RunPaused:
-    """The call after `turn`, or that it is held back."""
+    """Return the call after `turn`, or the event that holds it back."""
     if facts.pauses:
         return pause.run_paused(facts.pauses, turn + 1)
     current = facts.current_model
@@ -86,7 +86,7 @@ def next_turn(facts: RunFacts, turn: int) -> ModelCallRequested | RunPaused:
 
 
 def next_model_attempt(state: AwaitingModel, not_before_ms: int, *, retry: int = 0) -> ModelCallRequested | RunPaused:
-    """The call of the same turn after a failed one, or that it is held back."""
+    """Return the next call of the same turn after a failed one, or the event that holds it back."""
     if state.facts.pauses:
         return pause.run_paused(state.facts.pauses, state.turn, not_before_ms)
     return ModelCallRequested(
