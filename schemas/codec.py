@@ -284,7 +284,9 @@ def peek(value: bytes) -> EventHeader:
 
 
 def read_envelope(value: bytes) -> tuple[Envelope, int]:
-    """Return an event's envelope and the offset of the rest of the body; cheaper than decoding all. Raises Undecodable."""
+    """Return an event's envelope and the offset of the rest of the body; cheaper than decoding all.
+    Raises Undecodable.
+    """
     try:
         term, at = _varint(value, FRAME_BYTES)
         seq, at = _varint(value, at)

@@ -1,6 +1,6 @@
 """The drivers of model providers: what a turn looks like on each wire, behind loomlog.connectors.protocols.Model.
 
-    wire       connections, timeouts, bounds                sse, json_lines   bytes to frames
+    wire       connections, timeouts, bounds                json_lines        bytes to frames
     failures   statuses and errors to Transient/Permanent   foreign   reading JSON whose shape is not ours
     exchange   what all wires need of a conversation        tool_schema  schemas every provider takes
     anthropic  with anthropic_request, _reply, _thinking: a request to a body, events to one Reply

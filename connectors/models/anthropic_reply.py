@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.connectors.http.sse import ServerSentEvent
 from loomlog.connectors.models import anthropic_thinking, failures, untrusted_json
-from loomlog.connectors.models.sse import ServerEvent
 from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
@@ -57,7 +57,7 @@ class AnthropicTurn:
         self._stop_details: Any = None
         self._model = ""
 
-    def add_event(self, event: ServerEvent) -> Sequence[TextDelta]:
+    def add_event(self, event: ServerSentEvent) -> Sequence[TextDelta]:
         """The deltas in one event. Raises Transient or Permanent."""
         if not event.data.strip():
             return ()  # an empty data line is some gateway's keep-alive

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.http.sse import ServerSentEvent
 from loomlog.connectors.models import failures, gemini_thinking, untrusted_json
-from loomlog.connectors.models.sse import ServerEvent
 from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
@@ -56,7 +56,7 @@ class GeminiTurn:
         """A finish reason came: if the stream ends cleanly now, nothing is missing."""
         return bool(self._finish_reason)
 
-    def add_event(self, event: ServerEvent) -> Sequence[TextDelta]:
+    def add_event(self, event: ServerSentEvent) -> Sequence[TextDelta]:
         """The deltas in one event. Raises Transient or Permanent."""
         if not event.data.strip():
             return ()  # an empty data line is some gateway's keep-alive

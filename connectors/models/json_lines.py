@@ -1,8 +1,8 @@
 """Lines of JSON (NDJSON) from bytes that may be cut anywhere: one line is one frame of the stream.
 
-The same care as for server-sent events (sse.py) and the same ServerEvent, so that everything behind it is one code.
-Two things differ. Empty lines are nothing. What is left when the bytes end is a frame as well, because servers leave
-out the last line end; if it was cut, it is no JSON, and the fold says so.
+The same care as for server-sent events (connectors/http/sse.py) and the same ServerSentEvent, so that everything behind
+it is one code. Two things differ. Empty lines are nothing. What is left when the bytes end is a frame as well, because
+servers leave out the last line end; if it was cut, it is no JSON, and the fold says so.
 
 Before: wire. After: ollama_reply.
 """
@@ -10,21 +10,21 @@ Before: wire. After: ollama_reply.
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from loomlog.connectors.models.sse import BYTE_ORDER_MARK, MAX_FRAME_BYTES, FrameTooLarge, ServerEvent
+from loomlog.connectors.http.sse import BYTE_ORDER_MARK, FrameTooLarge, ServerSentEvent
 
 
 class JsonLineParser:
     """Feed it chunks, it gives the lines that became complete. One parser for one response."""
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._pieces: list[bytes] = []
         self._size = 0
         self._at_start = True
 
-    def feed(self, chunk: bytes) -> list[ServerEvent]:
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """Frames completed by this chunk. Raises FrameTooLarge."""
-        frames: list[ServerEvent] = []
+        frames: list[ServerSentEvent] = []
         *whole, rest = chunk.split(b"\n")
         for piece in whole:
             self._append(piece)
@@ -32,7 +32,7 @@ class JsonLineParser:
         self._append(rest)
         return frames
 
-    def finish(self) -> list[ServerEvent]:
+    def finish(self) -> list[ServerSentEvent]:
         """The last line, when the bytes ended without a line end."""
         return self._take_line()
 
@@ -43,7 +43,7 @@ class JsonLineParser:
         if piece:
             self._pieces.append(piece)
 
-    def _take_line(self) -> list[ServerEvent]:
+    def _take_line(self) -> list[ServerSentEvent]:
         line = b"".join(self._pieces)
         self._pieces.clear()
         self._size = 0
@@ -51,12 +51,10 @@ class JsonLineParser:
             self._at_start = False
             line = line.removeprefix(BYTE_ORDER_MARK)
         line = line.strip()
-        return [ServerEvent(name="message", data=line)] if line else []
+        return [ServerSentEvent(name="message", data=line)] if line else []
 
 
-async def json_lines(
-    chunks: AsyncGenerator[bytes], max_frame_bytes: int = MAX_FRAME_BYTES
-) -> AsyncGenerator[ServerEvent]:
+async def json_lines(chunks: AsyncGenerator[bytes], max_frame_bytes: int) -> AsyncGenerator[ServerSentEvent]:
     """The lines of a response body. Closes the chunks when it is left. Raises FrameTooLarge."""
     parser = JsonLineParser(max_frame_bytes)
     async with aclosing(chunks):

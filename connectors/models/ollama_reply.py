@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.http.sse import ServerSentEvent
 from loomlog.connectors.models import untrusted_json
-from loomlog.connectors.models.sse import ServerEvent
 from loomlog.connectors.models.text_tool_calls import HeldText
 from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
@@ -38,7 +38,7 @@ class OllamaTurn:
         self._done_reason = ""
         self._model = ""
 
-    def add_event(self, event: ServerEvent) -> Sequence[TextDelta]:
+    def add_event(self, event: ServerSentEvent) -> Sequence[TextDelta]:
         """The deltas in one line. Raises Transient or Permanent."""
         line = untrusted_json.frame(self._provider, event)
         if line.get("error"):

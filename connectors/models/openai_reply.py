@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.http.sse import ServerSentEvent
 from loomlog.connectors.models import untrusted_json
-from loomlog.connectors.models.sse import ServerEvent
 from loomlog.connectors.models.text_coalescer import TextCoalescer
 from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
@@ -66,7 +66,7 @@ class OpenAiTurn:
         """A finish reason came: if the stream ends cleanly now, nothing is missing."""
         return bool(self._finish_reason)
 
-    def add_event(self, event: ServerEvent) -> Sequence[TextDelta]:
+    def add_event(self, event: ServerSentEvent) -> Sequence[TextDelta]:
         """The deltas in one event. Raises Transient or Permanent."""
         if event.data.strip() == DONE:
             if not self.is_complete:

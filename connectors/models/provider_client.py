@@ -12,7 +12,7 @@ apart); following redirects (a key would go to a host nobody configured); the en
 in main, once). A turn is never sent twice here, not even when the provider closed the kept connection it was sent on:
 that is a failure of its own kind, which a run may try again once, and the log shows both (services/core/run).
 
-Before: the drivers. After: connections, sse, json_lines, failures.
+Before: the drivers. After: json_lines.py, failures.py, connectors/http/sse.py.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from urllib.parse import urlsplit
 import httpx
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.http.sse import FrameTooLarge, ServerSentEvent, server_events
 from loomlog.connectors.models import failures, untrusted_json
 from loomlog.connectors.models.connections import PooledTransport
 from loomlog.connectors.models.json_lines import json_lines
-from loomlog.connectors.models.sse import MAX_FRAME_BYTES, FrameTooLarge, ServerEvent, server_events
 
 HEADER_TIMEOUT_S = 60.0
 IDLE_TIMEOUT_S = 90.0
@@ -45,6 +45,9 @@ KEEPALIVE_S = 30.0
 balancers close idle ones, because a turn sent into a closing connection fails."""
 MAX_RESPONSE_BYTES = 64 << 20
 """The longest answers (128k tokens) with some 350 bytes of frame around each token are 45 MB."""
+MAX_FRAME_BYTES = 4 << 20
+"""Some gateways send a whole tool call in one frame; the largest sensible one writes a 1 MiB file, escaped up to 2x.
+A larger frame comes from a server that sends no line ends."""
 MAX_JSON_BYTES = 8 << 20
 """A list of models; the largest known gateway's is under 1 MB."""
 MAX_ERROR_BYTES = 64 << 10
@@ -119,7 +122,9 @@ class ProviderClient:
         keyed._key_headers = headers
         return keyed
 
-    async def stream_events(self, path: str, body: bytes, *, idempotency_key: str = "") -> AsyncGenerator[ServerEvent]:
+    async def stream_events(
+        self, path: str, body: bytes, *, idempotency_key: str = ""
+    ) -> AsyncGenerator[ServerSentEvent]:
         """POST the JSON body and give the events of the answer. Leaving it closes the connection.
 
         Neither API documents the idempotency key; gateways in front of them do honour it, and others ignore it.
@@ -136,7 +141,7 @@ class ProviderClient:
                 except FrameTooLarge as error:
                     raise Transient(f"{self.provider}: the stream held {error}", kind="broken_off") from error
 
-    async def drain(self, events: AsyncGenerator[ServerEvent]) -> None:
+    async def drain(self, events: AsyncGenerator[ServerSentEvent]) -> None:
         """Read the rest of an answer whose last event was seen, so that its connection returns to the pool.
 
         Gives up after DRAIN_S and ignores failures: the turn is complete.

@@ -5,7 +5,7 @@ KeyError or TypeError somewhere deep; these readers give the value when it has t
 otherwise, so a turn ends in a Reply, a Transient or a Permanent and in nothing else. They do not validate: a frame with
 a wrong field counts as a frame without it, because providers add fields and frame types at any time.
 
-Before: sse, json_lines. After: the folds of all drivers, failures.
+Before: connectors/http/sse.py, json_lines.py. After: the folds of all drivers, failures.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.models.sse import ServerEvent
+from loomlog.connectors.http.sse import ServerSentEvent
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 MAX_COUNT = 1 << 53
@@ -41,7 +41,7 @@ def decode(data: bytes) -> Any:
         return orjson.loads(tolerant.encode(errors="replace"))
 
 
-def frame(provider: str, event: ServerEvent) -> Mapping[str, Any]:
+def frame(provider: str, event: ServerSentEvent) -> Mapping[str, Any]:
     """The object in the data of an event. Raises Transient(interrupted) for bytes that are not JSON."""
     try:
         return fields(decode(event.data))

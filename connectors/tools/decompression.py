@@ -96,5 +96,6 @@ def create_decoder(encodings: list[str], limit: int) -> IdentityDecoder | Deflat
         return DeflateDecoder(limit)
     packed = ", ".join(encodings)[:80]
     raise ToolCallRefused(
-        f'The response has the content encoding "{packed}", which was not requested; only gzip and deflate are accepted.'
+        f'The response has the content encoding "{packed}", which was not requested; '
+        "only gzip and deflate are accepted."
     )

@@ -127,7 +127,9 @@ def is_loopback_host(host: str) -> bool:
 
 
 def is_ip_address(host: str) -> bool:
-    """Return whether this is an IP address; False for one with a zone (`fe80::1%eth0`), which has local meaning only."""
+    """Return whether this is an IP address; False for one with a zone (`fe80::1%eth0`), which has
+    local meaning only.
+    """
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -86,7 +86,9 @@ def build_tools(options: ToolOptions) -> dict[str, Tool]:
 
 
 def select_granted(names: Iterable[str], available: Collection[str]) -> tuple[str, ...]:
-    """Return the available names that a list of names and trailing-star patterns grants, in the order of `available`."""
+    """Return the available names that a list of names and trailing-star patterns grants, in the
+    order of `available`.
+    """
     granted = tuple(names)
     exact = {name for name in granted if not name.endswith(WILDCARD)}
     beginnings = tuple(name.removesuffix(WILDCARD) for name in granted if name.endswith(WILDCARD))

@@ -35,7 +35,9 @@ def decode_text(data: bytes, *, complete: bool = True) -> str:
 
 
 def escape_name(name: str) -> str:
-    """Return a file name on one line: undecodable bytes become U+FFFD, control characters and line breaks hex escapes."""
+    """Return a file name on one line: undecodable bytes become U+FFFD, control characters and line
+    breaks hex escapes.
+    """
     text = to_valid_text(name)
     if text.isprintable():
         return text
@@ -48,7 +50,9 @@ def to_valid_text(name: str) -> str:
 
 
 def encode_text(text: str, label: str) -> bytes:
-    """Return the text as UTF-8. Raises ToolCallRefused for lone surrogates: no characters, and no store accepts them."""
+    """Return the text as UTF-8. Raises ToolCallRefused for lone surrogates: no characters, and no
+    store accepts them.
+    """
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -260,7 +260,9 @@ def _resolve_symlinks(start: PathParts, path: str, volume: str) -> PathParts:
 
 
 def _open_regular_file(folder: int, name: str, display_name: str) -> int:
-    """Open a regular file. Checks the type before opening, because opening a device can have effects, and again after."""
+    """Open a regular file. Checks the type before opening, because opening a device can have
+    effects, and again after.
+    """
     before = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG(before.st_mode):
         raise ToolCallRefused(f"{display_name} is {_describe_file_type(before.st_mode)}; expected is a regular file.")

@@ -6,8 +6,8 @@ no id; after a new connection the turn that was under way begins again, and a `r
 
 Leaving never ends the run.
 
-Before: services/cli/runs/runs.py, services/cli/runs/review.py. After: api.py, sse.py; services/cli/terminal/run_view.py
-shows the frames.
+Before: services/cli/runs/runs.py, services/cli/runs/review.py. After: api.py, connectors/http/sse.py;
+services/cli/terminal/run_view.py shows the frames.
 """
 
 import asyncio
@@ -19,12 +19,14 @@ from typing import Any
 import httpx
 import orjson
 
+from loomlog.connectors.http.sse import EventParser, FrameTooLarge
 from loomlog.services.cli.errors import CliError, Unreachable
 from loomlog.services.cli.http.api import POSITION_HEADER, ApiClient, ApiError, ApiUnavailable
-from loomlog.services.cli.http.sse import EventParser, FrameTooLarge
 
 INITIAL_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 2.0
+MAX_FRAME_BYTES = 32 * 1024 * 1024
+"""A tool result of some megabytes, escaped; a larger frame does not come from this API."""
 RECONNECT_TIMEOUT_S = 60.0
 """How long an API may be away: a restart of everything takes seconds, a broken one should be said."""
 QUARANTINED = "quarantined"
@@ -181,7 +183,7 @@ class RunFollower:
             if self._was_connected:
                 yield SseFrame(name=RECONNECTED, data={})
             self._was_connected = True
-            parser = EventParser(last_id=self._last_id)
+            parser = EventParser(MAX_FRAME_BYTES, last_id=self._last_id)
             async for chunk in response.aiter_bytes():
                 for sent in parser.feed(chunk):
                     frame = _parse_frame(sent.name, sent.data, sent.last_id if sent.has_own_id else "")

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.http.sse import EventParser, ServerSentEvent
 from loomlog.connectors.models import failures
 from loomlog.connectors.models.anthropic_reply import AnthropicTurn
 from loomlog.connectors.models.anthropic_thinking import unpack
-from loomlog.connectors.models.sse import ServerEvent, SseParser
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
 from tests.connectors.models import samples
@@ -22,7 +22,7 @@ def turn(asked: ModelRequest | None = None) -> AnthropicTurn:
 
 
 def played(pieces: Iterable[bytes], asked: ModelRequest | None = None) -> tuple[Reply, list[TextDelta]]:
-    parser, answer = SseParser(), turn(asked)
+    parser, answer = EventParser(1 << 20), turn(asked)
     deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.add_event(event)]
     assert answer.is_finished
     return answer.build_reply(), deltas
@@ -221,6 +221,6 @@ def test_frames_of_any_shape_give_a_reply_or_our_own_failures(sent: list[tuple[s
 
 
 def feed(answer: AnthropicTurn, frame: bytes) -> None:
-    for event in SseParser().feed(frame):
-        assert isinstance(event, ServerEvent)
+    for event in EventParser(1 << 20).feed(frame):
+        assert isinstance(event, ServerSentEvent)
         answer.add_event(event)

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.http.sse import EventParser
 from loomlog.connectors.models import failures, gemini_request
 from loomlog.connectors.models.gemini_reply import GeminiTurn
-from loomlog.connectors.models.sse import SseParser
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.conversation import Message, TextBlock, ToolUseBlock
 from loomlog.schemas.generated.values import ToolCall, Usage
@@ -22,7 +22,7 @@ def turn(asked: ModelRequest | None = None) -> GeminiTurn:
 
 
 def played(pieces: Iterable[bytes], asked: ModelRequest | None = None) -> tuple[Reply, list[TextDelta]]:
-    parser, answer = SseParser(), turn(asked)
+    parser, answer = EventParser(1 << 20), turn(asked)
     deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.add_event(event)]
     assert answer.is_complete
     return answer.build_reply(), deltas
@@ -150,7 +150,7 @@ def test_a_conversation_without_its_signatures_is_not() -> None:
 
 
 def test_a_turn_is_finished_when_its_reason_and_its_usage_have_come() -> None:
-    parser, answer = SseParser(), turn()
+    parser, answer = EventParser(1 << 20), turn()
     for frame, finished in (
         (gemini_frame({"text": "hi"}), False),
         (gemini_frame(finish="STOP", usage=False), False),

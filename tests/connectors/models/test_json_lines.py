@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loomlog.connectors.http.sse import FrameTooLarge
 from loomlog.connectors.models.json_lines import JsonLineParser, json_lines
-from loomlog.connectors.models.sse import FrameTooLarge
 
 STREAM = '\ufeff{"a": "häl 🙂"}\r\n\n  \n{"b": 1}\n{"c"'.encode()
 LINES = ['{"a": "häl 🙂"}'.encode(), b'{"b": 1}', b'{"c"']
@@ -29,7 +29,7 @@ def test_any_cutting_gives_the_same_lines(cuts: list[int]) -> None:
 
 
 def test_a_line_is_given_as_soon_as_it_is_whole() -> None:
-    parser = JsonLineParser()
+    parser = JsonLineParser(1000)
     assert parser.feed(b'{"a"') == []
     assert [frame.data for frame in parser.feed(b": 1}\n{")] == [b'{"a": 1}']
 
@@ -50,7 +50,7 @@ async def test_a_body_may_end_without_a_line_end() -> None:
         yield b"1\n"
         yield b"2"
 
-    assert [frame.data async for frame in json_lines(chunks())] == [b"1", b"2"]
+    assert [frame.data async for frame in json_lines(chunks(), 1000)] == [b"1", b"2"]
 
 
 async def test_leaving_the_lines_closes_the_chunks() -> None:
@@ -62,7 +62,7 @@ async def test_leaving_the_lines_closes_the_chunks() -> None:
         finally:
             closed.append(True)
 
-    lines = json_lines(chunks())
+    lines = json_lines(chunks(), 1000)
     assert (await anext(lines)).data == b"1"
     await lines.aclose()
     assert closed == [True]

@@ -20,7 +20,7 @@ def turn(asked: ModelRequest | None = None) -> OllamaTurn:
 
 
 def played(pieces: Iterable[bytes], asked: ModelRequest | None = None) -> tuple[Reply, list[TextDelta]]:
-    parser, answer = JsonLineParser(), turn(asked)
+    parser, answer = JsonLineParser(1 << 20), turn(asked)
     deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.add_event(event)]
     assert answer.is_finished
     return answer.build_reply(8192), deltas

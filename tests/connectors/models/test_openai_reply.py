@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.http.sse import EventParser
 from loomlog.connectors.models import failures
 from loomlog.connectors.models.openai_reply import OpenAiTurn
-from loomlog.connectors.models.sse import SseParser
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
 from tests.connectors.models import samples
@@ -21,7 +21,7 @@ def turn(asked: ModelRequest | None = None) -> OpenAiTurn:
 
 
 def played(pieces: Iterable[bytes], asked: ModelRequest | None = None) -> tuple[Reply, list[TextDelta]]:
-    parser, answer = SseParser(), turn(asked)
+    parser, answer = EventParser(1 << 20), turn(asked)
     deltas = [delta for piece in pieces for event in parser.feed(piece) for delta in answer.add_event(event)]
     assert answer.is_finished
     return answer.build_reply(), deltas

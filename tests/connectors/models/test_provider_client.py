@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.http.sse import ServerSentEvent
 from loomlog.connectors.models.provider_client import ProviderClient
-from loomlog.connectors.models.sse import ServerEvent
 from tests.connectors.models import fault_server
 from tests.connectors.models.fault_server import Answer, FaultServer, Peer
 
@@ -30,7 +30,7 @@ async def talking(answer: Answer, **changes: Any) -> AsyncIterator[tuple[Provide
             await wire.close()
 
 
-async def all_events(wire: ProviderClient, body: bytes = b"{}") -> list[ServerEvent]:
+async def all_events(wire: ProviderClient, body: bytes = b"{}") -> list[ServerSentEvent]:
     return [event async for event in wire.stream_events("/turn", body, idempotency_key="r_1/1")]
 
 

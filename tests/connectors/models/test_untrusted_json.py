@@ -3,8 +3,8 @@ import json
 import pytest
 
 from loomlog.connectors.errors import Transient
+from loomlog.connectors.http.sse import ServerSentEvent
 from loomlog.connectors.models import untrusted_json
-from loomlog.connectors.models.sse import ServerEvent
 
 
 def test_values_of_the_wrong_type_are_empty_ones() -> None:
@@ -34,9 +34,9 @@ def test_what_is_not_json_is_a_value_error(data: bytes) -> None:
 
 def test_a_frame_that_is_not_json_is_an_interrupted_stream() -> None:
     with pytest.raises(Transient, match="some: the stream held an event of 3 bytes that is not JSON") as caught:
-        untrusted_json.frame("some", ServerEvent(name="message", data=b"<b>"))
+        untrusted_json.frame("some", ServerSentEvent(name="message", data=b"<b>"))
     assert caught.value.kind == "broken_off"
 
 
 def test_a_frame_that_is_no_object_is_an_empty_one() -> None:
-    assert untrusted_json.frame("some", ServerEvent(name="message", data=b"[1]")) == {}
+    assert untrusted_json.frame("some", ServerSentEvent(name="message", data=b"[1]")) == {}

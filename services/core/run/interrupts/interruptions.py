@@ -145,7 +145,9 @@ def _problem_of_options(options: object) -> str:
 def open_interruption(
     facts: RunFacts, result: ModelAnswered, request: InterruptionRequest, earlier_events: Sequence[Event]
 ) -> list[Event]:
-    """Return the events that follow from a call of the model; `earlier_events` are those of the same decision so far."""
+    """Return the events that follow from a call of the model; `earlier_events` are those of the
+    same decision so far.
+    """
     call = result.tool_calls[request.index]
     problem = request.problem or _policy_error(facts.definition.interruption, request, _count_open(earlier_events))
     if problem:

@@ -13,7 +13,9 @@ RESOLVED, DECLINED, TIMED_OUT, CANCELLED = "resolved", "declined", "timed_out", 
 
 
 class Question(Value, frozen=True, kw_only=True):
-    """A call that waits for a person until `expires_at_ms` (UTC milliseconds). Without options any answer is accepted."""
+    """A call that waits for a person until `expires_at_ms` (UTC milliseconds). Without options any
+    answer is accepted.
+    """
 
     index: int
     call: ToolCall

@@ -140,7 +140,9 @@ def needs_gathering(delegation: Delegation) -> bool:
 
 
 def compose_result(delegation: Delegation, texts: Sequence[str]) -> tuple[str, bool]:
-    """Return the result for the model, and whether it is an error; `texts` are those of the children, in their order."""
+    """Return the result for the model, and whether it is an error; `texts` are those of the
+    children, in their order.
+    """
     first = delegation.children[0]
     if delegation.op == PARALLEL_SPAWN:
         entries = [_entry(child, text) for child, text in zip(delegation.children, texts, strict=True)]

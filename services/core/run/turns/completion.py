@@ -13,7 +13,9 @@ NO_USAGE = Usage()
 
 
 def iteration_cap(facts: RunFacts) -> int:
-    """Return the largest number of model turns of the run, with retries and fallbacks of its own (runtime parity 1.5)."""
+    """Return the largest number of model turns of the run, with retries and fallbacks of its own
+    (runtime parity 1.5).
+    """
     definition = facts.definition
     if definition.unbounded_iterations or (facts.options.interactive and definition.max_iterations == 0):
         return limits.ITERATIONS_BACKSTOP

@@ -1,5 +1,4 @@
 import asyncio
-from functools import partial
 
 import httpx
 import pytest
@@ -14,7 +13,6 @@ from loomlog.services.cli.http.run_stream import (
     RunFollower,
     SseFrame,
 )
-from loomlog.services.cli.http.sse import EventParser
 from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, broken, frame, frames, refused, row
 from tests.sleeps import noted_sleeps
 
@@ -238,7 +236,7 @@ async def test_data_that_is_no_json_is_shown_and_not_fatal():
 
 
 async def test_an_endless_frame_is_a_failure_with_the_run_in_it(monkeypatch):
-    monkeypatch.setattr("loomlog.services.cli.http.run_stream.EventParser", partial(EventParser, max_frame_bytes=200))
+    monkeypatch.setattr("loomlog.services.cli.http.run_stream.MAX_FRAME_BYTES", 200)
     fake = FakeApi()
     fake.streams.append(frames(b"data: " + b"x" * 500))
     async with fake.client() as api:

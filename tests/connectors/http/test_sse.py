@@ -5,22 +5,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomlog.connectors.models.sse import FrameTooLarge, ServerEvent, SseParser, server_events
+from loomlog.connectors.http.sse import EventParser, FrameTooLarge, ServerSentEvent, server_events
 
 STREAM = (
     "\ufeffevent: greeting\ndata: häl\r\ndata: lo 🙂\r\rdata\n\n: a comment\n\nid: 7\nretry: 3\ndata:no blank\n\n"
     'event: empty\n\ndata: {"a":\ndata:  1}\n\ndata: pending\n'
 ).encode()
 EVENTS = [
-    ServerEvent(name="greeting", data="häl\nlo 🙂".encode()),
-    ServerEvent(name="message", data=b""),
-    ServerEvent(name="message", data=b"no blank"),
-    ServerEvent(name="message", data=b'{"a":\n 1}'),
+    ServerSentEvent(name="greeting", data="häl\nlo 🙂".encode()),
+    ServerSentEvent(name="message", data=b""),
+    ServerSentEvent(name="message", data=b"no blank", last_id="7", has_own_id=True),
+    ServerSentEvent(name="message", data=b'{"a":\n 1}', last_id="7"),
 ]
 
 
-def parsed(*chunks: bytes, limit: int = 1000) -> list[ServerEvent]:
-    parser = SseParser(limit)
+def parsed(*chunks: bytes, limit: int = 1000) -> list[ServerSentEvent]:
+    parser = EventParser(limit)
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
 
@@ -42,13 +42,13 @@ def test_single_bytes_give_the_same_events() -> None:
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_every_kind_of_line_end_ends_a_line(end: bytes) -> None:
     assert parsed(b"data: a" + end + end + b"data: b" + end + end + end) == [
-        ServerEvent(name="message", data=b"a"),
-        ServerEvent(name="message", data=b"b"),
+        ServerSentEvent(name="message", data=b"a"),
+        ServerSentEvent(name="message", data=b"b"),
     ]
 
 
 def test_a_line_without_end_is_refused_at_the_bound() -> None:
-    parser = SseParser(100)
+    parser = EventParser(100)
     parser.feed(b"data: " + b"x" * 90)
     with pytest.raises(FrameTooLarge, match="100 bytes"):
         parser.feed(b"x" * 10)
@@ -72,7 +72,7 @@ async def test_leaving_the_events_closes_the_chunks() -> None:
         finally:
             closed.append(True)
 
-    events = server_events(chunks())
+    events = server_events(chunks(), 1000)
     assert (await anext(events)).data == b"1"
     await events.aclose()
     assert closed == [True]

@@ -1,10 +1,10 @@
 import pytest
 
-from loomlog.services.cli.http.sse import EventParser, FrameTooLarge, ServerSentEvent
+from loomlog.connectors.http.sse import EventParser, FrameTooLarge, ServerSentEvent
 
 
 def parsed(*chunks: bytes, last_id: str = "") -> list[ServerSentEvent]:
-    parser = EventParser(last_id=last_id)
+    parser = EventParser(1000, last_id=last_id)
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
 
@@ -57,7 +57,7 @@ def test_what_is_pending_at_the_end_is_dropped():
 
 
 def test_any_number_of_comments_is_fine_but_an_endless_event_is_not():
-    parser = EventParser(max_frame_bytes=100)
+    parser = EventParser(100)
     for _ in range(100):
         assert parser.feed(b": keepalive\n\n") == []
     with pytest.raises(FrameTooLarge, match="100 bytes"):
