@@ -10,7 +10,7 @@ Before: projections/engine/run_projection.py. After: run_queries.py.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple, assert_never
 
 import orjson
 from sqlalchemy import Index, text
@@ -70,6 +70,9 @@ CHILDREN_PREFIX = "@"
 """Prefix in RunRow.under_way of the index of a call that waits for children."""
 
 
+RunStatus = Literal["running", "completed", "failed", "cancelled"]
+
+
 class RunRow(NamedTuple):
     """The current state of a run. Times in UTC milliseconds, cost in millionths of `currency`. Empty text: none."""
 
@@ -82,7 +85,7 @@ class RunRow(NamedTuple):
     user_id: str
     user_tier: str
     parent_agent_id: str
-    status: str
+    status: RunStatus
     """running, completed, failed or cancelled."""
     stop_reason: str
     """Why it ended; for a cancelled run the reason of the cancel."""

@@ -17,7 +17,7 @@ import binascii
 from collections.abc import Sequence
 from enum import Enum
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
     BigInteger,
@@ -62,8 +62,10 @@ def define_table(name: str, row: type[Any], *indexes: Index, key: Sequence[str],
     """The table whose columns are the fields of a named tuple. `fillfactor` below 100 leaves room for updates."""
     columns = []
     for field, hint in get_type_hints(row, include_extras=True).items():
-        kinds = [hint] if get_origin(hint) is Annotated else [k for k in get_args(hint) or [hint] if k is not NoneType]
-        columns.append(Column(field, COLUMN_TYPES[kinds[0]](), nullable=NoneType in get_args(hint)))
+        is_whole = get_origin(hint) in (Annotated, Literal)
+        kinds = [hint] if is_whole else [k for k in get_args(hint) or [hint] if k is not NoneType]
+        kind = str if get_origin(kinds[0]) is Literal else kinds[0]
+        columns.append(Column(field, COLUMN_TYPES[kind](), nullable=NoneType in get_args(hint)))
     options = {"fillfactor": fillfactor}
     return Table(name, metadata, *columns, PrimaryKeyConstraint(*key), *indexes, postgresql_with=options)
 

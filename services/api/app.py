@@ -25,7 +25,8 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.api.openapi import build_document, encode_document, render_page
+from loomlog.services.api.docs_page import render_page
+from loomlog.services.api.openapi import build_document, encode_document
 from loomlog.services.api.request_parsing import BodyTooLarge, drain
 from loomlog.services.api.responses import json_response, refusal_response
 from loomlog.services.api.route import Access, Route, SocketHandler

@@ -3,15 +3,13 @@
 Before: routes.py. After: services/application/runs/batch.py, control.py, queries/runs.py.
 """
 
-from typing import Any
-
 from starlette.requests import Request
-from starlette.responses import Response
 
 from loomlog.projections.run_queries import RunFilter
 from loomlog.services.api.request_models import BatchBody, ReasonBody, to_run_request
 from loomlog.services.api.request_parsing import json_body, query_integer, query_text
-from loomlog.services.api.responses import POSITION_HEADER, json_response
+from loomlog.services.api.response_models import Batch, ResidentClosed, ResidentList, ResidentTurnCancelled, SpawnResult
+from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.run_endpoints import request_position
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
@@ -22,7 +20,7 @@ from loomlog.services.core.access.decide import Caller
 BODY_MAX = 64 * 1024
 
 
-async def batch(service: Service, caller: Caller, request: Request) -> Response:
+async def start_batch(service: Service, caller: Caller, request: Request) -> JsonResponse[Batch]:
     body = await json_body(request, BatchBody, limit=limits.BATCH_BYTES_MAX)
     await service.application.budgets.wait_for(request_position(request))
     traceparent = request.headers.get("traceparent", "")
@@ -37,7 +35,7 @@ async def batch(service: Service, caller: Caller, request: Request) -> Response:
     return json_response({"results": [outcome_json(one) for one in outcomes], "spawned": spawned}, status=status)
 
 
-async def list_residents(service: Service, caller: Caller, request: Request) -> Response:
+async def list_residents(service: Service, caller: Caller, request: Request) -> JsonResponse[ResidentList]:
     page = await service.application.queries.runs(
         caller,
         RunFilter(statuses=frozenset({"running"}), resident=True),
@@ -48,24 +46,32 @@ async def list_residents(service: Service, caller: Caller, request: Request) -> 
     return json_response({"residents": [resident_json(row) for row in page.rows], "next": page.next or None})
 
 
-async def close_resident(service: Service, caller: Caller, request: Request) -> Response:
+async def close_resident(service: Service, caller: Caller, request: Request) -> JsonResponse[ResidentClosed]:
     body = await json_body(request, ReasonBody, limit=BODY_MAX, optional=True)
     found = await service.application.control.close_resident(caller, request.path_params["run_id"], body.reason or "")
-    answer = {"child_run_id": found.run_id, "state": "closed" if found.reason == "closed" else found.status}
-    return json_response({**answer, "closed": True}, headers={POSITION_HEADER: found.position})
+    answer: ResidentClosed = {
+        "child_run_id": found.run_id,
+        "state": "closed" if found.reason == "closed" else found.status,
+        "closed": True,
+    }
+    return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
-async def cancel_resident(service: Service, caller: Caller, request: Request) -> Response:
+async def cancel_resident(service: Service, caller: Caller, request: Request) -> JsonResponse[ResidentTurnCancelled]:
     """Stops the turn under way; the child stays."""
     body = await json_body(request, ReasonBody, limit=BODY_MAX, optional=True)
     run_id = request.path_params["run_id"]
     await service.application.control.check_resident(caller, run_id)
     found = await service.application.interrupts.cancel_turn(caller, run_id, body.reason or "")
-    answer = {"child_run_id": found.run_id, "state": "awaiting_input" if found.parked else "running", "cancelled": True}
+    answer: ResidentTurnCancelled = {
+        "child_run_id": found.run_id,
+        "state": "awaiting_input" if found.parked else "running",
+        "cancelled": True,
+    }
     return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
-def outcome_json(outcome: SpawnOutcome) -> dict[str, Any]:
+def outcome_json(outcome: SpawnOutcome) -> SpawnResult:
     """A result of a batch; what there is not is null."""
     return {
         "agent_id": outcome.agent_id or None,

@@ -6,15 +6,14 @@ currency, and are never exceeded. `cost` is a number for people to read: `cost_m
 Before: routes.py. After: services/application/admin/budget_limits.py.
 """
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import LimitBody
 from loomlog.services.api.request_parsing import json_body, parse_time_ms, query_text
-from loomlog.services.api.responses import POSITION_HEADER, json_response
+from loomlog.services.api.response_models import Limit, LimitList, UsageReport
+from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.budget_limits import LimitRequest, LimitView
 from loomlog.services.core.access.decide import Caller
@@ -24,12 +23,12 @@ DEFAULT_GROUP_BY = "tenant,source"
 """How usage is grouped when nothing is said."""
 
 
-async def list_limits(service: Service, caller: Caller, request: Request) -> Response:
+async def list_limits(service: Service, caller: Caller, request: Request) -> JsonResponse[LimitList]:
     views = await service.application.budgets.limits(caller, query_text(request, "tenant"))
     return json_response({"limits": [_limit_json(view) for view in views]})
 
 
-async def set_limit(service: Service, caller: Caller, request: Request) -> Response:
+async def set_limit(service: Service, caller: Caller, request: Request) -> JsonResponse[Limit]:
     body = await json_body(request, LimitBody, limit=BODY_MAX)
     wanted = LimitRequest(
         scope=body.scope,
@@ -53,7 +52,7 @@ async def remove_limit(service: Service, caller: Caller, request: Request) -> Re
     return Response(status_code=204, headers={POSITION_HEADER: position} if position else None)
 
 
-async def usage(service: Service, caller: Caller, request: Request) -> Response:
+async def report_usage(service: Service, caller: Caller, request: Request) -> JsonResponse[UsageReport]:
     group_by = [
         name.strip() for name in (query_text(request, "group_by") or DEFAULT_GROUP_BY).split(",") if name.strip()
     ]
@@ -68,7 +67,7 @@ async def usage(service: Service, caller: Caller, request: Request) -> Response:
     return json_response({"group_by": group_by, "from": times["from"] or None, "to": times["to"] or None, "rows": rows})
 
 
-def _limit_json(view: LimitView) -> dict[str, Any]:
+def _limit_json(view: LimitView) -> Limit:
     limit, account = view.limit, view.account
     return {
         "tenant_id": limit.tenant,

@@ -4,11 +4,11 @@ Before: routes.py. After: services/application/runs/bulk.py.
 """
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from loomlog.services.api.request_models import BulkBody
 from loomlog.services.api.request_parsing import json_body
-from loomlog.services.api.responses import json_response
+from loomlog.services.api.response_models import BulkAction, BulkResult
+from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.core.access.decide import Caller
@@ -16,18 +16,24 @@ from loomlog.services.core.access.decide import Caller
 BODY_MAX = 64 * 1024
 
 
-async def apply_bulk_action(service: Service, caller: Caller, request: Request) -> Response:
+async def apply_bulk_action(service: Service, caller: Caller, request: Request) -> JsonResponse[BulkAction]:
     body = await json_body(request, BulkBody, limit=BODY_MAX)
-    said = {"action": body.action, "where": body.where}
     after = body.cursor or ""
     if body.dry_run is not False:
         preview = await service.application.bulk.preview(caller, body.action, body.where, after=after)
         runs = [run_json(row) for row in preview.first]
         return json_response(
-            {**said, "dry_run": True, "matched": preview.matched, "more": preview.has_more, "runs": runs}
+            {
+                "action": body.action,
+                "where": body.where,
+                "dry_run": True,
+                "matched": preview.matched,
+                "more": preview.has_more,
+                "runs": runs,
+            }
         )
     done = await service.application.bulk.act(caller, body.action, body.where, body.reason or "", after=after)
-    results = [
+    results: list[BulkResult] = [
         {
             "run_id": one.run_id,
             "outcome": one.outcome,
@@ -37,4 +43,6 @@ async def apply_bulk_action(service: Service, caller: Caller, request: Request) 
         }
         for one in done.results
     ]
-    return json_response({**said, "dry_run": False, "results": results, "next": done.next or None})
+    return json_response(
+        {"action": body.action, "where": body.where, "dry_run": False, "results": results, "next": done.next or None}
+    )

@@ -32,7 +32,7 @@ REASON_BYTES_MAX = 120
 """Of a close frame, by RFC 6455 at most 123; ours are ASCII."""
 
 
-async def upgrade(service: Service, caller: Caller, request: Request) -> Response:
+async def connect_client(service: Service, caller: Caller, request: Request) -> Response:
     """The answer to a request that asks for no WebSocket."""
     declined = RequestRefused("upgrade_required", f"this is a WebSocket with the subprotocol {SUBPROTOCOL}")
     return refusal_response(declined, {"upgrade": "websocket", "connection": "upgrade"})

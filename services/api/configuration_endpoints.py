@@ -9,17 +9,18 @@ from starlette.responses import PlainTextResponse, Response
 from loomlog.connectors.configuration.env_template import render_env_template
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.presets import KIND, Preset, load_presets
-from loomlog.services.api.responses import json_response
+from loomlog.services.api.response_models import PresetContent, PresetList, PresetSummary
+from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 
 
-async def list_presets(service: Service, caller: Caller, request: Request) -> Response:
+async def list_presets(service: Service, caller: Caller, request: Request) -> JsonResponse[PresetList]:
     return json_response({"units": [_preset_json(preset) for preset in load_presets().values()]})
 
 
-async def show_preset(service: Service, caller: Caller, request: Request) -> Response:
+async def get_preset(service: Service, caller: Caller, request: Request) -> JsonResponse[PresetContent]:
     name = request.path_params["name"]
     preset = load_presets().get(name)
     if preset is None:
@@ -29,9 +30,9 @@ async def show_preset(service: Service, caller: Caller, request: Request) -> Res
     return json_response({**_preset_json(preset), "content": preset.content})
 
 
-async def template(service: Service, caller: Caller, request: Request) -> Response:
+async def get_env_template(service: Service, caller: Caller, request: Request) -> Response:
     return PlainTextResponse(render_env_template())
 
 
-def _preset_json(preset: Preset) -> dict[str, str]:
+def _preset_json(preset: Preset) -> PresetSummary:
     return {"name": preset.name, "kind": KIND, "description": preset.description}

@@ -5,6 +5,7 @@ Before: routes.py. After: snapshot_endpoints.py, erasure_endpoints.py, document_
 
 from loomlog.services.api import document_endpoints, erasure_endpoints, snapshot_endpoints
 from loomlog.services.api.request_models import ErasureBody, RestoreBody, SnapshotBody
+from loomlog.services.api.response_models import State, StateFileContent
 from loomlog.services.api.route import SNAPSHOT_PATH, SNAPSHOTS_PATH, Access, QueryParameter, Route
 from loomlog.services.core.access.scopes import ADMIN
 
@@ -14,8 +15,7 @@ DATA_ROUTES: tuple[Route, ...] = (
         path=SNAPSHOTS_PATH,
         access=ADMIN,
         handler=snapshot_endpoints.create_snapshot,
-        summary="Write the state, or that of a tenant, to one file that another installation can take in.",
-        response_schema="Snapshot",
+        summary="Create a state file: everything, or a tenant, as one file that another installation can restore.",
         status=201,
         body=SnapshotBody,
         body_optional=True,
@@ -25,24 +25,22 @@ DATA_ROUTES: tuple[Route, ...] = (
         path=SNAPSHOTS_PATH,
         access=ADMIN,
         handler=snapshot_endpoints.list_snapshots,
-        summary="The state files there are, newest first.",
-        response_schema="SnapshotList",
+        summary="List the stored state files, newest first.",
     ),
     Route(
         method="POST",
         path=f"{SNAPSHOTS_PATH}/restore",
         access=ADMIN,
         handler=snapshot_endpoints.restore_snapshot_file,
-        summary="Take in a state file; the body is the file, gzip or JSON. The same file again adds nothing.",
-        response_schema="Restored",
+        summary="Restore a state file; the body is the file, gzip or JSON. Idempotent.",
         query=(
-            QueryParameter(name="dry_run", description="1: check it and say what would be added."),
+            QueryParameter(name="dry_run", description="1: only check it and count what would be added."),
             QueryParameter(
-                name="sealed", description="1: also take in live runs whose keys are not here; they end as cancelled."
+                name="sealed", description="1: also restore live runs whose keys are missing; they end as cancelled."
             ),
             QueryParameter(
                 name="in_clear",
-                description="1: also take in content in clear where it is encrypted; it stays readable.",
+                description="1: also restore plaintext content where content is encrypted; it stays readable.",
             ),
         ),
     ),
@@ -51,15 +49,15 @@ DATA_ROUTES: tuple[Route, ...] = (
         path=SNAPSHOT_PATH,
         access=ADMIN,
         handler=snapshot_endpoints.get_snapshot,
-        summary="A state file with all that is in it.",
-        response_schema="Snapshot",
+        response=StateFileContent,
+        summary="Get a stored state file with its content.",
     ),
     Route(
         method="DELETE",
         path=SNAPSHOT_PATH,
         access=ADMIN,
         handler=snapshot_endpoints.remove_snapshot,
-        summary="Delete a state file; also when there is none.",
+        summary="Delete a stored state file. Idempotent.",
         status=204,
     ),
     Route(
@@ -67,8 +65,7 @@ DATA_ROUTES: tuple[Route, ...] = (
         path=f"{SNAPSHOT_PATH}/restore",
         access=ADMIN,
         handler=snapshot_endpoints.restore_snapshot,
-        summary="Take in a state file that is kept here. What is here already is left as it is.",
-        response_schema="Restored",
+        summary="Restore a stored state file. What exists already is not changed.",
         body=RestoreBody,
         body_optional=True,
     ),
@@ -77,16 +74,16 @@ DATA_ROUTES: tuple[Route, ...] = (
         path=f"{SNAPSHOT_PATH}/export",
         access=ADMIN,
         handler=snapshot_endpoints.export_snapshot,
-        summary="A state file as a download.",
-        response_schema="State",
-        query=(QueryParameter(name="format", description="gzip: the file as it is kept; else JSON."),),
+        response=State,
+        summary="Download a stored state file.",
+        query=(QueryParameter(name="format", description="gzip: the file as stored; otherwise JSON."),),
     ),
     Route(
         method="GET",
         path="/v1/_erasure",
         access=ADMIN,
-        handler=erasure_endpoints.report,
-        summary="What there is of a subject and what of it can be erased; without a subject those of the tenant.",
+        handler=erasure_endpoints.report_subject,
+        summary="Report what an erasure of a subject covers; without a subject list those of the tenant.",
         query=(
             QueryParameter(name="tenant", description="Required: the tenant of the subject."),
             QueryParameter(name="subject", description="A user_id, or (tenant) for runs that name no user."),
@@ -96,8 +93,8 @@ DATA_ROUTES: tuple[Route, ...] = (
         method="POST",
         path="/v1/_erasure",
         access=ADMIN,
-        handler=erasure_endpoints.erase,
-        summary="Make the content of a subject unreadable, with dry_run false and confirm; else only report it.",
+        handler=erasure_endpoints.erase_subject,
+        summary="Erase the encrypted content of a subject, with dry_run false and confirm; otherwise only report it.",
         body=ErasureBody,
         query=(QueryParameter(name="tenant", description="Required: the tenant of the subject."),),
     ),
@@ -106,22 +103,21 @@ DATA_ROUTES: tuple[Route, ...] = (
         path="/v1/_erasure/rewrap",
         access=ADMIN,
         handler=erasure_endpoints.rewrap_keys,
-        summary="Wrap the keys of subjects under the current key-encryption key.",
+        summary="Encrypt the keys of subjects with the current installation key.",
     ),
     Route(
         method="GET",
         path="/v1/openapi.json",
         access=Access.PUBLIC,
-        handler=document_endpoints.openapi,
-        summary="This document.",
+        handler=document_endpoints.get_openapi,
+        summary="Get this document.",
     ),
     Route(
         method="GET",
         path="/v1/docs",
         access=Access.PUBLIC,
-        handler=document_endpoints.docs,
-        summary="This document for people.",
-        response_schema="Text",
+        handler=document_endpoints.get_docs,
+        summary="Get this page.",
         media_type="text/html",
     ),
 )

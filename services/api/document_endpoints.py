@@ -7,11 +7,11 @@ from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
 
 
-async def openapi(service: Service, caller: Caller, request: Request) -> Response:
+async def get_openapi(service: Service, caller: Caller, request: Request) -> Response:
     return Response(service.openapi_document, media_type="application/json")
 
 
-async def docs(service: Service, caller: Caller, request: Request) -> Response:
+async def get_docs(service: Service, caller: Caller, request: Request) -> Response:
     # The page is whole in itself; whatever somebody slips into it may load nothing.
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -6,15 +6,22 @@ confirm repeats the subject. The tenant is named in the query, always: an admini
 Before: routes.py. After: services/application/admin/erasure.py.
 """
 
-from typing import Any
-
 from starlette.requests import Request
-from starlette.responses import Response
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import ErasureBody
 from loomlog.services.api.request_parsing import json_body, query_text
-from loomlog.services.api.responses import POSITION_HEADER, json_response
+from loomlog.services.api.response_models import (
+    ErasureExamination,
+    ErasureRecord,
+    ErasureResult,
+    KeysRewrapped,
+    SubjectKey,
+    SubjectList,
+    SubjectReport,
+    UncoveredContent,
+)
+from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
 from loomlog.services.application.errors import RequestRefused
@@ -24,49 +31,47 @@ from loomlog.services.core.subjects import Erasure
 BODY_MAX = 64 * 1024
 
 
-async def report(service: Service, caller: Caller, request: Request) -> Response:
+async def report_subject(
+    service: Service, caller: Caller, request: Request
+) -> JsonResponse[SubjectReport] | JsonResponse[SubjectList]:
     """Without a subject: everybody in the tenant who has or had a key."""
     erasing = service.application.erasure
     tenant, subject = query_text(request, "tenant"), query_text(request, "subject")
     if not subject:
-        return json_response({"tenant": tenant, "subjects": await erasing.subjects(caller, tenant)})
+        subjects: SubjectList = {"tenant": tenant, "subjects": await erasing.subjects(caller, tenant)}
+        return json_response(subjects)
     return json_response(report_json(await erasing.report(caller, tenant, subject)))
 
 
-async def erase(service: Service, caller: Caller, request: Request) -> Response:
+async def erase_subject(service: Service, caller: Caller, request: Request) -> JsonResponse[ErasureResult]:
     body = await json_body(request, ErasureBody, limit=BODY_MAX)
     erasing = service.application.erasure
     tenant = query_text(request, "tenant")
     if body.dry_run is not False:
         found = await erasing.preview(caller, tenant, body.subject)
-        return json_response({**_result_json(found), "dry_run": True, "deleted": {}, "retained": _retained_json(found)})
+        return json_response(_erasure_result(found, deleted={}))
     if body.confirm != body.subject:
         raise RequestRefused("confirm_mismatch", "confirm must repeat the subject; nothing was erased")
     erased = await erasing.erase(caller, tenant, body.subject, reason=body.reason or "")
     record, before = erased.erasure.record, erased.report_before
-    return json_response(
-        {
-            **_result_json(before),
-            "dry_run": False,
-            "erasure_id": record.erasure_id,
-            "deleted": {
-                "keys": len(record.key_ids),
-                "frames": before.findings.frames_encrypted,
-                "blobs": before.findings.blobs_encrypted,
-            },
-            "cancelled_runs": list(erased.cancelled),
-            "tier2_uncovered": _in_clear_json(before),
-            "retained": _retained_json(before),
-        },
-        headers={POSITION_HEADER: erased.position},
-    )
+    deleted = {
+        "keys": len(record.key_ids),
+        "frames": before.findings.frames_encrypted,
+        "blobs": before.findings.blobs_encrypted,
+    }
+    result = _erasure_result(before, deleted=deleted)
+    result["dry_run"] = False
+    result["erasure_id"] = record.erasure_id
+    result["cancelled_runs"] = list(erased.cancelled)
+    result["tier2_uncovered"] = _in_clear_json(before)
+    return json_response(result, headers={POSITION_HEADER: erased.position})
 
 
-async def rewrap_keys(service: Service, caller: Caller, request: Request) -> Response:
+async def rewrap_keys(service: Service, caller: Caller, request: Request) -> JsonResponse[KeysRewrapped]:
     return json_response({"wrapped": await service.application.erasure.rewrap_keys(caller)})
 
 
-def report_json(erasure_report: ErasureReport) -> dict[str, Any]:
+def report_json(erasure_report: ErasureReport) -> SubjectReport:
     """A subject as it is now."""
     examined = erasure_report.findings
     covered = {
@@ -88,7 +93,7 @@ def report_json(erasure_report: ErasureReport) -> dict[str, Any]:
     }
 
 
-def _result_json(erasure_report: ErasureReport) -> dict[str, Any]:
+def _result_json(erasure_report: ErasureReport) -> ErasureExamination:
     examined = erasure_report.findings
     residue = {
         # What an erasure leaves readable; events stay in the log as bytes that nobody can open.
@@ -108,7 +113,24 @@ def _result_json(erasure_report: ErasureReport) -> dict[str, Any]:
     }
 
 
-def _in_clear_json(erasure_report: ErasureReport) -> dict[str, Any]:
+def _erasure_result(erasure_report: ErasureReport, *, deleted: dict[str, int]) -> ErasureResult:
+    """The result of a dry run."""
+    examined = _result_json(erasure_report)
+    return {
+        "tenant": examined["tenant"],
+        "subject": examined["subject"],
+        "known": examined["known"],
+        "residue": examined["residue"],
+        "tier3_residue": examined["tier3_residue"],
+        "errors": examined["errors"],
+        "notes": examined["notes"],
+        "dry_run": True,
+        "deleted": deleted,
+        "retained": _retained_json(erasure_report),
+    }
+
+
+def _in_clear_json(erasure_report: ErasureReport) -> UncoveredContent:
     """What no erasure makes unreadable, because no key seals it."""
     counts = {"frames": erasure_report.findings.frames_in_clear, "blobs": erasure_report.findings.blobs_in_clear}
     return {"counts": counts, "total": erasure_report.findings.in_clear, "runs": erasure_report.findings.runs_in_clear}
@@ -132,7 +154,7 @@ def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
     return kept
 
 
-def _key_json(key: KeyView) -> dict[str, Any]:
+def _key_json(key: KeyView) -> SubjectKey:
     erasure = key.erasure
     return {
         "key_id": key.key_id,
@@ -142,7 +164,7 @@ def _key_json(key: KeyView) -> dict[str, Any]:
     }
 
 
-def _erasure_json(erasure: Erasure) -> dict[str, Any]:
+def _erasure_json(erasure: Erasure) -> ErasureRecord:
     return {
         "erasure_id": erasure.record.erasure_id,
         "at": format_rfc3339(erasure.record.at_ms),

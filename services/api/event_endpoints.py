@@ -1,14 +1,15 @@
 """The audit view over HTTP: what the log holds, with its places. After: services/application/queries/audit_log.py."""
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from loomlog.services.api.request_parsing import parse_time_ms, query_integer, query_text
-from loomlog.services.api.responses import json_response
+from loomlog.services.api.response_models import EventList
+from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.audit_log import EventQuery
+from loomlog.services.application.queries.json_types import EventRecord
 from loomlog.services.application.queries.run_json import event_json
 from loomlog.services.core.access.decide import Caller
 
@@ -16,7 +17,7 @@ PARTITION_MAX = 100_000
 OFFSET_MAX = 10**18
 
 
-async def list_events(service: Service, caller: Caller, request: Request) -> Response:
+async def list_events(service: Service, caller: Caller, request: Request) -> JsonResponse[EventList]:
     """`from` and `to` are offsets when they are numbers, and times otherwise."""
     since, until = query_text(request, "from"), query_text(request, "to")
     has_partition = bool(request.query_params.get("partition"))
@@ -35,7 +36,7 @@ async def list_events(service: Service, caller: Caller, request: Request) -> Res
     return json_response({"events": [event_json(view) for view in page.events], "next": page.next or None})
 
 
-async def get_event(service: Service, caller: Caller, request: Request) -> Response:
+async def get_event(service: Service, caller: Caller, request: Request) -> JsonResponse[EventRecord]:
     topic = request.path_params["topic"]
     numbers = (request.path_params["partition"], request.path_params["offset"])
     if not all(number.isascii() and number.isdecimal() and len(number) <= 18 for number in numbers):

@@ -16,12 +16,14 @@ from starlette.types import ASGIApp
 from loomlog.connectors.errors import ConnectorError
 from loomlog.services.api.request_models import ForkBody, to_fork_request
 from loomlog.services.api.request_parsing import json_body, query_flag, query_integer, query_text, spool_body
-from loomlog.services.api.responses import POSITION_HEADER, json_response
+from loomlog.services.api.response_models import Imported, ImportedRun
+from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.run_endpoints import request_position, stream_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.application.queries.history_json import comparison_json, proof_json, run_at_json
+from loomlog.services.application.queries.json_types import RunComparison, RunReplay, RunStateAt
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.stream.archive.bundle import SUFFIX
 
@@ -36,14 +38,14 @@ CHUNK_BYTES = 64 * 1024
 """Pieces of a bundle that are gathered before they are sent; most lines compress to a few bytes."""
 
 
-async def state_at(service: Service, caller: Caller, request: Request) -> Response:
+async def get_run_state(service: Service, caller: Caller, request: Request) -> JsonResponse[RunStateAt]:
     moment = await service.application.histories.state_at(
         caller, request.path_params["run_id"], _parse_seq(request, "at")
     )
     return json_response(run_at_json(moment))
 
 
-async def replay(service: Service, caller: Caller, request: Request) -> Response:
+async def replay_run(service: Service, caller: Caller, request: Request) -> JsonResponse[RunReplay]:
     """Drift is an answer, not an error: it is what was asked."""
     run_id = request.path_params["run_id"]
     return json_response(
@@ -51,7 +53,7 @@ async def replay(service: Service, caller: Caller, request: Request) -> Response
     )
 
 
-async def diff(service: Service, caller: Caller, request: Request) -> Response:
+async def compare_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[RunComparison]:
     other = query_text(request, "with")
     if not other:
         raise bad_request("with is required: the run to compare with")
@@ -65,7 +67,7 @@ async def diff(service: Service, caller: Caller, request: Request) -> Response:
     return json_response(comparison_json(two))
 
 
-async def fork(service: Service, caller: Caller, request: Request) -> AsgiResponse:
+async def fork_run(service: Service, caller: Caller, request: Request) -> AsgiResponse:
     body = await json_body(request, ForkBody, limit=service.max_request_bytes)
     await service.application.budgets.wait_for(request_position(request))
     accepted = await service.application.forks.fork(
@@ -80,7 +82,7 @@ async def fork(service: Service, caller: Caller, request: Request) -> AsgiRespon
     return stream_response(service, request, accepted)
 
 
-async def export(service: Service, caller: Caller, request: Request) -> Response:
+async def export_run(service: Service, caller: Caller, request: Request) -> Response:
     run_id = request.path_params["run_id"]
     pieces = await service.application.histories.export(caller, run_id)
     return StreamingResponse(
@@ -90,14 +92,14 @@ async def export(service: Service, caller: Caller, request: Request) -> Response
     )
 
 
-async def import_run(service: Service, caller: Caller, request: Request) -> Response:
+async def import_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Imported]:
     """The body is the file itself."""
     imports = service.application.imports
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
         await spool_body(request, cast("IO[bytes]", file), limit=limits.IMPORT_FILE_BYTES_MAX)
         found = await imports.import_bundle(caller, cast("IO[bytes]", file), in_clear=query_flag(request, "in_clear"))
-    runs = [{"run_id": run.run_id, "imported": run.added} for run in found.runs]
-    answer = {"run_id": runs[-1]["run_id"], "imported": runs[-1]["imported"], "runs": runs}
+    runs: list[ImportedRun] = [{"run_id": run.run_id, "imported": run.added} for run in found.runs]
+    answer: Imported = {"run_id": runs[-1]["run_id"], "imported": runs[-1]["imported"], "runs": runs}
     return json_response(answer, headers={POSITION_HEADER: found.position})
 
 

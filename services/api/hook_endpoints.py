@@ -3,16 +3,14 @@
 Before: routes.py. After: services/application/admin/hooks.py.
 """
 
-from typing import Any
-
 from starlette.requests import Request
-from starlette.responses import Response
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.services.api.request_models import HookBody
 from loomlog.services.api.request_parsing import json_body
-from loomlog.services.api.responses import POSITION_HEADER, json_response
+from loomlog.services.api.response_models import Hook, HookCreated, HookList, HookRemoved
+from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.hooks import HookRequest
 from loomlog.services.core.access.decide import Caller
@@ -20,7 +18,7 @@ from loomlog.services.core.access.decide import Caller
 BODY_MAX = 256 * 1024
 
 
-async def register(service: Service, caller: Caller, request: Request) -> Response:
+async def register_hook(service: Service, caller: Caller, request: Request) -> JsonResponse[HookCreated]:
     body = await json_body(request, HookBody, limit=BODY_MAX)
     found = await service.application.hooks.register(
         caller,
@@ -35,21 +33,21 @@ async def register(service: Service, caller: Caller, request: Request) -> Respon
             timeout_ms=body.timeout_ms or 0,
         ),
     )
-    answer = {"id": found.hook.hook_id, "signing_secret": found.signing_secret or None}
+    answer: HookCreated = {"id": found.hook.hook_id, "signing_secret": found.signing_secret or None}
     return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
-async def list_hooks(service: Service, caller: Caller, request: Request) -> Response:
+async def list_hooks(service: Service, caller: Caller, request: Request) -> JsonResponse[HookList]:
     return json_response({"hooks": [_hook_json(hook) for hook in service.application.hooks.list_hooks(caller)]})
 
 
-async def remove(service: Service, caller: Caller, request: Request) -> Response:
+async def remove_hook(service: Service, caller: Caller, request: Request) -> JsonResponse[HookRemoved]:
     hook_id = request.path_params["hook_id"]
     position = await service.application.hooks.remove(caller, hook_id)
     return json_response({"deleted": hook_id}, headers={POSITION_HEADER: position})
 
 
-def _hook_json(hook: HookRegistered) -> dict[str, Any]:
+def _hook_json(hook: HookRegistered) -> Hook:
     return {
         "id": hook.hook_id,
         "tenant_id": hook.tenant,

@@ -4,22 +4,21 @@ Before: routes.py. After: services/application/runs/interrupts.py.
 """
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import CancelBody, InterruptBody
 from loomlog.services.api.request_parsing import json_body, query_integer, query_text
-from loomlog.services.api.responses import POSITION_HEADER, json_response
+from loomlog.services.api.response_models import InterruptList, InterruptResolved, TurnCancelled
+from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.run_endpoints import CONTROL_BODY_MAX, parse_user_id, request_position
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.queries.run_json import interrupt_json
 from loomlog.services.application.runs import interrupts
-from loomlog.services.application.runs.interrupts import InterruptList
 from loomlog.services.core.access.decide import Caller
 
 
-async def resolve(service: Service, caller: Caller, request: Request) -> Response:
+async def resolve_interrupt(service: Service, caller: Caller, request: Request) -> JsonResponse[InterruptResolved]:
     body = await json_body(request, InterruptBody, limit=CONTROL_BODY_MAX)
     response = interrupts.InterruptResponse(
         kind=body.kind or "question",
@@ -30,7 +29,7 @@ async def resolve(service: Service, caller: Caller, request: Request) -> Respons
     found = await service.application.interrupts.resolve(
         caller, request.path_params["run_id"], request.path_params["interrupt_id"], response
     )
-    answer = {
+    answer: InterruptResolved = {
         "interrupt_id": found.interrupt_id,
         "status": found.status,
         "resolved_at": format_rfc3339(found.resolved_at_ms),
@@ -38,14 +37,14 @@ async def resolve(service: Service, caller: Caller, request: Request) -> Respons
     return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
-async def cancel_turn(service: Service, caller: Caller, request: Request) -> Response:
+async def cancel_turn(service: Service, caller: Caller, request: Request) -> JsonResponse[TurnCancelled]:
     body = await json_body(request, CancelBody, limit=CONTROL_BODY_MAX, optional=True)
     found = await service.application.interrupts.cancel_turn(caller, request.path_params["run_id"], body.reason or "")
-    answer = {"run_id": found.run_id, "stopped": True, "parked": found.parked}
+    answer: TurnCancelled = {"run_id": found.run_id, "stopped": True, "parked": found.parked}
     return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
-async def list_of_run(service: Service, caller: Caller, request: Request) -> Response:
+async def list_run_interrupts(service: Service, caller: Caller, request: Request) -> JsonResponse[InterruptList]:
     return _list_response(
         await service.application.interrupts.list_of_run(
             caller,
@@ -56,15 +55,15 @@ async def list_of_run(service: Service, caller: Caller, request: Request) -> Res
     )
 
 
-async def list_of_user(service: Service, caller: Caller, request: Request) -> Response:
+async def list_user_interrupts(service: Service, caller: Caller, request: Request) -> JsonResponse[InterruptList]:
     return await _list_all(service, caller, request, parse_user_id("user_id", request.path_params["user_id"]))
 
 
-async def list_all(service: Service, caller: Caller, request: Request) -> Response:
+async def list_interrupts(service: Service, caller: Caller, request: Request) -> JsonResponse[InterruptList]:
     return await _list_all(service, caller, request, parse_user_id("user_id", query_text(request, "user_id")))
 
 
-async def _list_all(service: Service, caller: Caller, request: Request, user_id: str) -> Response:
+async def _list_all(service: Service, caller: Caller, request: Request, user_id: str) -> JsonResponse[InterruptList]:
     return _list_response(
         await service.application.interrupts.list_all(
             caller,
@@ -76,7 +75,7 @@ async def _list_all(service: Service, caller: Caller, request: Request, user_id:
     )
 
 
-def _list_response(page: InterruptList) -> Response:
+def _list_response(page: interrupts.InterruptList) -> JsonResponse[InterruptList]:
     return json_response(
         {"interrupts": [interrupt_json(row) for row in page.rows], "total": page.total, "next": page.next or None}
     )

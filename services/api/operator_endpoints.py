@@ -16,7 +16,17 @@ from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.models.catalog import build_model
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.metrics import CONTENT_TYPE
-from loomlog.services.api.responses import json_response
+from loomlog.services.api.response_models import (
+    Concurrency,
+    Health,
+    Me,
+    ModelAliasList,
+    ProviderModels,
+    Readiness,
+    Resolver,
+    Routing,
+)
+from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.routing_view import aliases_json, routing_json
 from loomlog.services.api.routing_view import resolver_json as resolver_view
 from loomlog.services.api.service import Service
@@ -35,7 +45,7 @@ LIST_MODELS_WAIT_S = 10.0
 """Parity: reference surfaces 1.9."""
 
 
-async def healthz(service: Service, caller: Caller, request: Request) -> Response:
+async def get_health(service: Service, caller: Caller, request: Request) -> JsonResponse[Health]:
     return json_response(
         {
             "ok": True,
@@ -50,7 +60,7 @@ async def healthz(service: Service, caller: Caller, request: Request) -> Respons
     )
 
 
-async def readyz(service: Service, caller: Caller, request: Request) -> Response:
+async def get_readiness(service: Service, caller: Caller, request: Request) -> JsonResponse[Readiness]:
     missing = sorted(await _missing_dependencies(service))
     if not missing:
         return json_response({"ready": True, "missing": []})
@@ -62,13 +72,13 @@ async def readyz(service: Service, caller: Caller, request: Request) -> Response
     )
 
 
-async def metrics(service: Service, caller: Caller, request: Request) -> Response:
+async def get_metrics(service: Service, caller: Caller, request: Request) -> Response:
     if not service.metrics_enabled:
         raise RequestRefused("not_found", "metrics are switched off (LOOMLOG_METRICS_ENABLED=0)")
     return Response(await service.metrics.render(service.current_application, caller), media_type=CONTENT_TYPE)
 
 
-async def me(service: Service, caller: Caller, request: Request) -> Response:
+async def get_caller(service: Service, caller: Caller, request: Request) -> JsonResponse[Me]:
     return json_response(
         {
             "tenant_id": caller.tenant,
@@ -84,7 +94,7 @@ async def me(service: Service, caller: Caller, request: Request) -> Response:
     )
 
 
-async def routing_view(service: Service, caller: Caller, request: Request) -> Response:
+async def get_routing(service: Service, caller: Caller, request: Request) -> JsonResponse[Routing]:
     now_ms = clock_ms()
     view = routing_json(
         service.configuration,
@@ -97,11 +107,11 @@ async def routing_view(service: Service, caller: Caller, request: Request) -> Re
     return json_response({"generated_at": format_rfc3339(now_ms), **view})
 
 
-async def model_aliases(service: Service, caller: Caller, request: Request) -> Response:
+async def list_model_aliases(service: Service, caller: Caller, request: Request) -> JsonResponse[ModelAliasList]:
     return json_response(aliases_json(service.configuration))
 
 
-async def provider_models(service: Service, caller: Caller, request: Request) -> Response:
+async def list_provider_models(service: Service, caller: Caller, request: Request) -> JsonResponse[ProviderModels]:
     """Asked of the provider at this moment."""
     name = request.path_params["provider_id"]
     provider = service.providers.get(name)
@@ -124,17 +134,17 @@ async def provider_models(service: Service, caller: Caller, request: Request) ->
     return json_response({"provider": name, "models": listed})
 
 
-async def resolver(service: Service, caller: Caller, request: Request) -> Response:
+async def get_resolver(service: Service, caller: Caller, request: Request) -> JsonResponse[Resolver]:
     return _resolver_response(service, _availability(service))
 
 
-async def probe(service: Service, caller: Caller, request: Request) -> Response:
+async def probe_providers(service: Service, caller: Caller, request: Request) -> JsonResponse[Resolver]:
     """Asked of a runtime: it is the runtimes whose way to the providers counts."""
     usable = [name for name, provider in service.providers.items() if provider.is_usable]
     return _resolver_response(service, await service.application.probes.probe(caller, usable))
 
 
-async def concurrency(service: Service, caller: Caller, request: Request) -> Response:
+async def get_concurrency(service: Service, caller: Caller, request: Request) -> JsonResponse[Concurrency]:
     layer = service.application
     users: Counter[str] = Counter()
     providers: Counter[str] = Counter()
@@ -161,7 +171,7 @@ def _availability(service: Service) -> AvailabilityTable:
     )
 
 
-def _resolver_response(service: Service, matrix: AvailabilityTable) -> Response:
+def _resolver_response(service: Service, matrix: AvailabilityTable) -> JsonResponse[Resolver]:
     now_ms = clock_ms()
     view = resolver_view(service.providers, matrix, now_ms=now_ms)
     return json_response({"generated_at": format_rfc3339(now_ms), **view})

@@ -4,12 +4,12 @@ Before: routes.py. After: services/application/admin/pauses.py.
 """
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import PauseBody, ResumeBody
 from loomlog.services.api.request_parsing import json_body
-from loomlog.services.api.responses import POSITION_HEADER, json_response
+from loomlog.services.api.response_models import PauseApplied, PauseLifted, PauseState
+from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.pauses import PauseTarget
 from loomlog.services.core.access.decide import Caller
@@ -19,13 +19,13 @@ DEFAULT_WAIT_MS = 30_000
 """How long a pause waits until everything stands still, when nothing is said."""
 
 
-async def pause_all(service: Service, caller: Caller, request: Request) -> Response:
+async def pause_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[PauseApplied]:
     body = await json_body(request, PauseBody, limit=BODY_MAX, optional=True)
     timeout_s = (DEFAULT_WAIT_MS if body.timeout_ms is None else body.timeout_ms) / 1000
     still = await service.application.wide_pauses.pause(
         caller, _to_target(body), reason=body.reason or "", timeout_s=timeout_s
     )
-    answer = {
+    answer: PauseApplied = {
         "state": still.state,
         "duration_ms": still.duration_ms,
         # Nothing is ever cancelled by a pause; the key stays, because clients read it.
@@ -36,14 +36,14 @@ async def pause_all(service: Service, caller: Caller, request: Request) -> Respo
     return json_response(answer, headers={POSITION_HEADER: still.position})
 
 
-async def resume_all(service: Service, caller: Caller, request: Request) -> Response:
+async def resume_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[PauseLifted]:
     body = await json_body(request, ResumeBody, limit=BODY_MAX, optional=True)
     still = await service.application.wide_pauses.resume(caller, _to_target(body))
-    answer = {"state": still.state, "resumed_runs_count": still.resumed}
+    answer: PauseLifted = {"state": still.state, "resumed_runs_count": still.resumed}
     return json_response(answer, headers={POSITION_HEADER: still.position})
 
 
-async def state(service: Service, caller: Caller, request: Request) -> Response:
+async def get_pause_state(service: Service, caller: Caller, request: Request) -> JsonResponse[PauseState]:
     still, pauses = await service.application.wide_pauses.state(caller)
     return json_response(
         {

@@ -42,7 +42,7 @@ class BlockBody(Body):
     type: Literal["trusted-text", "untrusted-block", "image"]
     text: str | None = Field(None, description="Text of a text block.")
     kind: str | None = Field(None, description="Provenance label of an untrusted block, for example web_content.")
-    cacheable: bool | None = Field(None, description="The provider may cache up to here.")
+    cacheable: bool | None = Field(None, description="A provider may cache the prompt up to here.")
     media_type: str | None = Field(None, description="Images: image/png, image/jpeg, image/gif or image/webp.")
     data: str | None = Field(None, description="Images: base64.")
 
@@ -55,7 +55,7 @@ class SegmentBody(Body):
 
 
 class SamplingBody(Body):
-    """Sampling wishes; they override those of the agent field by field."""
+    """Sampling parameters; they override those of the agent field by field."""
 
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
@@ -69,26 +69,26 @@ class SamplingBody(Body):
 class CompactionBody(Body):
     """When and how the conversation is replaced by a summary; overrides the agent's field by field."""
 
-    enabled: bool | None = Field(None, description="Compact by itself when the context fills up.")
+    enabled: bool | None = Field(None, description="Compact automatically when the context fills up.")
     target_percentage: int | None = Field(
-        None, ge=TARGET_PCT[0], le=TARGET_PCT[1], description="Size of a summary, in percent of what it stands for."
+        None, ge=TARGET_PCT[0], le=TARGET_PCT[1], description="Size of a summary, in percent of the text it replaces."
     )
-    keep_last_n: int | None = Field(None, ge=0, le=KEEP_LAST_MAX, description="Messages that stay as they are.")
-    keep_first: bool | None = Field(None, description="The first user text stays as it is.")
+    keep_last_n: int | None = Field(None, ge=0, le=KEEP_LAST_MAX, description="Newest messages that are kept.")
+    keep_first: bool | None = Field(None, description="Keep the first user text.")
     autocompact_at_pct: int | None = Field(
         None, ge=AUTO_PCT[0], le=AUTO_PCT[1], description="Fill of the context window at which it is compacted."
     )
     model: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Another model of the provider.")
-    memory_flush: bool | None = Field(None, description="Kept for the memory, which this version lacks.")
+    memory_flush: bool | None = Field(None, description="Accepted and stored; this version has no memory to flush to.")
 
 
 class MessageBody(Body):
     """A further run of a session."""
 
     agent: AgentName | None = Field(None, description="Another agent than the session's.")
-    session_id: Id | None = Field(None, description="Not heard: the session is that of the path.")
-    tenant_id: str | None = Field(None, description="Not heard: the tenant is that of the token.")
-    user_id: Id | None = Field(None, description="Not heard: the user is that of the session.")
+    session_id: Id | None = Field(None, description="Ignored: the session is that of the path.")
+    tenant_id: str | None = Field(None, description="Ignored: the tenant is that of the token.")
+    user_id: Id | None = Field(None, description="Ignored: the user is that of the session.")
     segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
     prompt: str | None = Field(None, description="Short for one trusted user text.")
     tools: list[Name] | None = Field(
@@ -118,7 +118,7 @@ class MessageBody(Body):
         None,
         ge=0,
         le=limits.RUN_TIMEOUT_MAX_S,
-        description="Work after which the run fails, time paused or parked not counted; 0: as the agent says.",
+        description="Seconds of work after which the run fails, time paused or parked not counted; 0: the agent's.",
     )
     interactive: bool | None = Field(None, description="Park at the end of a turn instead of completing.")
     sampling: SamplingBody | None = None
@@ -135,21 +135,21 @@ class RunBody(MessageBody):
     """A new run; with session_id a further run of that session."""
 
     agent: AgentName = Field(description="Name of the agent.")
-    session_id: Id | None = Field(None, description="Session to go on with.")
-    user_id: Id | None = Field(None, description="The end user; heard from the shared token only.")
+    session_id: Id | None = Field(None, description="Session to continue.")
+    user_id: Id | None = Field(None, description="The end user; accepted from the shared token only.")
 
 
 class BatchBody(Body):
     """Many runs at once."""
 
     spawns: list[RunBody] = Field(
-        min_length=1, max_length=limits.BATCH_SPAWNS_MAX, description="The runs; a session_id is not heard."
+        min_length=1, max_length=limits.BATCH_SPAWNS_MAX, description="The runs; a session_id is ignored."
     )
     mode: Literal["join", "detach"] | None = Field(
-        None, description="join (without it) waits for all of them; detach answers once they are started."
+        None, description="join (default) waits for all of them; detach answers once they are started."
     )
     timeout_ms: int | None = Field(
-        None, ge=1, le=limits.BATCH_WAIT_MS, description="join: cancel what is not over by then."
+        None, ge=1, le=limits.BATCH_WAIT_MS, description="join: cancel the runs that have not ended by then."
     )
 
 
@@ -164,7 +164,7 @@ class ForkBody(Body):
     overrides: dict[str, Any] | None = Field(
         None, description=f"Changes of the definition, by name: {', '.join(OVERRIDES)}. Tools only ever narrow."
     )
-    prompt: str | None = Field(None, description="What is said at the fork; needed after an answer.")
+    prompt: str | None = Field(None, description="User text at the fork; required after an answer of the model.")
     segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
     agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
     interactive: bool | None = Field(None, description="Park instead of completing; as the origin when absent.")
@@ -186,120 +186,124 @@ class InputBody(Body):
 
 
 class CancelBody(Body):
-    """Why a run is ended."""
+    """Reason of a cancellation."""
 
     reason: str | None = None
 
 
 class CancelRunBody(CancelBody):
-    """Which run of a handle is ended, and why."""
+    """Reason of a cancellation, and the run of the handle it is for."""
 
-    run_id: Id | None = Field(None, description="This one, when the handle may be another run's by now.")
+    run_id: Id | None = Field(None, description="Only this run, in case the handle belongs to a newer one.")
 
 
 class ResolveBody(Body):
-    """What became of a tool call that waits for it."""
+    """Outcome of a tool call that waits for it."""
 
-    outcome: Literal["done", "not_done"] = Field(description="It had its effect; or it had none and is made again.")
-    result: str | None = Field(None, description="What the model is told of a call that is done.")
+    outcome: Literal["done", "not_done"] = Field(description="not_done: it had no effect and is repeated.")
+    result: str | None = Field(None, description="Result for the model, of a call that is done.")
 
 
 class InterruptBody(Body):
-    """What a person says to a question of a run."""
+    """A person's answer to a question of a run."""
 
-    kind: str | None = Field(None, description="question.")
+    kind: str | None = Field(None, description="question (default).")
     answer: str | None = Field(None, description="One of the options where there are some.")
-    resolved_by: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Who says it.")
-    disposition: str | None = Field(None, description="answer, or declined: then without an answer.")
+    resolved_by: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Name of the person.")
+    disposition: str | None = Field(None, description="answer (default), or declined, which has no answer.")
 
 
 class ReasonBody(Body):
-    """Why a run is to stand still."""
+    """Reason of a command."""
 
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
 
 
 class ReplayBody(Body):
-    """Who goes on with a session's conversation."""
+    """The agent that continues a session's conversation."""
 
     agent: AgentName = Field(description="Name of the agent of the new session.")
     compress: bool | None = Field(None, description="Replace the older part of it by a summary.")
 
 
 class BulkBody(Body):
-    """An order to many runs."""
+    """A command to many runs."""
 
     action: Literal["pause", "resume", "cancel", "quarantine", "release"]
     where: str = Field(
-        max_length=limits.FILTER_CHARACTERS_MAX, description="Which: agent=a,status=running,older_than=10m"
+        max_length=limits.FILTER_CHARACTERS_MAX, description="Filter of runs: agent=a,status=running,older_than=10m"
     )
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
-    dry_run: bool | None = Field(None, description="Only say which; true when absent.")
+    dry_run: bool | None = Field(None, description="Only list the runs; true if absent.")
     cursor: str | None = Field(None, max_length=1_024, description="`next` of an earlier answer.")
 
 
 class PauseBody(Body):
-    """What to let stand still, and how long to wait until it does."""
+    """Scope of a pause, and how long to wait until its runs have paused."""
 
-    timeout_ms: int | None = Field(None, ge=0, le=300_000, description="Longest wait, 30 s without it.")
-    scope: Literal["all", "tenant", "agent"] | None = Field(None, description="all without it.")
+    timeout_ms: int | None = Field(None, ge=0, le=300_000, description="Longest wait; 30 s if absent.")
+    scope: Literal["all", "tenant", "agent"] | None = Field(None, description="all if absent.")
     tenant: str | None = Field(
-        None, max_length=limits.NAME_BYTES_MAX, description="For tenant, and for agent if wished."
+        None, max_length=limits.NAME_BYTES_MAX, description="Of scope tenant; of scope agent optional."
     )
-    agent: AgentName | None = Field(None, description="For agent.")
+    agent: AgentName | None = Field(None, description="Of scope agent.")
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
 
 
 class LimitBody(Body):
-    """What an account may spend in a calendar month of UTC; what is not said has no limit."""
+    """Limits of an account for a calendar month in UTC; an absent value is no limit."""
 
     scope: Literal["operator", "tenant", "user"]
-    tenant_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The caller's without it.")
-    scope_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The user; the tenant itself.")
-    soft_limit: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Tokens; told, and nothing else happens.")
-    hard_limit: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Tokens; then no call begins.")
+    tenant_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The caller's if absent.")
+    scope_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The user; empty for a tenant.")
+    soft_limit: int | None = Field(
+        None, ge=0, le=AMOUNT_MAX, description="Tokens; reported once used, no other effect."
+    )
+    hard_limit: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Tokens; once they are used, no call begins.")
     soft_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Millionths of the currency.")
     hard_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="The same; never exceeded.")
-    strict: bool | None = Field(None, description="hard_limit is never exceeded either: worst cases must fit.")
+    strict: bool | None = Field(None, description="hard_limit is never exceeded: the worst case of a call must fit.")
 
 
 class HookBody(Body):
-    """A hook: who is asked about which tool calls. The same owner and name again replaces it."""
+    """A callback before or after tool calls. The same owner and name replaces it."""
 
     owner: str
     name: str
     phase: str = Field(description="pre: before the call; post: after it.")
-    callback_url: str = Field(description="http or https; asked with one signed POST.")
-    agents: list[str] | None = Field(None, description="Names; without any, all agents.")
-    tools: list[str] | None = Field(None, description="Names, or beginnings with a star; without any, all tools.")
-    fail_mode: str | None = Field(None, description="open (without it): pass when there is no answer; closed: deny.")
-    timeout_ms: int | None = Field(None, description="Longest wait, at most 60,000; 5,000 without it.")
+    callback_url: str = Field(description="http or https; receives one signed POST for each call.")
+    agents: list[str] | None = Field(None, description="Names; all agents if absent.")
+    tools: list[str] | None = Field(None, description="Names, or prefixes with a star; all tools if absent.")
+    fail_mode: str | None = Field(
+        None, description="open (default): without an answer allow the call; closed: deny it."
+    )
+    timeout_ms: int | None = Field(None, description="Longest wait, at most 60,000; 5,000 if absent.")
 
 
 class ResumeBody(Body):
-    """What to let go on; named as it was paused."""
+    """Scope of the pause to lift, as it was paused."""
 
-    scope: Literal["all", "tenant", "agent"] | None = Field(None, description="all without it.")
+    scope: Literal["all", "tenant", "agent"] | None = Field(None, description="all if absent.")
     tenant: str | None = Field(None, max_length=limits.NAME_BYTES_MAX)
     agent: AgentName | None = None
 
 
 class ErasureBody(Body):
-    """Whom to erase."""
+    """The subject to erase."""
 
     subject: str = Field(min_length=1, max_length=limits.NAME_BYTES_MAX, description="A user_id, or (tenant).")
-    dry_run: bool | None = Field(None, description="true without it: only say what would be done.")
-    confirm: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The subject again.")
+    dry_run: bool | None = Field(None, description="true if absent: only report what would be erased.")
+    confirm: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The subject, repeated.")
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
 
 
 class SnapshotBody(Body):
-    """What a state file is to hold; without anything it is the whole state."""
+    """Content of a state file; everything if empty."""
 
     label: str | None = Field(None, max_length=limits.NAME_BYTES_MAX)
     tenant: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Only of this tenant.")
     include_history: bool | None = Field(
-        None, description="false: only runs under way, and those they go on with. All without it."
+        None, description="false: only live runs, and the runs they continue. All runs if absent."
     )
     include_history_since: str | None = Field(None, description="Leave out runs that ended before (RFC 3339).")
     max_bytes: int | None = Field(None, ge=1, le=limits.STATE_FILE_BYTES_MAX, description="Refuse a larger file.")
@@ -308,14 +312,14 @@ class SnapshotBody(Body):
 class RestoreBody(Body):
     """How to restore a snapshot."""
 
-    include_history: bool | None = Field(None, description="No effect: what is in the file is taken in.")
-    document: dict[str, Any] | None = Field(None, alias="json", description="Instead of the stored one: an export.")
-    dry_run: bool | None = Field(None, description="Check it and say what would be added.")
+    include_history: bool | None = Field(None, description="No effect: everything in the file is restored.")
+    document: dict[str, Any] | None = Field(None, alias="json", description="An exported document to restore instead.")
+    dry_run: bool | None = Field(None, description="Only check it and count what would be added.")
     sealed: bool | None = Field(
-        None, description="Also take in live runs whose keys are not here; they end as cancelled."
+        None, description="Also restore live runs whose keys are missing; they end as cancelled."
     )
     in_clear: bool | None = Field(
-        None, description="Also take in content in clear where it is encrypted; it stays readable."
+        None, description="Also restore plaintext content where content is encrypted; it stays readable."
     )
 
 

@@ -6,7 +6,7 @@ Before: endpoints. After: the wire.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Generic, TypeVar
 
 import orjson
 from starlette.responses import Response
@@ -102,9 +102,16 @@ STATUS_BY_CODE: Mapping[str, int] = {
 }
 
 
-def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A value as JSON."""
-    return Response(
+T = TypeVar("T")
+
+
+class JsonResponse(Response, Generic[T]):
+    """A response whose body is the JSON of a `T`."""
+
+
+def json_response(value: T, *, status: int = 200, headers: Mapping[str, str] | None = None) -> JsonResponse[T]:
+    """The JSON of a value."""
+    return JsonResponse(
         orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS),
         status_code=status,
         headers=headers,

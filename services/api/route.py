@@ -41,14 +41,15 @@ class QueryParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A row of the table. `answer` names a schema of openapi.py; `streams` marks an event stream."""
+    """A row of the table. The schema of the answer is that of the handler's return type."""
 
     method: str
     path: str
     access: str | Access
     handler: Handler
     summary: str
-    response_schema: str = "Object"
+    response: type | None = None
+    """Class of the JSON of the answer, for a handler that sends it in pieces."""
     body: type[Body] | None = None
     body_optional: bool = False
     query: Sequence[QueryParameter] = ()
@@ -60,6 +61,8 @@ class Route:
     """Of a good answer; 204 has no content."""
     alternative_status: int = 0
     """Of a good answer of the same shape; 0: there is none."""
+    refusal_statuses: Sequence[int] = ()
+    """Statuses of refusals beyond those that follow from what the route accepts (openapi.py)."""
     socket_handler: SocketHandler | None = None
     """The path is a WebSocket; `handler` answers requests that ask for none."""
 

@@ -8,13 +8,23 @@ Before: operator_endpoints.py. After: connectors/configuration, services/core/av
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 from loomlog.connectors.configuration import Configuration, Provider, select_newest
 from loomlog.connectors.configuration.agent_block import AgentBlock
 from loomlog.connectors.configuration.field_types import Tier
 from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, resolve_choices
 from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.services.api.response_models import (
+    AvailabilityMatrix,
+    ModelAliasList,
+    ModelChoiceStatus,
+    ModelStatus,
+    ProviderAvailability,
+    ProviderStatus,
+    RoutingTable,
+    TierCascade,
+)
 from loomlog.services.core.availability import AvailabilityTable
 
 TIERS = get_args(Tier)
@@ -28,7 +38,7 @@ def routing_json(
     now_ms: int,
     is_admin: bool,
     operator_key_restricted: bool = False,
-) -> dict[str, Any]:
+) -> RoutingTable:
     """The view of GET /v1/_routing, for one caller. `why_not` names environment variables, so it is for administrators.
 
     `operator_key_restricted`: what the caller may not call without a key of its own is not available to it.
@@ -37,13 +47,13 @@ def routing_json(
         providers = {name: without_operator_key(provider) for name, provider in providers.items()}
     plans = tuple(configuration.user_tiers) or (DEFAULT_USER_TIER,)
 
-    def tiers_of(plan: str) -> list[dict[str, Any]]:
-        found = []
+    def tiers_of(plan: str) -> list[TierCascade]:
+        tiers: list[TierCascade] = []
         for tier in TIERS:
             picked = resolve_choices(configuration, AgentBlock(tier=tier), plan)
             if isinstance(picked, tuple):
-                found.append({"tier": tier, "cascade": _cascade_json(picked, providers, matrix, now_ms)})
-        return found
+                tiers.append({"tier": tier, "cascade": _cascade_json(picked, providers, matrix, now_ms)})
+        return tiers
 
     return {
         "admin": is_admin,
@@ -63,9 +73,9 @@ def without_operator_key(provider: Provider) -> Provider:
     )
 
 
-def provider_json(provider: Provider, matrix: AvailabilityTable, *, is_admin: bool) -> dict[str, Any]:
+def provider_json(provider: Provider, matrix: AvailabilityTable, *, is_admin: bool) -> ProviderStatus:
     """One provider, without its key. `available`: this process could call it; `reachable`: it answers, too."""
-    shown: dict[str, Any] = {
+    shown: ProviderStatus = {
         "provider": provider.id,
         "driver": provider.driver,
         "dialect": provider.dialect,
@@ -78,14 +88,14 @@ def provider_json(provider: Provider, matrix: AvailabilityTable, *, is_admin: bo
     return shown
 
 
-def resolver_json(providers: Mapping[str, Provider], matrix: AvailabilityTable, *, now_ms: int) -> dict[str, Any]:
+def resolver_json(providers: Mapping[str, Provider], matrix: AvailabilityTable, *, now_ms: int) -> AvailabilityMatrix:
     """The view of GET /v1/_resolver: the matrix. A provider this process cannot use is excluded."""
     return {
         "providers": {name: _provider_models_json(provider, matrix, now_ms) for name, provider in providers.items()}
     }
 
 
-def aliases_json(configuration: Configuration) -> dict[str, Any]:
+def aliases_json(configuration: Configuration) -> ModelAliasList:
     """The view of GET /v1/_models."""
     return {
         "models": [
@@ -103,8 +113,8 @@ def aliases_json(configuration: Configuration) -> dict[str, Any]:
 
 def _cascade_json(
     picked: tuple[Choice, ...], providers: Mapping[str, Provider], matrix: AvailabilityTable, now_ms: int
-) -> list[dict[str, Any]]:
-    cascade = []
+) -> list[ModelChoiceStatus]:
+    cascade: list[ModelChoiceStatus] = []
     is_selected = True
     for place, choice in enumerate(picked):
         provider, model = providers.get(choice.provider), _model_of(choice, matrix)
@@ -132,7 +142,7 @@ def _model_of(choice: Choice, matrix: AvailabilityTable) -> str | None:
     return choice.model or select_newest(choice.model_pattern, matrix.listings().get(choice.provider, ()))
 
 
-def _provider_models_json(provider: Provider, matrix: AvailabilityTable, now_ms: int) -> dict[str, Any]:
+def _provider_models_json(provider: Provider, matrix: AvailabilityTable, now_ms: int) -> ProviderAvailability:
     probed = matrix.providers.get(provider.id)
     names = {*(probed.models if probed else ()), *(model for name, model in matrix.statuses if name == provider.id)}
     return {
@@ -144,7 +154,7 @@ def _provider_models_json(provider: Provider, matrix: AvailabilityTable, now_ms:
     }
 
 
-def _cell_json(provider: str, model: str, matrix: AvailabilityTable, now_ms: int) -> dict[str, Any]:
+def _cell_json(provider: str, model: str, matrix: AvailabilityTable, now_ms: int) -> ModelStatus:
     standing, cell = matrix.availability(provider, model, now_ms), matrix.status(provider, model)
     return {
         "listed": standing.listed,

@@ -31,10 +31,25 @@ from loomlog.services.api.request_parsing import (
     query_text,
     resume_after,
 )
-from loomlog.services.api.responses import POSITION_HEADER, json_response
+from loomlog.services.api.response_models import (
+    AgentList,
+    CallResolved,
+    Cancelled,
+    Compacted,
+    InputAcknowledged,
+    Pausing,
+    Quarantined,
+    Released,
+    Resumed,
+    RunList,
+    SessionCopied,
+    Transcript,
+)
+from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.errors import bad_request
+from loomlog.services.application.queries.json_types import Run
 from loomlog.services.application.queries.run_json import frame_json, run_json, session_json
 from loomlog.services.application.runs.compactions import NOOP
 from loomlog.services.application.runs.requests import AGENT_NAME, check_id
@@ -50,7 +65,7 @@ CALL_PATTERN = re.compile(r"([1-9][0-9]{0,6})\.([0-9]{1,3})")
 RUN_STATUSES = ("running", "completed", "failed", "cancelled")
 
 
-async def start(service: Service, caller: Caller, request: Request) -> AsgiResponse:
+async def start_run(service: Service, caller: Caller, request: Request) -> AsgiResponse:
     began = time.perf_counter()
     body = await json_body(request, RunBody, limit=service.max_request_bytes)
     await service.application.budgets.wait_for(request_position(request))
@@ -79,7 +94,7 @@ async def continue_session(service: Service, caller: Caller, request: Request) -
     return stream_response(service, request, accepted)
 
 
-async def follow(service: Service, caller: Caller, request: Request) -> AsgiResponse:
+async def stream_run(service: Service, caller: Caller, request: Request) -> AsgiResponse:
     layer = service.application
     service.acquire_stream()
     try:
@@ -92,7 +107,7 @@ async def follow(service: Service, caller: Caller, request: Request) -> AsgiResp
     return EventStream(stream, with_ids=True, on_close=service.release_stream)
 
 
-async def list_runs(service: Service, caller: Caller, request: Request) -> Response:
+async def list_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[RunList]:
     page = await service.application.queries.runs(
         caller,
         _parse_filter(request),
@@ -103,7 +118,7 @@ async def list_runs(service: Service, caller: Caller, request: Request) -> Respo
     return json_response({"runs": [run_json(row) for row in page.rows], "next": page.next or None})
 
 
-async def list_user_runs(service: Service, caller: Caller, request: Request) -> Response:
+async def list_user_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[AgentList]:
     """Only live ones unless a status is asked for, as existing clients expect."""
     user_id = request.path_params["user_id"]
     statuses = _parse_statuses(query_text(request, "status") or "running")
@@ -133,21 +148,21 @@ async def watch_user_runs(service: Service, caller: Caller, request: Request) ->
     return EventStream(stream, with_ids=False, on_close=service.release_stream)
 
 
-async def get_run(service: Service, caller: Caller, request: Request) -> Response:
+async def get_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Run]:
     row = await service.application.queries.run(
         caller, request.path_params["run_id"], position=request_position(request)
     )
     return json_response(run_json(row))
 
 
-async def get_agent(service: Service, caller: Caller, request: Request) -> Response:
+async def get_agent(service: Service, caller: Caller, request: Request) -> JsonResponse[Run]:
     row = await service.application.queries.agent(
         caller, request.path_params["agent_id"], position=request_position(request)
     )
     return json_response(run_json(row))
 
 
-async def get_transcript(service: Service, caller: Caller, request: Request) -> Response:
+async def get_transcript(service: Service, caller: Caller, request: Request) -> JsonResponse[Transcript]:
     transcript = await service.application.queries.transcript(
         caller,
         request.path_params["session_id"],
@@ -164,7 +179,7 @@ async def get_transcript(service: Service, caller: Caller, request: Request) -> 
     )
 
 
-async def post_input(service: Service, caller: Caller, request: Request) -> Response:
+async def post_input(service: Service, caller: Caller, request: Request) -> JsonResponse[InputAcknowledged]:
     body = await json_body(request, InputBody, limit=CONTROL_BODY_MAX)
     found = await service.application.control.post_input(
         caller, request.path_params["run_id"], body.text, source=body.source or "api"
@@ -172,7 +187,7 @@ async def post_input(service: Service, caller: Caller, request: Request) -> Resp
     return json_response({"run_id": found.run_id, "delivered": True}, headers={POSITION_HEADER: found.position})
 
 
-async def resolve_call(service: Service, caller: Caller, request: Request) -> Response:
+async def resolve_call(service: Service, caller: Caller, request: Request) -> JsonResponse[CallResolved]:
     body = await json_body(request, ResolveBody, limit=CONTROL_BODY_MAX)
     call = request.path_params["call"]
     place = CALL_PATTERN.fullmatch(call)
@@ -186,16 +201,16 @@ async def resolve_call(service: Service, caller: Caller, request: Request) -> Re
         done=body.outcome == "done",
         result=body.result or "",
     )
-    answer = {"run_id": found.run_id, "call": call, "repeated": found.is_repeated}
+    answer: CallResolved = {"run_id": found.run_id, "call": call, "repeated": found.is_repeated}
     return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
-async def cancel(service: Service, caller: Caller, request: Request) -> Response:
+async def cancel_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Cancelled]:
     body = await json_body(request, CancelRunBody, limit=CONTROL_BODY_MAX, optional=True)
     found = await service.application.control.cancel(
         caller, request.path_params["agent_id"], body.reason or "", run_id=body.run_id or ""
     )
-    answer = {
+    answer: Cancelled = {
         "cancelled": found.cancelled,
         "agent_id": found.agent_id,
         "run_id": found.run_id,
@@ -206,23 +221,23 @@ async def cancel(service: Service, caller: Caller, request: Request) -> Response
     return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
-async def pause(service: Service, caller: Caller, request: Request) -> Response:
+async def pause_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Pausing]:
     body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
     held = await service.application.control.pause(caller, request.path_params["run_id"], body.reason or "")
-    answer = {"run_id": held.run_id, "agent_id": held.agent_id, "pausing": True}
+    answer: Pausing = {"run_id": held.run_id, "agent_id": held.agent_id, "pausing": True}
     return json_response(answer, headers={POSITION_HEADER: held.position})
 
 
-async def resume(service: Service, caller: Caller, request: Request) -> Response:
+async def resume_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Resumed]:
     held = await service.application.control.resume(caller, request.path_params["run_id"])
-    answer = {"run_id": held.run_id, "agent_id": held.agent_id, "resumed": True}
+    answer: Resumed = {"run_id": held.run_id, "agent_id": held.agent_id, "resumed": True}
     return json_response(answer, headers={POSITION_HEADER: held.position})
 
 
-async def compact(service: Service, caller: Caller, request: Request) -> Response:
+async def compact_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Compacted]:
     body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
     found = await service.application.compactions.compact(caller, request.path_params["run_id"], body.reason or "")
-    answer = {
+    answer: Compacted = {
         "run_id": found.run_id,
         "compacted": found.applied != NOOP,
         "before_tokens": found.before_tokens,
@@ -232,12 +247,12 @@ async def compact(service: Service, caller: Caller, request: Request) -> Respons
     return json_response(answer, headers={POSITION_HEADER: found.position} if found.position else None)
 
 
-async def replay_session(service: Service, caller: Caller, request: Request) -> Response:
+async def copy_session(service: Service, caller: Caller, request: Request) -> JsonResponse[SessionCopied]:
     body = await json_body(request, ReplayBody, limit=CONTROL_BODY_MAX)
     found = await service.application.compactions.replay(
         caller, request.path_params["session_id"], body.agent, compress=bool(body.compress)
     )
-    answer = {
+    answer: SessionCopied = {
         "new_session_id": found.session_id,
         "seed_run_id": found.seed_run_id,
         "events_copied": found.events,
@@ -246,17 +261,17 @@ async def replay_session(service: Service, caller: Caller, request: Request) -> 
     return json_response(answer, headers={POSITION_HEADER: found.position})
 
 
-async def quarantine(service: Service, caller: Caller, request: Request) -> Response:
+async def quarantine_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Quarantined]:
     body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
     held = await service.application.control.quarantine(caller, request.path_params["run_id"], body.reason or "")
-    answer = {"run_id": held.run_id, "agent_id": held.agent_id, "quarantined": True}
+    answer: Quarantined = {"run_id": held.run_id, "agent_id": held.agent_id, "quarantined": True}
     return json_response(answer, headers={POSITION_HEADER: held.position})
 
 
-async def release(service: Service, caller: Caller, request: Request) -> Response:
+async def release_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Released]:
     body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
     held = await service.application.control.release(caller, request.path_params["run_id"], body.reason or "")
-    answer = {"run_id": held.run_id, "agent_id": held.agent_id, "released": True}
+    answer: Released = {"run_id": held.run_id, "agent_id": held.agent_id, "released": True}
     return json_response(answer, headers={POSITION_HEADER: held.position})
 
 

@@ -18,10 +18,12 @@ from starlette.responses import Response, StreamingResponse
 
 from loomlog.services.api.request_models import RestoreBody, SnapshotBody
 from loomlog.services.api.request_parsing import json_body, parse_time_ms, query_flag, query_text, spool_body
-from loomlog.services.api.responses import JSON_MEDIA_TYPE, POSITION_HEADER, json_response
+from loomlog.services.api.response_models import Restored, StateFileList
+from loomlog.services.api.responses import JSON_MEDIA_TYPE, POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.queries.json_types import StateFile
 from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.core.access.decide import Caller
@@ -36,7 +38,7 @@ GZIP = "gzip"
 NO_EFFECT = "include_history has no effect at a restore: what is in the file is taken in"
 
 
-async def create_snapshot(service: Service, caller: Caller, request: Request) -> Response:
+async def create_snapshot(service: Service, caller: Caller, request: Request) -> JsonResponse[StateFile]:
     body = await json_body(request, SnapshotBody, limit=BODY_MAX, optional=True)
     since = body.include_history_since
     wanted = StateFileRequest(
@@ -49,7 +51,7 @@ async def create_snapshot(service: Service, caller: Caller, request: Request) ->
     return json_response(await service.application.backups.create(caller, wanted), status=201)
 
 
-async def list_snapshots(service: Service, caller: Caller, request: Request) -> Response:
+async def list_snapshots(service: Service, caller: Caller, request: Request) -> JsonResponse[StateFileList]:
     return json_response({"entries": await service.application.backups.list(caller)})
 
 
@@ -81,7 +83,7 @@ async def remove_snapshot(service: Service, caller: Caller, request: Request) ->
     return Response(status_code=204)
 
 
-async def restore_snapshot(service: Service, caller: Caller, request: Request) -> Response:
+async def restore_snapshot(service: Service, caller: Caller, request: Request) -> JsonResponse[Restored]:
     """Of the stored file, or of the document in the body."""
     body = await json_body(request, RestoreBody, limit=service.max_request_bytes, optional=True)
     restoring = service.application.state_restore
@@ -102,7 +104,7 @@ async def restore_snapshot(service: Service, caller: Caller, request: Request) -
         return _restore_response(found, body)
 
 
-async def restore_snapshot_file(service: Service, caller: Caller, request: Request) -> Response:
+async def restore_snapshot_file(service: Service, caller: Caller, request: Request) -> JsonResponse[Restored]:
     """The body is the file itself."""
     restoring = service.application.state_restore
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
@@ -112,10 +114,10 @@ async def restore_snapshot_file(service: Service, caller: Caller, request: Reque
     return _restore_response(found, None)
 
 
-def _restore_response(found: RestoreResult, body: RestoreBody | None) -> Response:
+def _restore_response(found: RestoreResult, body: RestoreBody | None) -> JsonResponse[Restored]:
     positions = sorted(found.positions.values())
     said_history = body is not None and body.include_history is not None
-    answer = {
+    answer: Restored = {
         "dry_run": found.is_dry_run,
         "runs_restored": found.runs,
         "runs_continued": found.live_runs,

@@ -8,7 +8,23 @@ from typing import Any, assert_never
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import RunStarted
-from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.schemas.generated.values import AgentDefinition, BlobRef
+from loomlog.services.application.queries.json_types import (
+    ComparedCall,
+    ComparedRun,
+    ComparedStep,
+    ConversationMessage,
+    MessageBlock,
+    OpenToolCall,
+    RunComparison,
+    RunCounters,
+    RunPhase,
+    RunReplay,
+    RunStateAt,
+    StepPair,
+    TimelineEvent,
+    ValueDifference,
+)
 from loomlog.services.application.queries.run_history import ReplayProof, RunAt, RunPair
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.history.comparison import CallStep, ConversationStep, Difference, accepted_facts
@@ -27,7 +43,7 @@ from loomlog.services.core.run.state import (
 )
 
 
-def run_at_json(run_at: RunAt) -> dict[str, Any]:
+def run_at_json(run_at: RunAt) -> RunStateAt:
     """The run as it was."""
     replayed, row = run_at.replayed, run_at.row
     state = replayed.state
@@ -54,7 +70,7 @@ def run_at_json(run_at: RunAt) -> dict[str, Any]:
     }
 
 
-def proof_json(proof: ReplayProof) -> dict[str, Any]:
+def proof_json(proof: ReplayProof) -> RunReplay:
     """A replay; the same names as `loomlog replay --json`."""
     replayed = proof.replayed
     return {
@@ -76,7 +92,7 @@ def proof_json(proof: ReplayProof) -> dict[str, Any]:
     }
 
 
-def comparison_json(run_pair: RunPair) -> dict[str, Any]:
+def comparison_json(run_pair: RunPair) -> RunComparison:
     """Two runs side by side; `first` is the first step that differs."""
     comparison = run_pair.comparison
     first = None if comparison.first_difference is None else comparison.steps[comparison.first_difference]
@@ -93,7 +109,7 @@ def comparison_json(run_pair: RunPair) -> dict[str, Any]:
     }
 
 
-def entry_json(entry: TimelineEntry) -> dict[str, Any]:
+def entry_json(entry: TimelineEntry) -> TimelineEvent:
     """An event on the timeline."""
     return {
         "seq": entry.seq,
@@ -106,46 +122,48 @@ def entry_json(entry: TimelineEntry) -> dict[str, Any]:
     }
 
 
-def message_json(message: Message) -> dict[str, Any]:
+def message_json(message: Message) -> ConversationMessage:
     """A message as a model sees it; payloads in the blob store are named."""
-    shown: dict[str, Any] = {"role": message.role, "content": [_block_json(block) for block in message.blocks]}
+    shown: ConversationMessage = {"role": message.role, "content": [_block_json(block) for block in message.blocks]}
     if message.reasoning:
         shown["reasoning"] = message.reasoning
     return shown
 
 
-def _block_json(block: Block) -> dict[str, Any]:
+def _block_json(block: Block) -> MessageBlock:
     match block:
         case TextBlock():
-            return {"type": "text", "text": block.text, **_blob_json(block.blob)}
+            return _with_blob({"type": "text", "text": block.text}, block.blob)
         case ImageBlock():
-            return {"type": "image", "media_type": block.media_type, **_blob_json(block.blob)}
+            return _with_blob({"type": "image", "media_type": block.media_type}, block.blob)
         case ToolUseBlock():
             return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
         case ToolResultBlock():
-            return {
+            result: MessageBlock = {
                 "type": "tool_result",
                 "tool_use_id": block.tool_use_id,
                 "name": block.name,
                 "text": block.text,
                 "is_error": block.is_error,
-                **_blob_json(block.blob),
             }
+            return _with_blob(result, block.blob)
         case _:
             assert_never(block)
 
 
-def _blob_json(ref: Any) -> dict[str, Any]:
-    return {} if ref is None else {"blob": ref.to_avro()}
+def _with_blob(block: MessageBlock, ref: BlobRef | None) -> MessageBlock:
+    if ref is not None:
+        block["blob"] = ref.to_avro()
+    return block
 
 
-def _phase(state: State) -> dict[str, Any]:
+def _phase(state: State) -> RunPhase:
     """What the run waited for."""
     match state:
         case AwaitingModel():
             return {"phase": "awaiting_model", "turn": state.turn, "attempt": state.attempt, "open_calls": []}
         case AwaitingTools():
-            opened = [
+            opened: list[OpenToolCall] = [
                 {"index": call.index, "id": call.call.id, "name": call.call.name, "attempt": call.attempt}
                 for call in state.open
             ]
@@ -166,7 +184,7 @@ def _phase(state: State) -> dict[str, Any]:
             assert_never(state)
 
 
-def _counters(state: State) -> dict[str, Any]:
+def _counters(state: State) -> RunCounters:
     facts = accepted_facts(state)
     if facts is None:
         return {}
@@ -180,7 +198,9 @@ def _counters(state: State) -> dict[str, Any]:
         "definition": facts.definition.to_avro(),
         "system": list(facts.system),
         "inherited_messages": facts.inherited_messages,
-        "waiting_inputs": [said if isinstance(said, str) else _blob_json(said) for said in facts.waiting_inputs],
+        "waiting_inputs": [
+            text if isinstance(text, str) else {"blob": text.to_avro()} for text in facts.waiting_inputs
+        ],
         "interactive": facts.options.interactive,
         "quarantined": facts.quarantine_error or None,
     }
@@ -193,7 +213,7 @@ def _forked_from(replayed: ReplayResult) -> dict[str, Any] | None:
     return first.forked_from.to_avro()
 
 
-def _side_json(run_at: RunAt) -> dict[str, Any]:
+def _side_json(run_at: RunAt) -> ComparedRun:
     facts = accepted_facts(run_at.replayed.state)
     definition: AgentDefinition | None = None if facts is None else facts.definition
     return {
@@ -214,11 +234,11 @@ def _side_json(run_at: RunAt) -> dict[str, Any]:
 
 def _step_pair_json(
     index: int, a: ConversationStep | None, b: ConversationStep | None, differs: tuple[str, ...]
-) -> dict[str, Any]:
+) -> StepPair:
     return {"place": index, "differs": list(differs), "a": _step_json(a), "b": _step_json(b)}
 
 
-def _step_json(step: ConversationStep | None) -> dict[str, Any] | None:
+def _step_json(step: ConversationStep | None) -> ComparedStep | None:
     if step is None:
         return None
     return {
@@ -235,11 +255,11 @@ def _step_json(step: ConversationStep | None) -> dict[str, Any] | None:
     }
 
 
-def _call_json(call: CallStep) -> dict[str, Any]:
+def _call_json(call: CallStep) -> ComparedCall:
     return {"name": call.name, "text": call.text, "is_error": call.is_error}
 
 
-def _difference_json(difference: Difference) -> dict[str, Any]:
+def _difference_json(difference: Difference) -> ValueDifference:
     return {"name": difference.name, "a": _to_json(difference.a), "b": _to_json(difference.b)}
 
 

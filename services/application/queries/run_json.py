@@ -6,7 +6,7 @@ fact nobody knows is null, never left out, so that typed clients need no special
 Before: services/application/runs/start.py. After: a transport writes it.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -15,9 +15,21 @@ from loomlog.projections.interrupts import InterruptRow
 from loomlog.projections.runs import RunRow, is_paused
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.services.application.queries.audit_log import EventView
+from loomlog.services.application.queries.json_types import (
+    ContextFill,
+    EventRecord,
+    Interrupt,
+    JsonObject,
+    Resident,
+    ResidentState,
+    Run,
+    RunUsage,
+    SessionSummary,
+    TranscriptFrame,
+)
 
 
-def run_json(row: RunRow) -> dict[str, Any]:
+def run_json(row: RunRow) -> Run:
     """A run. JSON columns go through as they are."""
     return {
         "agent_id": row.agent_id,
@@ -79,7 +91,7 @@ def run_json(row: RunRow) -> dict[str, Any]:
     }
 
 
-def resident_json(row: RunRow) -> dict[str, Any]:
+def resident_json(row: RunRow) -> Resident:
     """A resident child in their list."""
     return {
         "child_run_id": row.run_id,
@@ -93,14 +105,14 @@ def resident_json(row: RunRow) -> dict[str, Any]:
     }
 
 
-def resident_state(row: RunRow) -> str:
+def resident_state(row: RunRow) -> ResidentState:
     """running, awaiting_input, completed, failed, cancelled or closed."""
     if row.status == "running":
         return "awaiting_input" if row.parked else "running"
     return "closed" if row.stop_reason == "closed" else row.status
 
 
-def usage_json(row: RunRow) -> dict[str, Any]:
+def usage_json(row: RunRow) -> RunUsage:
     """Tokens of a run so far."""
     return {
         "input_tokens": row.input_tokens,
@@ -113,7 +125,7 @@ def usage_json(row: RunRow) -> dict[str, Any]:
     }
 
 
-def context_json(row: RunRow) -> dict[str, Any] | None:
+def context_json(row: RunRow) -> ContextFill | None:
     """How full the context is, as it was counted; None before the first answer, and when a provider counts nothing."""
     if not row.max_context_tokens or not row.context_tokens:
         return None
@@ -121,21 +133,21 @@ def context_json(row: RunRow) -> dict[str, Any] | None:
     return {"used_tokens": row.context_tokens, "max_tokens": row.max_context_tokens, "used_pct": used_pct}
 
 
-def frame_json(row: TranscriptRow) -> dict[str, Any]:
+def frame_json(row: TranscriptRow) -> TranscriptFrame:
     """A stored frame. The event and the payload go out byte for byte as they were stored."""
-    shown: dict[str, Any] = {
+    shown: TranscriptFrame = {
         "seq": row.seq,
         "run_id": row.run_id,
         "ts_ns": row.ts_ns,
         "type": row.type,
-        "event": orjson.Fragment(row.event),
+        "event": _embed(row.event),
     }
     if row.payload is not None:
         shown["payload"] = orjson.Fragment(row.payload)
     return shown
 
 
-def interrupt_json(row: InterruptRow) -> dict[str, Any]:
+def interrupt_json(row: InterruptRow) -> Interrupt:
     """A question to a person, or a notice."""
     return {
         "interrupt_id": row.interrupt_id,
@@ -164,7 +176,7 @@ def _rfc3339_or_none(at_ms: int | None) -> str | None:
     return None if at_ms is None else format_rfc3339(at_ms)
 
 
-def session_json(session_id: str, newest: RunRow) -> dict[str, Any]:
+def session_json(session_id: str, newest: RunRow) -> SessionSummary:
     """A session, told from its newest run."""
     return {
         "id": session_id,
@@ -180,7 +192,7 @@ def session_json(session_id: str, newest: RunRow) -> dict[str, Any]:
     }
 
 
-def event_json(view: EventView) -> dict[str, Any]:
+def event_json(view: EventView) -> EventRecord:
     """A record of the log."""
     return {
         "position": f"{view.topic.removeprefix('loom.')}/{view.partition}:{view.offset}",
@@ -200,8 +212,13 @@ def event_json(view: EventView) -> dict[str, Any]:
     }
 
 
-def _object_or_none(text: str) -> orjson.Fragment | None:
-    return None if text == "{}" else orjson.Fragment(text)
+def _object_or_none(text: str) -> JsonObject | None:
+    return None if text == "{}" else _embed(text)
+
+
+def _embed(text: str | bytes) -> JsonObject:
+    """The JSON text of an object, to be written as it is."""
+    return cast("JsonObject", orjson.Fragment(text))
 
 
 def _metadata_json(text: str) -> dict[str, Any] | None:

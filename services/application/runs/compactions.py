@@ -14,7 +14,7 @@ decides.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -37,7 +37,9 @@ from loomlog.services.core.access.decide import Caller, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.run.conversation.compaction import BUSY, COMPACT, COPY, NO_GAIN, NOTHING_TO_COMPACT
 
-LIVE, MARKER, NOOP = "live", "marker", "noop"
+LIVE: Final = "live"
+MARKER: Final = "marker"
+NOOP: Final = "noop"
 """What a compaction was applied to."""
 
 
@@ -46,7 +48,7 @@ class CompactionResult:
     """What became of a compaction. `applied` is live, marker or noop; tokens are estimates."""
 
     run_id: str
-    applied: str
+    applied: Literal["live", "marker", "noop"]
     before_tokens: int = 0
     after_tokens: int = 0
     position: str = ""

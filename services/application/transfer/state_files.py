@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.protocols import LogRanges
@@ -28,6 +28,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.queries.json_types import StateFile
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.budget_limits import export_limits
 from loomlog.services.core.access.decide import Caller
@@ -80,7 +81,7 @@ class Backups:
         self._random_hex = random_hex
         self._busy = False
 
-    async def create(self, caller: Caller, request: StateFileRequest) -> Mapping[str, Any]:
+    async def create(self, caller: Caller, request: StateFileRequest) -> StateFile:
         """The manifest of a new state file. Raises snapshot_too_large, backpressure."""
         require_scope(caller, ADMIN)
         if not request.label.isprintable() or len(request.label) > limits.NAME_BYTES_MAX:
@@ -95,22 +96,22 @@ class Backups:
         finally:
             self._busy = False
 
-    async def list(self, caller: Caller) -> "list[Mapping[str, Any]]":
+    async def list(self, caller: Caller) -> "list[StateFile]":
         """The manifests, newest first."""
         require_scope(caller, ADMIN)
         async with self._file_store() as files:
-            return await files.list_manifests()
+            return cast("list[StateFile]", await files.list_manifests())
 
-    async def manifest(self, caller: Caller, file_id: str) -> Mapping[str, Any]:
+    async def manifest(self, caller: Caller, file_id: str) -> StateFile:
         """Of one. Raises snapshot_not_found."""
         require_scope(caller, ADMIN)
         async with self._file_store() as files:
             found = await files.read_manifest(file_id)
         if found is None:
             raise RequestRefused("snapshot_not_found", f"there is no snapshot {file_id[:80]}")
-        return found
+        return cast("StateFile", found)
 
-    async def open(self, caller: Caller, file_id: str) -> tuple[Mapping[str, Any], IO[bytes]]:
+    async def open(self, caller: Caller, file_id: str) -> tuple[StateFile, IO[bytes]]:
         """The manifest and the file itself, to be closed. Raises snapshot_not_found."""
         manifest = await self.manifest(caller, file_id)
         async with self._file_store() as files:
@@ -129,7 +130,7 @@ class Backups:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    async def _create(self, caller: Caller, request: StateFileRequest) -> Mapping[str, Any]:
+    async def _create(self, caller: Caller, request: StateFileRequest) -> StateFile:
         now_ms = self._clock_ms()
         cut = await self._consistent_cut()
         try:
@@ -155,7 +156,7 @@ class Backups:
                 if request.tenant and not out.runs:
                     out.warnings.append(f"there is no run of a tenant {request.tenant[:80]} to put into it")
                 warnings = [*out.warnings, *islice(gathered.omitted_runs(), limits.WARNINGS_MAX)]
-                manifest = {
+                manifest: StateFile = {
                     "id": file_id,
                     "created_at": header.created_at,
                     "created_by": caller.subject,

@@ -4,7 +4,10 @@ from pathlib import Path
 import orjson
 
 from loomlog.services.api.app import build_app
-from loomlog.services.api.openapi import build_document, encode_document, render_page
+from loomlog.services.api.docs_page import curl, render_page
+from loomlog.services.api.examples import BODY_EXAMPLES
+from loomlog.services.api.openapi import build_document, encode_document, response_types
+from loomlog.services.api.responses import STATUS_BY_CODE
 from loomlog.services.api.route import Access
 from loomlog.services.api.routes import ROUTES
 from tests.services.api.serving import Wire, service_of
@@ -16,7 +19,7 @@ def test_every_route_is_in_the_document_with_its_access() -> None:
     for route in ROUTES:
         operation = actual["paths"][route.path][route.method.lower()]
         assert ("security" in operation) == (route.access is not Access.PUBLIC)
-        assert "default" in operation["responses"]
+        assert {"400", "503"} <= set(operation["responses"])
         names = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
         assert names == set(re.findall(r"{(\w+)}", route.path))
 
@@ -32,6 +35,58 @@ def test_streams_say_what_a_client_that_comes_back_has_to_drop() -> None:
     parameters = build_document("1.2.3")["paths"]["/v1/runs/{run_id}/stream"]["get"]["parameters"]
     (header,) = [parameter for parameter in parameters if parameter["name"] == "Last-Event-ID"]
     assert "without an id" in header["description"]
+
+
+def test_every_json_answer_has_a_schema() -> None:
+    other = {route.path for route in ROUTES if not response_types(route)}
+    assert other == {
+        "/v1/runs",
+        "/v1/runs/{run_id}/stream",
+        "/v1/runs/{run_id}/fork",
+        "/v1/runs/{run_id}/export",
+        "/v1/sessions/{session_id}/messages",
+        "/v1/users/{user_id}/agents/stream",
+        "/metrics",
+        "/v1/_env_template",
+        "/v1/client-tools",
+        "/v1/_limits",
+        "/v1/_snapshots/{snapshot_id}",
+        "/v1/openapi.json",
+        "/v1/docs",
+    }
+
+
+def test_every_error_code_is_in_the_schema_of_its_status() -> None:
+    schemas = build_document("1")["components"]["schemas"]
+    listed = {
+        code: int(name[5:])
+        for name, schema in schemas.items()
+        if re.fullmatch(r"Error\d+", name)
+        for code in schema["properties"]["code"]["enum"]
+    }
+    expected = {code: status for code, status in STATUS_BY_CODE.items() if code != "method_not_allowed"}
+    assert listed == expected
+
+
+def test_every_body_has_an_example_that_it_accepts() -> None:
+    for route in ROUTES:
+        if route.body is not None:
+            route.body.model_validate(BODY_EXAMPLES[route.body])
+
+
+def test_a_curl_command_has_the_address_the_token_and_an_example() -> None:
+    document = build_document("1")
+    (route,) = [route for route in ROUTES if route.handler.__name__ == "post_input"]
+    assert curl(route, document["components"]["schemas"]) == (
+        'curl \\\n  -X POST \\\n  "http://127.0.0.1:8787/v1/runs/$RUN_ID/input" \\\n'
+        '  -H "Authorization: Bearer $TOKEN" \\\n  --json \'{"text":"Look at the second file too."}\''
+    )
+
+
+def test_operation_ids_are_a_verb_and_a_noun() -> None:
+    for operations in build_document("1")["paths"].values():
+        for operation in operations.values():
+            assert re.fullmatch(r"[a-z]+(_[a-z]+)+", operation["operationId"])
 
 
 def test_operation_ids_are_unique() -> None:

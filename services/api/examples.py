@@ -1,0 +1,38 @@
+"""Examples of request bodies, for the OpenAPI document and the curl commands of its page.
+
+A test validates each against its model. Before: request_models.py. After: openapi.py, docs_page.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from loomlog.services.api import request_models as models
+
+BODY_EXAMPLES: Mapping[type[models.Body], Mapping[str, Any]] = {
+    models.RunBody: {"agent": "assistant", "prompt": "Summarise the incident of this morning.", "user_id": "ada"},
+    models.MessageBody: {"prompt": "And what should we do about it?"},
+    models.BatchBody: {"spawns": [{"agent": "assistant", "prompt": "one"}, {"agent": "assistant", "prompt": "two"}]},
+    models.ForkBody: {"at": 7, "prompt": "Try another way.", "overrides": {"model": "large"}},
+    models.InputBody: {"text": "Look at the second file too."},
+    models.CancelBody: {"reason": "no longer needed"},
+    models.CancelRunBody: {"reason": "no longer needed"},
+    models.ResolveBody: {"outcome": "done", "result": "The mail was sent."},
+    models.InterruptBody: {"answer": "yes", "resolved_by": "ada"},
+    models.ReasonBody: {"reason": "maintenance"},
+    models.ReplayBody: {"agent": "reviewer", "compress": True},
+    models.BulkBody: {"action": "pause", "where": "agent=assistant,status=running", "dry_run": True},
+    models.PauseBody: {"scope": "agent", "agent": "assistant", "reason": "maintenance", "timeout_ms": 30_000},
+    models.ResumeBody: {"scope": "agent", "agent": "assistant"},
+    models.LimitBody: {"scope": "user", "scope_id": "ada", "soft_limit": 800_000, "hard_limit": 1_000_000},
+    models.HookBody: {
+        "owner": "security",
+        "name": "approve-shell",
+        "phase": "pre",
+        "callback_url": "https://hooks.example.com/approve",
+        "tools": ["Bash"],
+        "fail_mode": "closed",
+    },
+    models.ErasureBody: {"subject": "ada", "dry_run": True},
+    models.SnapshotBody: {"label": "before the upgrade"},
+    models.RestoreBody: {"dry_run": True},
+}
