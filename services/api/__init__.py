@@ -1,1 +1,1 @@
-"""The HTTP surface: requests become use cases of services.application, their answers become JSON and event streams."""
+"""The HTTP API: maps requests to the use cases of services.application, and results to JSON and event streams."""

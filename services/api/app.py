@@ -1,12 +1,12 @@
-"""The application: FastAPI over the one table of routes, and everything that goes wrong in the one shape.
+"""The ASGI application: FastAPI over the one table of routes, with one error format for every failure.
 
-Each route is answered by its endpoint after its caller was identified and found to hold the scope the table asks for,
-before a byte of the body is read. FastAPI brings routing and the life of requests; parameters and bodies are read by
-our own code (request_parsing.py), because FastAPI reads a body whole before anything can be refused, and its dependency
+A route's endpoint is called after its caller was authenticated and holds the scope that the table requires, before a
+byte of the body is read. FastAPI provides routing and the request lifecycle; parameters and bodies are read by our own
+code (request_parsing.py), because FastAPI reads a whole body before anything can be refused, and its dependency
 machinery costs more than the rest of a start.
 
-What nobody expected becomes a 500 that says nothing but so; the trace is in the log. Who is still waiting for an
-answer when the process ends gets a 503 that says so: uvicorn would cancel the request and answer a bare 500.
+An unexpected exception becomes a 500 without details; the traceback is in the log. A request still unanswered when the
+process stops gets a 503 with the reason: uvicorn would cancel the request and answer a bare 500.
 
 Before: main.py. After: routes.py.
 """
@@ -37,12 +37,14 @@ from loomlog.services.application.errors import RequestRefused, stopping_error, 
 from loomlog.services.core.access.decide import Caller
 
 ANONYMOUS = Caller(name="", tenant="", subject="", scopes=frozenset())
-"""The caller of a public route; holds nothing."""
+"""The caller of a public route; has no scopes."""
 RequestHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class LeanRoute(APIRoute):
-    """Calls its endpoint with the request and sends what it gives; no parameters, no models, no dependencies."""
+    """Call the endpoint with the request and send the response it returns; no parameters, no
+    models, no dependencies.
+    """
 
     def get_route_handler(self) -> RequestHandler:
         endpoint: RequestHandler = self.endpoint
@@ -50,15 +52,15 @@ class LeanRoute(APIRoute):
 
 
 class DirectApp(FastAPI):
-    """FastAPI that answers routes without parameters by looking them up, before its own machinery.
+    """FastAPI that looks up routes without parameters itself, before FastAPI's own machinery.
 
-    Its middlewares for files, dependencies and body limits have nothing to do here.
+    FastAPI's middlewares for files, dependencies and body limits are not needed here.
     """
 
     direct_routes: Mapping[tuple[str, str], ASGIApp] = {}
-    """By method and path; each answers as the route of the same name does."""
+    """Routes without parameters, by method and path; each responds like the route of the same name."""
     socket_routes: Mapping[str, ASGIApp] = {}
-    """ClientWebSocketProtocol by path."""
+    """WebSocket routes for ClientWebSocketProtocol, by path."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -69,7 +71,7 @@ class DirectApp(FastAPI):
 
 
 def build_app(service: Service) -> DirectApp:
-    """The application over a service; it serves before the service is ready and says so."""
+    """Build the application over a service; it serves before the service is ready and reports that state."""
     service.openapi_document = encode_document(service.version)
     service.docs_page = render_page(service.version)
     app = DirectApp(
@@ -117,31 +119,31 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
                 caller = gate.identify(request.headers.get("authorization"))
                 if isinstance(access, str):
                     require_scope(caller, access)
-            given: Response = await handler(service, caller, request)
+            response: Response = await handler(service, caller, request)
         except BodyTooLarge as too_large:
-            given = _DrainBeforeResponse(request, refusal_response(too_large, {"connection": "close"}))
+            response = _DrainBeforeResponse(request, refusal_response(too_large, {"connection": "close"}))
         except RequestRefused as declined:
-            given = refusal_response(declined)
+            response = refusal_response(declined)
         except Transient as error:
-            given = refusal_response(unavailable("outside", error))
+            response = refusal_response(unavailable("outside", error))
         except ClientDisconnect:
-            given = _EmptyResponse()
+            response = _EmptyResponse()
         except asyncio.CancelledError:
             if not service.is_stopping:
                 raise
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
-            given = refusal_response(stopping_error(), {"connection": "close"})
-        count(method, path, given.status_code)
-        return given
+            response = refusal_response(stopping_error(), {"connection": "close"})
+        count(method, path, response.status_code)
+        return response
 
     answer.__name__ = handler.__name__
     return answer
 
 
 def _build_socket(service: Service, route: Route, handler: SocketHandler) -> ASGIApp:
-    """It checks its caller itself, who may not be able to send a header."""
+    """A socket handler authenticates its caller itself, because the client may be unable to send a header."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         service.metrics.count(route.method, route.path, await handler(service, scope, receive, send))
@@ -158,7 +160,7 @@ def _as_asgi(endpoint: RequestHandler) -> ASGIApp:
 
 
 class _DrainBeforeResponse(Response):
-    """An answer to a body that is still coming: sent at once, then the rest of the body is read and thrown away."""
+    """A response to a body still being received: sent at once, then the rest of the body is read and discarded."""
 
     def __init__(self, request: Request, response: Response) -> None:
         super().__init__(status_code=response.status_code)
@@ -174,7 +176,7 @@ class _DrainBeforeResponse(Response):
 
 
 class _EmptyResponse(Response):
-    """The client went away while it was sending; nobody is there to answer."""
+    """A response that sends nothing: the client disconnected while sending."""
 
     def __init__(self) -> None:
         super().__init__(status_code=499)
@@ -184,7 +186,7 @@ class _EmptyResponse(Response):
 
 
 async def _handle_http_exception(request: Request, error: Exception) -> Response:
-    """What the router found: no such route, or another method."""
+    """Respond to an error of the router: no such route, or wrong method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = ", ".join(sorted(_allowed_methods(request.url.path)))
@@ -194,13 +196,15 @@ async def _handle_http_exception(request: Request, error: Exception) -> Response
 
 
 def _allowed_methods(path: str) -> set[str]:
-    """Every method of the table for a path; the router itself names those of the first row only."""
+    """Return every method of the table for a path; the router itself names only those of the first row."""
     return {route.method for route in ROUTES if compile_path(route.path)[0].match(path)}
 
 
 def _build_error_handler(service: Service) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:
     async def answer(request: Request, error: Exception) -> Response:
-        """A bug of ours, or what a request meets whose means are being closed; Starlette logs it after this answer."""
+        """Respond to a bug, or to a request whose resources are being closed; Starlette logs the error after this
+        response.
+        """
         if service.is_stopping:
             return refusal_response(stopping_error())
         return json_response(

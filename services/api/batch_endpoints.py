@@ -1,4 +1,4 @@
-"""Many runs in one request, and resident sub-agents, over HTTP. Shapes as in reference surfaces 1.1 and 1.2.
+"""Many runs in one request, and resident sub-agents, over HTTP. Formats as in reference surfaces 1.1 and 1.2.
 
 Before: routes.py. After: services/application/runs/batch.py, control.py, queries/runs.py.
 """
@@ -48,31 +48,31 @@ async def list_residents(service: Service, caller: Caller, request: Request) -> 
 
 async def close_resident(service: Service, caller: Caller, request: Request) -> JsonResponse[ResidentClosed]:
     body = await json_body(request, ReasonBody, limit=BODY_MAX, optional=True)
-    found = await service.application.control.close_resident(caller, request.path_params["run_id"], body.reason or "")
+    result = await service.application.control.close_resident(caller, request.path_params["run_id"], body.reason or "")
     answer: ResidentClosed = {
-        "child_run_id": found.run_id,
-        "state": "closed" if found.reason == "closed" else found.status,
+        "child_run_id": result.run_id,
+        "state": "closed" if result.reason == "closed" else result.status,
         "closed": True,
     }
-    return json_response(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: result.position})
 
 
 async def cancel_resident(service: Service, caller: Caller, request: Request) -> JsonResponse[ResidentTurnCancelled]:
-    """Stops the turn under way; the child stays."""
+    """Cancel the current turn; the child run continues to exist."""
     body = await json_body(request, ReasonBody, limit=BODY_MAX, optional=True)
     run_id = request.path_params["run_id"]
     await service.application.control.check_resident(caller, run_id)
-    found = await service.application.interrupts.cancel_turn(caller, run_id, body.reason or "")
+    result = await service.application.interrupts.cancel_turn(caller, run_id, body.reason or "")
     answer: ResidentTurnCancelled = {
-        "child_run_id": found.run_id,
-        "state": "awaiting_input" if found.parked else "running",
+        "child_run_id": result.run_id,
+        "state": "awaiting_input" if result.parked else "running",
         "cancelled": True,
     }
-    return json_response(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: result.position})
 
 
 def outcome_json(outcome: SpawnOutcome) -> SpawnResult:
-    """A result of a batch; what there is not is null."""
+    """Return one result of a batch as JSON; missing values are null."""
     return {
         "agent_id": outcome.agent_id or None,
         "run_id": outcome.run_id or None,

@@ -1,7 +1,7 @@
-"""Limits on spending and usage over HTTP, in the shapes of reference surfaces 1.8; what is added there is additive.
+"""Spending limits and usage over HTTP, in the formats of reference surfaces 1.8; fields that we add are additive.
 
 Limits count tokens, as clients know them; `soft_limit_micros` and `hard_limit_micros` limit money, in millionths of the
-currency, and are never exceeded. `cost` is a number for people to read: `cost_micros` is the exact one.
+currency, and are never exceeded. `cost` is a number for people to read; `cost_micros` is the exact one.
 
 Before: routes.py. After: services/application/admin/budget_limits.py.
 """
@@ -20,7 +20,7 @@ from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
 DEFAULT_GROUP_BY = "tenant,source"
-"""How usage is grouped when nothing is said."""
+"""Grouping of usage when the request names none."""
 
 
 async def list_limits(service: Service, caller: Caller, request: Request) -> JsonResponse[LimitList]:
@@ -30,7 +30,7 @@ async def list_limits(service: Service, caller: Caller, request: Request) -> Jso
 
 async def set_limit(service: Service, caller: Caller, request: Request) -> JsonResponse[Limit]:
     body = await json_body(request, LimitBody, limit=BODY_MAX)
-    wanted = LimitRequest(
+    limit_request = LimitRequest(
         scope=body.scope,
         tenant=body.tenant_id or None,
         scope_id=body.scope_id or "",
@@ -41,7 +41,7 @@ async def set_limit(service: Service, caller: Caller, request: Request) -> JsonR
         strict=bool(body.strict),
     )
     currency = service.configuration.pricing.currency
-    view, position = await service.application.budgets.set(caller, wanted, currency=currency)
+    view, position = await service.application.budgets.set(caller, limit_request, currency=currency)
     return json_response(_limit_json(view), headers={POSITION_HEADER: position})
 
 

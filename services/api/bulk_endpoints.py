@@ -1,4 +1,4 @@
-"""One order to many runs over HTTP.
+"""One action on many runs over HTTP.
 
 Before: routes.py. After: services/application/runs/bulk.py.
 """

@@ -1,8 +1,8 @@
-"""Tools that clients carry out, over a WebSocket (reference surfaces 1.10).
+"""Client tools, which clients execute, over a WebSocket (reference surfaces 1.10).
 
-A browser cannot set an Authorization header here, so the token may come as the subprotocol `bearer.<token>` instead. A
-token is nothing that another site's page could send by itself; without tokens, in open mode, pages of other machines
-are kept out by their Origin.
+A browser cannot set an Authorization header here, so the token may be sent as the subprotocol `bearer.<token>` instead.
+A page of another site cannot send a token by itself; without tokens, in open mode, pages from other machines are
+rejected by their Origin.
 
 Before: app.py has found the route. After: services/application/clients/connections.py.
 """
@@ -29,17 +29,17 @@ BEARER_PREFIX = "bearer."
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 SWITCHING_PROTOCOLS = 101
 REASON_BYTES_MAX = 120
-"""Of a close frame, by RFC 6455 at most 123; ours are ASCII."""
+"""Maximum bytes of a close frame's reason; RFC 6455 allows 123, and ours are ASCII."""
 
 
 async def connect_client(service: Service, caller: Caller, request: Request) -> Response:
-    """The answer to a request that asks for no WebSocket."""
+    """Respond to a request that is not a WebSocket handshake."""
     declined = RequestRefused("upgrade_required", f"this is a WebSocket with the subprotocol {SUBPROTOCOL}")
     return refusal_response(declined, {"upgrade": "websocket", "connection": "upgrade"})
 
 
 async def connect(service: Service, scope: Scope, receive: Receive, send: Send) -> int:
-    """Serves a WebSocket to its end; the status the handshake was answered with."""
+    """Serve a WebSocket until it ends; return the status of the handshake response."""
     await receive()  # websocket.connect
     try:
         headers, offered = Headers(scope=scope), scope["subprotocols"]
@@ -56,7 +56,10 @@ async def connect(service: Service, scope: Scope, receive: Receive, send: Send) 
 
 
 def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
-    """Who connects. A header that is there counts, also when it is wrong. Raises Declined."""
+    """Authenticate the connecting caller. A header takes precedence when present, even if it is wrong.
+
+    Raises RequestRefused.
+    """
     authorization = headers.get("authorization")
     if authorization is None:
         tokens = [name.removeprefix(BEARER_PREFIX) for name in subprotocols if name.startswith(BEARER_PREFIX)]
@@ -68,7 +71,7 @@ def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotoc
 
 
 def _is_local_origin(origin: str) -> bool:
-    """Programs send no Origin and extensions of a browser one of their own; pages of other machines send theirs."""
+    """Programs send no Origin and browser extensions one of their own; pages from other machines send theirs."""
     place = urlsplit(origin)
     return place.scheme not in ("http", "https") or place.hostname in LOOPBACK_HOSTS
 
@@ -97,12 +100,13 @@ class AsgiClientSocket:
         try:
             await self._send(dict(message))
         except (OSError, RuntimeError) as error:
-            # uvicorn raises the first when the client has left, and the second when it has closed itself meanwhile.
+            # uvicorn raises OSError when the client has disconnected, and RuntimeError when uvicorn itself has closed
+            # meanwhile.
             raise ClientDisconnected("the client has left") from error
 
 
 async def _send_refusal(response: Response, send: Send) -> int:
-    """A refused handshake, in the one shape of refusals."""
+    """Refuse a handshake, in the one error format."""
     start = {"type": "websocket.http.response.start", "status": response.status_code, "headers": response.raw_headers}
     await send(start)
     await send({"type": "websocket.http.response.body", "body": bytes(response.body)})

@@ -1,4 +1,4 @@
-"""What comes with the program to configure it: presets, and a file of variables to begin with. Holds nothing of here.
+"""Configuration files shipped with the program: presets and a template of variables; no data of this installation.
 
 Before: operator_routes.py. After: loomlog.connectors.configuration.
 """

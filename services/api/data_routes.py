@@ -1,4 +1,4 @@
-"""The routes of the state as files, of erasure, and of the document of all routes.
+"""The routes for state files, erasure, and the OpenAPI document.
 
 Before: routes.py. After: snapshot_endpoints.py, erasure_endpoints.py, document_endpoints.py.
 """

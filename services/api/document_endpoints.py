@@ -1,4 +1,4 @@
-"""The OpenAPI document and its page. Before: app.py puts both into the service. After: the wire."""
+"""The OpenAPI document and its HTML page. Before: app.py stores both in the service. After: the response body."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +12,7 @@ async def get_openapi(service: Service, caller: Caller, request: Request) -> Res
 
 
 async def get_docs(service: Service, caller: Caller, request: Request) -> Response:
-    # The page is whole in itself; whatever somebody slips into it may load nothing.
+    # The page is self-contained; injected content may load nothing.
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )

@@ -1,7 +1,7 @@
-"""Erasing a subject over HTTP, in the shapes of reference surfaces 1.8; what is added there is additive.
+"""Erasure of a subject over HTTP, in the formats of reference surfaces 1.8; fields that we add are additive.
 
-A count that is missing was not looked at; 0 was, and there was nothing. Nothing is erased unless dry_run is false and
-confirm repeats the subject. The tenant is named in the query, always: an administrator belongs to no one tenant.
+A missing count was not examined; 0 was examined, and nothing was found. Nothing is erased unless dry_run is false and
+confirm repeats the subject. The tenant must always be in the query: an administrator belongs to no single tenant.
 
 Before: routes.py. After: services/application/admin/erasure.py.
 """
@@ -34,7 +34,7 @@ BODY_MAX = 64 * 1024
 async def report_subject(
     service: Service, caller: Caller, request: Request
 ) -> JsonResponse[SubjectReport] | JsonResponse[SubjectList]:
-    """Without a subject: everybody in the tenant who has or had a key."""
+    """Return a subject's report; without a subject, every subject in the tenant that has or had a key."""
     erasing = service.application.erasure
     tenant, subject = query_text(request, "tenant"), query_text(request, "subject")
     if not subject:
@@ -48,8 +48,8 @@ async def erase_subject(service: Service, caller: Caller, request: Request) -> J
     erasing = service.application.erasure
     tenant = query_text(request, "tenant")
     if body.dry_run is not False:
-        found = await erasing.preview(caller, tenant, body.subject)
-        return json_response(_erasure_result(found, deleted={}))
+        preview = await erasing.preview(caller, tenant, body.subject)
+        return json_response(_erasure_result(preview, deleted={}))
     if body.confirm != body.subject:
         raise RequestRefused("confirm_mismatch", "confirm must repeat the subject; nothing was erased")
     erased = await erasing.erase(caller, tenant, body.subject, reason=body.reason or "")
@@ -72,10 +72,10 @@ async def rewrap_keys(service: Service, caller: Caller, request: Request) -> Jso
 
 
 def report_json(erasure_report: ErasureReport) -> SubjectReport:
-    """A subject as it is now."""
+    """Return the current state of a subject as JSON."""
     examined = erasure_report.findings
     covered = {
-        # Without encryption the topic of keys is not read, so nothing can be said of it.
+        # Without encryption the topic of keys is not read, so the number of keys is unknown.
         **({"keys": sum(key.erasure is None for key in erasure_report.keys)} if erasure_report.is_encrypted else {}),
         "runs": examined.runs,
         "live_runs": examined.live_runs,
@@ -96,7 +96,7 @@ def report_json(erasure_report: ErasureReport) -> SubjectReport:
 def _result_json(erasure_report: ErasureReport) -> ErasureExamination:
     examined = erasure_report.findings
     residue = {
-        # What an erasure leaves readable; events stay in the log as bytes that nobody can open.
+        # Content that an erasure leaves readable; events stay in the log as bytes that cannot be decrypted.
         "rows": examined.frames_in_clear,
         "scopes": 0,
         "sessions_examined": len(examined.sessions),
@@ -131,23 +131,25 @@ def _erasure_result(erasure_report: ErasureReport, *, deleted: dict[str, int]) -
 
 
 def _in_clear_json(erasure_report: ErasureReport) -> UncoveredContent:
-    """What no erasure makes unreadable, because no key seals it."""
+    """Count the content that no erasure makes unreadable, because no key encrypts it."""
     counts = {"frames": erasure_report.findings.frames_in_clear, "blobs": erasure_report.findings.blobs_in_clear}
     return {"counts": counts, "total": erasure_report.findings.in_clear, "runs": erasure_report.findings.runs_in_clear}
 
 
 def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
-    """What stays, and why."""
+    """Return what an erasure retains, with the reasons."""
     kept = {
         "events": f"{erasure_report.findings.events} events stay in the log, so that its chain verifies; what is "
         "encrypted in them cannot be read without its key"
     }
     examined = erasure_report.findings
     if examined.in_clear:
-        told = f" ({examined.imported_in_clear} of them taken in from a file)" if examined.imported_in_clear else ""
+        imported_note = (
+            f" ({examined.imported_in_clear} of them imported from a file)" if examined.imported_in_clear else ""
+        )
         kept["in_clear"] = (
-            f"{examined.in_clear} texts in {examined.runs_in_clear} runs{told} lie in clear and stay readable: no key "
-            "seals them, so an erasure cannot take them back"
+            f"{examined.in_clear} texts in {examined.runs_in_clear} runs{imported_note} are stored in plaintext and "
+            "stay readable: no key encrypts them, so an erasure cannot remove them"
         )
     if not erasure_report.is_encrypted:
         kept["everything"] = "content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set"

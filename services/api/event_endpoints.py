@@ -1,4 +1,4 @@
-"""The audit view over HTTP: what the log holds, with its places. After: services/application/queries/audit_log.py."""
+"""The audit view over HTTP: the contents of the log, with offsets. After: services/application/queries/audit_log.py."""
 
 from starlette.requests import Request
 
@@ -18,7 +18,7 @@ OFFSET_MAX = 10**18
 
 
 async def list_events(service: Service, caller: Caller, request: Request) -> JsonResponse[EventList]:
-    """`from` and `to` are offsets when they are numbers, and times otherwise."""
+    """List events; `from` and `to` are offsets when they are numbers, and times otherwise."""
     since, until = query_text(request, "from"), query_text(request, "to")
     has_partition = bool(request.query_params.get("partition"))
     query = EventQuery(

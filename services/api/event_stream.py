@@ -1,15 +1,15 @@
-"""A run's frames as server-sent events: one write for everything that happened since the last.
+"""A run's frames as server-sent events: one write for everything since the last write.
 
     event: text
     id: 1281                     streams of GET .../stream, and POST with ?ids=1; previews have none
     data: {"type":"text", ...}
 
-A frame's bytes are shared by all who watch the run (items.py); only the lines around them are put together here. This
-is the hot path of a start, so it is a bare ASGI answer: no generator, no task. Whether the client has left is watched
-for by a task only once a stream has lasted a while; short runs never pay for it. A client that leaves ends its stream
-and nothing else. One that takes nothing for WRITE_WAIT_S is dropped, and comes back with Last-Event-ID.
+A frame's bytes are shared by all readers of the run (items.py); only the lines around them are built here. This is the
+hot path of a start, so it is a bare ASGI response: no generator, no task. A task that detects the client's disconnect
+is started only once a stream has lasted a while; short runs never pay for it. A client that disconnects ends only its
+stream. A client that reads nothing for WRITE_WAIT_S is dropped, and reconnects with Last-Event-ID.
 
-Before: services/application/streaming/run_stream.py. After: the wire.
+Before: services/application/streaming/run_stream.py. After: the response body.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ HEADERS = (
 )
 KEEPALIVE = b": keepalive\n\n"
 WATCH_AFTER_S = 1.0
-"""Age at which a stream begins to watch for its client's leaving; most runs of a busy system are over by then."""
+"""Seconds until a stream starts to watch for the client's disconnect; most runs of a busy system have ended by then."""
 WRITE_WAIT_S = 30.0
-"""How long a client may leave everything unread before it is dropped."""
+"""Seconds a client may leave everything unread before it is dropped."""
 
 
 class ChunkStream(Protocol):
-    """follow.RunStream, run_states.StateStream."""
+    """Source of chunks: run_stream.RunStream or run_states.StateStream."""
 
     end_reason: str
 
@@ -46,7 +46,7 @@ class ChunkStream(Protocol):
 
 
 class EventStream:
-    """An answer that streams a run, or the states of many. `closed` is called once, however it ends."""
+    """A response that streams a run, or the states of many. `on_close` is called once, however the stream ends."""
 
     background = None
 
@@ -78,18 +78,21 @@ class EventStream:
             timer.cancel()
             if self._watcher is not None:
                 self._watcher.cancel()
-                # Its CancelledError holds the frame that holds us: only the garbage collector would end that.
+                # The task's CancelledError refers to the frame that refers to self: only the garbage collector would
+                # break the cycle.
                 self._watcher = None
             self._stream.close()
             self._on_close()
 
     async def _next_body(self) -> tuple[bytes, bool]:
-        """What is to be written next, and whether there is more. The last frames close the answer with them."""
+        """Return the next bytes to write, and whether more follow. The last frames are sent with the end of the
+        response.
+        """
         stream = self._stream
         try:
             pieces = await stream.next()
         except RequestRefused as declined:
-            # The answer has begun, so all that can be said is why it ends; the client comes again.
+            # The response has begun, so it can only report why it ends; the client reconnects.
             return encode_comment(f"ended: {declined.code}"), False
         if pieces is None:
             if stream.end_reason in (ENDED, CLIENT_LEFT):
@@ -111,7 +114,7 @@ class EventStream:
 
 
 def encode_chunks(chunks: Iterable[StreamChunk], *, with_ids: bool) -> bytes:
-    """Frames as they go over the wire."""
+    """Encode frames as server-sent events."""
     parts: list[bytes] = []
     for piece in chunks:
         parts += (b"event: ", piece.type.encode(), b"\n")
@@ -122,12 +125,12 @@ def encode_chunks(chunks: Iterable[StreamChunk], *, with_ids: bool) -> bytes:
 
 
 def encode_comment(text: str) -> bytes:
-    """A line clients ignore and people read."""
+    """Encode a comment line, which clients ignore and people read."""
     return f": {text}\n\n".encode()
 
 
 async def _write_body(send: Send, body: bytes, *, more: bool) -> bool:
-    """False when the client has taken nothing for too long."""
+    """Write part of the body; return False when the client has read nothing for too long."""
     try:
         async with asyncio.timeout(WRITE_WAIT_S):
             await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -1,4 +1,4 @@
-"""Runs as their events tell them, over HTTP: the state at an event, replay, comparison, fork, export, import.
+"""Event history of runs over HTTP: the state at an event, replay, comparison, fork, export, import.
 
 Before: routes.py. After: services/application/queries/run_history.py, forks.py and imports.py.
 """
@@ -33,9 +33,9 @@ AsgiResponse = Response | ASGIApp
 SEQ_MAX = 10**12
 BUNDLE_TYPE = "application/gzip"
 SPOOL_BYTES = 8 * 1024 * 1024
-"""Of an import that are kept in memory; more go to a temporary file."""
+"""Maximum bytes of an import kept in memory; more go to a temporary file."""
 CHUNK_BYTES = 64 * 1024
-"""Pieces of a bundle that are gathered before they are sent; most lines compress to a few bytes."""
+"""Bytes of a bundle that are collected before they are sent; most lines compress to a few bytes."""
 
 
 async def get_run_state(service: Service, caller: Caller, request: Request) -> JsonResponse[RunStateAt]:
@@ -46,7 +46,7 @@ async def get_run_state(service: Service, caller: Caller, request: Request) -> J
 
 
 async def replay_run(service: Service, caller: Caller, request: Request) -> JsonResponse[RunReplay]:
-    """Drift is an answer, not an error: it is what was asked."""
+    """Replay a run. Drift is a result, not an error: finding it is the purpose of the request."""
     run_id = request.path_params["run_id"]
     return json_response(
         proof_json(await service.application.histories.replay(caller, run_id, to_seq=_parse_seq(request, "to")))
@@ -93,18 +93,20 @@ async def export_run(service: Service, caller: Caller, request: Request) -> Resp
 
 
 async def import_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Imported]:
-    """The body is the file itself."""
+    """Import the bundle that is the request body."""
     imports = service.application.imports
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
         await spool_body(request, cast("IO[bytes]", file), limit=limits.IMPORT_FILE_BYTES_MAX)
-        found = await imports.import_bundle(caller, cast("IO[bytes]", file), in_clear=query_flag(request, "in_clear"))
-    runs: list[ImportedRun] = [{"run_id": run.run_id, "imported": run.added} for run in found.runs]
+        result = await imports.import_bundle(caller, cast("IO[bytes]", file), in_clear=query_flag(request, "in_clear"))
+    runs: list[ImportedRun] = [{"run_id": run.run_id, "imported": run.added} for run in result.runs]
     answer: Imported = {"run_id": runs[-1]["run_id"], "imported": runs[-1]["imported"], "runs": runs}
-    return json_response(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: result.position})
 
 
 async def _buffer_bundle(run_id: str, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The bundle in larger pieces. When it cannot go on, the connection breaks: nobody shall take it for whole."""
+    """Yield the bundle in larger pieces. On an error the connection breaks, so that a partial bundle is not taken for
+    complete.
+    """
     held = bytearray()
     try:
         async with aclosing(chunks):

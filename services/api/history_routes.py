@@ -1,4 +1,4 @@
-"""The routes of what has happened: a run as it was, replayed, compared, exported, forked; the log itself.
+"""The routes of the history: the past state, replay, comparison, export and fork of a run; the events of the log.
 
 Before: routes.py. After: history_endpoints.py, event_endpoints.py.
 """

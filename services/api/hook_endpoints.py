@@ -1,4 +1,4 @@
-"""Hooks over HTTP, in the shapes of reference surfaces 8.1; what is added there is additive.
+"""Hooks over HTTP, in the formats of reference surfaces 8.1; fields that we add are additive.
 
 Before: routes.py. After: services/application/admin/hooks.py.
 """
@@ -20,7 +20,7 @@ BODY_MAX = 256 * 1024
 
 async def register_hook(service: Service, caller: Caller, request: Request) -> JsonResponse[HookCreated]:
     body = await json_body(request, HookBody, limit=BODY_MAX)
-    found = await service.application.hooks.register(
+    result = await service.application.hooks.register(
         caller,
         HookRequest(
             owner=body.owner,
@@ -33,8 +33,8 @@ async def register_hook(service: Service, caller: Caller, request: Request) -> J
             timeout_ms=body.timeout_ms or 0,
         ),
     )
-    answer: HookCreated = {"id": found.hook.hook_id, "signing_secret": found.signing_secret or None}
-    return json_response(answer, headers={POSITION_HEADER: found.position})
+    answer: HookCreated = {"id": result.hook.hook_id, "signing_secret": result.signing_secret or None}
+    return json_response(answer, headers={POSITION_HEADER: result.position})
 
 
 async def list_hooks(service: Service, caller: Caller, request: Request) -> JsonResponse[HookList]:

@@ -1,4 +1,4 @@
-"""Questions of runs to people over HTTP, and the end of a turn. Shapes as in reference surfaces 1.1.
+"""Interruptions (questions of runs to people) over HTTP, and cancelling a turn. Formats as in reference surfaces 1.1.
 
 Before: routes.py. After: services/application/runs/interrupts.py.
 """
@@ -26,22 +26,22 @@ async def resolve_interrupt(service: Service, caller: Caller, request: Request) 
         answer=body.answer or "",
         resolved_by=body.resolved_by or "",
     )
-    found = await service.application.interrupts.resolve(
+    result = await service.application.interrupts.resolve(
         caller, request.path_params["run_id"], request.path_params["interrupt_id"], response
     )
     answer: InterruptResolved = {
-        "interrupt_id": found.interrupt_id,
-        "status": found.status,
-        "resolved_at": format_rfc3339(found.resolved_at_ms),
+        "interrupt_id": result.interrupt_id,
+        "status": result.status,
+        "resolved_at": format_rfc3339(result.resolved_at_ms),
     }
-    return json_response(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: result.position})
 
 
 async def cancel_turn(service: Service, caller: Caller, request: Request) -> JsonResponse[TurnCancelled]:
     body = await json_body(request, CancelBody, limit=CONTROL_BODY_MAX, optional=True)
-    found = await service.application.interrupts.cancel_turn(caller, request.path_params["run_id"], body.reason or "")
-    answer: TurnCancelled = {"run_id": found.run_id, "stopped": True, "parked": found.parked}
-    return json_response(answer, headers={POSITION_HEADER: found.position})
+    result = await service.application.interrupts.cancel_turn(caller, request.path_params["run_id"], body.reason or "")
+    answer: TurnCancelled = {"run_id": result.run_id, "stopped": True, "parked": result.parked}
+    return json_response(answer, headers={POSITION_HEADER: result.position})
 
 
 async def list_run_interrupts(service: Service, caller: Caller, request: Request) -> JsonResponse[InterruptList]:

@@ -1,12 +1,12 @@
-"""api: HTTP and server-sent events.
+"""The API process: HTTP and server-sent events.
 
-    python -m services.api.main                   serves until SIGTERM or SIGINT, then ends with 0 within 5 seconds
-    python -m loomlog.services.api.main --print-openapi   prints the OpenAPI document and ends
+    python -m loomlog.services.api.main                  serves until SIGTERM or SIGINT, exits with 0 within 5 s
+    python -m loomlog.services.api.main --print-openapi  prints the OpenAPI document and exits
 
-Listens at once and answers 503 `starting` until the broker and Postgres are there. Several may run behind one address;
-they share nothing but the log and the read models. An unexpected exception ends the process with 1, so that its
-supervisor starts it again (no silent death). On a stop, open streams are ended with a word that says so; clients come
-back to another process with Last-Event-ID.
+Listens at once and answers 503 `starting` until the broker and Postgres are available. Several may run behind one
+address; they share only the log and the read models. An unexpected exception ends the process with 1, so that its
+supervisor restarts it (no silent death). On a stop, open streams end with a comment that contains the reason; clients
+reconnect to another process with Last-Event-ID.
 
 Before: the environment and the configuration files. After: app.py, services/application/bootstrap.py.
 """
@@ -54,20 +54,20 @@ from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 log = logging.getLogger("loomlog.api")
 
 PING_S = 20.0
-"""Between two pings of a WebSocket, and for its pong: so long may a client be gone before it is noticed."""
+"""Seconds between two pings of a WebSocket, and to wait for the pong; then a client counts as lost."""
 GRACE_S = 3
-"""How long requests under way may take to finish after a stop; streams are ended at once."""
+"""Seconds that requests in progress may take to finish after a stop; streams are ended at once."""
 CLOSE_WAIT_S = 1.5
-"""How long the clients of the broker and of Postgres may take to close; together with GRACE_S below 5 seconds."""
+"""Seconds that the broker and Postgres clients may take to close; together with GRACE_S below 5 seconds."""
 BACKLOG = 2_048
 OPEN_FILES = limits.STREAMS_MAX + 1_000
-"""A stream is a connection; the rest is for requests, the broker, Postgres and files."""
+"""Maximum open files: one connection per stream; the rest is for requests, the broker, Postgres and files."""
 KEEP_ALIVE_S = 75
-"""Idle connections; longer than the usual proxy keeps its own, so that it is the proxy that closes."""
+"""Seconds an idle connection is kept open; longer than a typical proxy's timeout, so that the proxy closes first."""
 
 
 class ApiServer(uvicorn.Server):
-    """uvicorn that leaves signals to us and calls `stopping` before it waits for open requests."""
+    """uvicorn server that leaves signals to us and calls `on_stopping` before it waits for open requests."""
 
     def __init__(self, config: uvicorn.Config, *, on_stopping: Callable[[], None]) -> None:
         super().__init__(config)
@@ -83,8 +83,11 @@ class ApiServer(uvicorn.Server):
 
 
 class ClientWebSocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's, which takes a handshake that was refused with an answer of its own for one that got none, and logs an
-    error: to it only an accepted or a plainly closed one is complete."""
+    """uvicorn's WebSocket protocol, corrected for handshakes that were refused with a response.
+
+    uvicorn considers such a handshake unanswered and logs an error: for it, only an accepted or plainly closed one is
+    complete.
+    """
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
@@ -93,16 +96,16 @@ class ClientWebSocketProtocol(WebSocketsSansIOProtocol):
 
 
 async def run(loaded: ProcessConfiguration) -> None:
-    """Until SIGTERM or SIGINT, or until something fails."""
+    """Run until SIGTERM or SIGINT, or until a failure."""
     settings = api_settings(loaded.settings)
     providers = build_providers(loaded.configuration, loaded.settings, os.environ)
-    # Keys may be known to the runtimes alone: here a tier has to lead somewhere once they are there.
+    # Keys may be known only to the runtimes: each tier must resolve to a model once they are present there.
     check_tiers(loaded.configuration, [name for name, one in providers.items() if one.is_usable or one.needs_key])
     gate = Authenticator(
         build_token_table(loaded.configuration, loaded.settings, os.environ),
         restricts_operator_key=loaded.settings.operator_key_restriction,
     )
-    # It would add a second series to each counter, which nobody reads.
+    # It would add a second, unused series to each counter.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
     service = Service(
         authenticator=gate,
@@ -142,7 +145,7 @@ async def run(loaded: ProcessConfiguration) -> None:
 
 
 async def _run_application(service: Service, loaded: ProcessConfiguration, settings: ApiSettings) -> None:
-    """Everything behind the endpoints."""
+    """Run the application that the endpoints use."""
     codec = await wait_for("schemas", service.readiness, lambda: load_codec(loaded.settings))
     async with open_application(
         settings.endpoints,
@@ -158,7 +161,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         try:
             await work()
         finally:
-            # Either way the process ends now, and what requests under way still need is being closed.
+            # In either case the process stops now and closes what the requests in progress still need.
             service.is_stopping = True
             service.current_application = None
 
@@ -172,7 +175,7 @@ def _server_config(service: Service, frame_bytes: int) -> uvicorn.Config:
         ws_max_size=frame_bytes,
         ws_ping_interval=PING_S,
         ws_ping_timeout=PING_S,
-        ws_per_message_deflate=False,  # a bomb would be unpacked up to the bound, again and again
+        ws_per_message_deflate=False,  # a decompression bomb would be expanded up to the limit, again and again
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -207,7 +210,7 @@ def _stop(server: uvicorn.Server) -> None:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """The process; the exit code."""
+    """Run the process; return its exit code."""
     if list(arguments) == ["--print-openapi"]:
         sys.stdout.write(encode_document(installed_version()).decode() + "\n")
         return 0

@@ -1,8 +1,8 @@
-"""What this process counts, in Prometheus' text format.
+"""Metrics of this process, in Prometheus text format.
 
-Counters that others keep anyway (the hub, the publisher) are read when somebody asks; only what nobody keeps is counted
-here. Names begin with loomlog_; four gauges have the names dashboards of the reference read. The registry is this
-object's own, so that nothing happens at import and tests have one each.
+Counters that other components keep (the hub, the publisher) are read during a scrape; only the others are counted here.
+Names begin with loomlog_; four gauges have the names that the reference's dashboards read. The registry belongs to this
+object, so that import has no side effects and each test has its own.
 
 Before: endpoints and the command layer. After: GET /metrics.
 """
@@ -21,13 +21,13 @@ from loomlog.services.core.access.decide import Caller
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 ACTIVE_WAIT_S = 1.0
-"""How long the read models may take to count, so that a scrape is answered while they are away."""
+"""Seconds to wait for the read models to count, so that a scrape is answered while they are unavailable."""
 DURATION_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 BATCH_SIZE_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class Metrics:
-    """Counts of one process. `build` names the version in loomcycle_build_info."""
+    """Metrics of one process. `build` names the version in loomcycle_build_info."""
 
     def __init__(self, *, version: str, commit: str) -> None:
         registry = self._registry = CollectorRegistry(auto_describe=False)
@@ -56,7 +56,7 @@ class Metrics:
             name: Gauge(name, meaning, registry=registry)
             for name, meaning in (
                 ("loomcycle_process_rss_bytes", "Resident memory of this process."),
-                ("loomcycle_concurrency_active", "Runs at work, of all processes; NaN while nobody can say."),
+                ("loomcycle_concurrency_active", "Runs at work, of all processes; NaN while the count is unavailable."),
                 ("loomcycle_concurrency_queued", "Starts that wait for the log here."),
                 ("loomlog_events_seen", "Events this process has read."),
                 ("loomlog_previews_seen", "Previews this process has read."),
@@ -75,7 +75,7 @@ class Metrics:
         self._process = psutil.Process()
 
     def count(self, method: str, route: str, status: int) -> None:
-        """One answer."""
+        """Count one response."""
         key = (method, route, status)
         counted = self._counters.get(key)
         if counted is None:
@@ -83,7 +83,7 @@ class Metrics:
         counted()
 
     async def render(self, application: Application | None, caller: Caller) -> bytes:
-        """Everything, as it is scraped, for an administrator."""
+        """Return all metrics in the format of a scrape, for an administrator."""
         memory = await asyncio.to_thread(self._process.memory_info)
         self._set_gauge("loomcycle_process_rss_bytes", memory.rss)
         if application is not None:
@@ -106,7 +106,9 @@ class Metrics:
 
 
 async def _count_active(application: Application, caller: Caller) -> float:
-    """Parked runs are none of them, so the hub, which knows all that have not ended, cannot tell."""
+    """Count active runs in the read models. The hub cannot: it knows all runs not ended, and parked runs are not
+    active.
+    """
     try:
         async with asyncio.timeout(ACTIVE_WAIT_S):
             return sum(runs.runs for runs in await application.queries.count_active(caller))

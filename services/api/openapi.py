@@ -83,7 +83,7 @@ NO_CONTENT = 204
 
 
 def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, Any]:
-    """The OpenAPI document."""
+    """Build the OpenAPI document."""
     bodies = {route.body for route in routes if route.body is not None}
     answers = {answer for route in routes for answer in response_types(route)} | {Error}
     inputs: list[tuple[Any, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
@@ -115,7 +115,7 @@ def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, 
 
 
 def encode_document(version: str) -> bytes:
-    """The document as it is served."""
+    """Encode the document as it is served."""
     return orjson.dumps(build_document(version), option=orjson.OPT_INDENT_2)
 
 

@@ -1,7 +1,7 @@
-"""Health, metrics and the views operators ask for. Shapes as in reference surfaces 1.9.
+"""Health, metrics and operator views. Formats as in reference surfaces 1.9.
 
-The two public ones tell no secrets: /healthz what runs here, /readyz which of its two neighbours is missing. Asking the
-neighbours is bounded and shared, so that probes in a hurry do no harm.
+The two public endpoints reveal no secrets: /healthz reports the running version, /readyz which of the two dependencies
+is missing. Dependency checks are bounded and shared, so that frequent probes do no harm.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.availability import AvailabilityTable
 
 CHECK_WAIT_S = 2.0
-"""How long each neighbour may take to answer a readiness check."""
+"""Seconds to wait for each dependency in a readiness check."""
 CHECK_EVERY_S = 1.0
-"""An answer is good for this long; /readyz is public."""
+"""Seconds that a readiness result is cached; /readyz is public."""
 LIST_MODELS_WAIT_S = 10.0
-"""Parity: reference surfaces 1.9."""
+"""Seconds to wait for a provider's list of models. Parity: reference surfaces 1.9."""
 
 
 async def get_health(service: Service, caller: Caller, request: Request) -> JsonResponse[Health]:
@@ -112,7 +112,7 @@ async def list_model_aliases(service: Service, caller: Caller, request: Request)
 
 
 async def list_provider_models(service: Service, caller: Caller, request: Request) -> JsonResponse[ProviderModels]:
-    """Asked of the provider at this moment."""
+    """List a provider's models, requested from the provider now."""
     name = request.path_params["provider_id"]
     provider = service.providers.get(name)
     if provider is None:
@@ -139,7 +139,7 @@ async def get_resolver(service: Service, caller: Caller, request: Request) -> Js
 
 
 async def probe_providers(service: Service, caller: Caller, request: Request) -> JsonResponse[Resolver]:
-    """Asked of a runtime: it is the runtimes whose way to the providers counts."""
+    """Probe the providers from a runtime: only the runtimes' connection to the providers matters."""
     usable = [name for name, provider in service.providers.items() if provider.is_usable]
     return _resolver_response(service, await service.application.probes.probe(caller, usable))
 
@@ -156,14 +156,14 @@ async def get_concurrency(service: Service, caller: Caller, request: Request) ->
             "active": users.total(),
             "queued": layer.publisher.waiting_count + layer.runs.pending_starts,
             "per_user": dict(users),
-            # Who waits for a provider only the runtimes know: their /metrics have it.
+            # Only the runtimes know the requests queued for a provider: see their /metrics.
             "providers": {name: {"active": count, "queued": None} for name, count in providers.items()},
         }
     )
 
 
 def _availability(service: Service) -> AvailabilityTable:
-    """What is known of the models; nothing as long as the log is not there."""
+    """Return the availability of models; empty while the log is unavailable."""
     return (
         service.current_application.provider_table.matrix
         if service.current_application is not None
@@ -178,24 +178,24 @@ def _resolver_response(service: Service, matrix: AvailabilityTable) -> JsonRespo
 
 
 async def _missing_dependencies(service: Service) -> list[str]:
-    """The neighbours that do not answer; asked at most once in CHECK_EVERY_S."""
+    """Return the dependencies that do not respond; checked at most once in CHECK_EVERY_S."""
     if service.current_application is None:
         return sorted(service.readiness.missing) or ["broker", "postgres"]
     async with service.readiness_lock:
         now = time.monotonic()
         if now - service.readiness_checked_at >= CHECK_EVERY_S or not service.readiness_checked_at:
             layer = service.current_application
-            found = await asyncio.gather(
+            names = await asyncio.gather(
                 _check_dependency("broker", layer.audit_log.ping()),
                 _check_dependency("postgres", layer.projection.cursors()),
             )
-            service.unreachable = frozenset(name for name in found if name)
+            service.unreachable = frozenset(name for name in names if name)
             service.readiness_checked_at = time.monotonic()
     return sorted(service.unreachable)
 
 
 async def _check_dependency(name: str, check: Awaitable[object]) -> str:
-    """The name of a neighbour that does not answer; empty when it does."""
+    """Return the name of a dependency that does not respond; empty when it does."""
     try:
         async with asyncio.timeout(CHECK_WAIT_S):
             await check

@@ -1,4 +1,4 @@
-"""The routes of the process and of models: whether it is well, who is asking, where models go and how they are.
+"""The routes of the process and of models: health, the caller's identity, model routing and model availability.
 
 Before: routes.py. After: operator_endpoints.py.
 """

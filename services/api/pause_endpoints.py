@@ -1,4 +1,4 @@
-"""Pausing the installation over HTTP, in the shapes of reference surfaces 1.9; what is added there is additive.
+"""Pausing the installation over HTTP, in the formats of reference surfaces 1.9; fields that we add are additive.
 
 Before: routes.py. After: services/application/admin/pauses.py.
 """
@@ -16,7 +16,7 @@ from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
 DEFAULT_WAIT_MS = 30_000
-"""How long a pause waits until everything stands still, when nothing is said."""
+"""Default milliseconds that a pause waits until all runs have stopped."""
 
 
 async def pause_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[PauseApplied]:
@@ -28,7 +28,7 @@ async def pause_runs(service: Service, caller: Caller, request: Request) -> Json
     answer: PauseApplied = {
         "state": still.state,
         "duration_ms": still.duration_ms,
-        # Nothing is ever cancelled by a pause; the key stays, because clients read it.
+        # A pause never cancels anything; the key stays, because clients read it.
         "force_cancelled_count": 0,
         "paused_runs_count": still.paused,
         "warnings": [f"{run_id} does not stand still yet" for run_id in still.pending_runs],

@@ -1,4 +1,4 @@
-"""The routes of what holds for many runs: hooks, tools of clients, spending and its limits, pauses.
+"""The routes of policies for many runs: hooks, client tools, spending and its limits, pauses.
 
 Before: routes.py. After: hook_endpoints.py, client_endpoints.py, budget_endpoints.py, pause_endpoints.py.
 """

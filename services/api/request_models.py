@@ -1,9 +1,8 @@
-"""The bodies clients send, as pydantic models: types are checked here, meaning in
-services/application/runs/requests.py.
+"""Request bodies as pydantic models: types are checked here, meaning in services/application/runs/requests.py.
 
-These models are also the OpenAPI document of the bodies, so a bound that a caller should know is written in both
-places from one constant. A field nobody knows is refused: a misspelt `session_id` would otherwise quietly start another
-session. A null is the same as nothing said, and so is an empty id.
+These models are also the OpenAPI document of the bodies, so a limit that a caller should know is written in both places
+from one constant. An unknown field is refused: a misspelt `session_id` would otherwise silently start another session.
+A null is equivalent to a missing field, and so is an empty id.
 """
 
 from collections.abc import Mapping
@@ -31,13 +30,13 @@ Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_BYTES_MAX)]
 
 
 class Body(BaseModel):
-    """What every body has in common."""
+    """Common base of all bodies."""
 
     model_config = STRICT_CONFIG
 
 
 class BlockBody(Body):
-    """A piece of a segment."""
+    """A block of a segment."""
 
     type: Literal["trusted-text", "untrusted-block", "image"]
     text: str | None = Field(None, description="Text of a text block.")
@@ -67,7 +66,7 @@ class SamplingBody(Body):
 
 
 class CompactionBody(Body):
-    """When and how the conversation is replaced by a summary; overrides the agent's field by field."""
+    """When and how a summary replaces the conversation; overrides the agent's options field by field."""
 
     enabled: bool | None = Field(None, description="Compact automatically when the context fills up.")
     target_percentage: int | None = Field(
@@ -140,7 +139,7 @@ class RunBody(MessageBody):
 
 
 class BatchBody(Body):
-    """Many runs at once."""
+    """Many runs in one request."""
 
     spawns: list[RunBody] = Field(
         min_length=1, max_length=limits.BATCH_SPAWNS_MAX, description="The runs; a session_id is ignored."
@@ -154,7 +153,7 @@ class BatchBody(Body):
 
 
 class ForkBody(Body):
-    """A new run that shares the events of another up to one of them."""
+    """A new run that shares the events of another up to a given event."""
 
     at: int = Field(ge=1, description="Seq of the last event that is shared.")
     agent: AgentName | None = Field(None, description="Another agent, as it is configured now.")
@@ -310,7 +309,7 @@ class SnapshotBody(Body):
 
 
 class RestoreBody(Body):
-    """How to restore a snapshot."""
+    """Options for restoring a snapshot."""
 
     include_history: bool | None = Field(None, description="No effect: everything in the file is restored.")
     document: dict[str, Any] | None = Field(None, alias="json", description="An exported document to restore instead.")
@@ -324,7 +323,7 @@ class RestoreBody(Body):
 
 
 def to_run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:
-    """The request the command layer takes."""
+    """Convert to the request of the command layer."""
     named = body if isinstance(body, RunBody) else None
     return RunRequest(
         agent=body.agent or "",
@@ -351,7 +350,7 @@ def to_run_request(body: MessageBody, *, idempotency_key: str, traceparent: str)
 
 
 def to_fork_request(body: ForkBody, *, idempotency_key: str, traceparent: str) -> ForkRequest:
-    """The fork the command layer takes."""
+    """Convert to the fork request of the command layer."""
     return ForkRequest(
         at_seq=body.at,
         agent=body.agent or "",

@@ -1,10 +1,10 @@
-"""Reading requests: bodies within their bound, and query parameters that say what they expected.
+"""Reading requests: bodies within their size limit, and query parameters with errors that name the expected value.
 
-A body is counted while it comes in. One that says it is too large, or becomes so, is answered at once; what is still
-coming is read and thrown away for a moment, because a client that is writing would otherwise see a broken connection
-and not the answer.
+A body is counted while it is received. One that declares a size over the limit, or exceeds it, is answered at once; the
+rest is read and discarded for a moment, because a client that is still writing would otherwise see a broken connection
+and not the response.
 
-Before: the wire. After: endpoints.
+Before: the ASGI request. After: endpoints.
 """
 
 import asyncio
@@ -23,24 +23,24 @@ from loomlog.services.application.errors import RequestRefused, bad_request
 Model = TypeVar("Model", bound=Body)
 
 PROBLEMS_MAX = 5
-"""Mistakes of one body that are named; whoever makes more corrects them in rounds."""
+"""Maximum errors reported for one body; more are reported after these are corrected."""
 INTEGER_DIGITS_MAX = 18
-"""Fits a signed 64-bit integer."""
+"""Maximum digits of an integer; fits a signed 64-bit integer."""
 QUOTED_CHARACTERS_MAX = 60
 DRAIN_BYTES_MAX = 64 * 1024 * 1024
-"""What is thrown away of a body that is too large, before the connection is closed on the client."""
+"""Maximum bytes of an oversized body that are discarded before the connection to the client is closed."""
 TIME_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
 
 
 class BodyTooLarge(RequestRefused):
-    """A body over its bound, of which more may be coming."""
+    """A body over its size limit, of which more may be coming."""
 
     def __init__(self, limit: int) -> None:
         super().__init__("payload_too_large", f"the body is over {limit} bytes; send less, or raise the bound")
 
 
 async def json_body(request: Request, model: type[Model], *, limit: int, optional: bool = False) -> Model:
-    """The body as a model. Raises Declined: unsupported_media_type, payload_too_large, bad_request.
+    """Return the body as a model. Raises RequestRefused: unsupported_media_type, payload_too_large, bad_request.
 
     An `optional` body may be missing; every field then has its default.
     """
@@ -50,7 +50,7 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
     elif not _is_json(request.headers.get("content-type", "")):
         raise RequestRefused("unsupported_media_type", "expected Content-Type: application/json")
     try:
-        # The other one takes NaN for a number, and makes infinity of one that is too large.
+        # The other parser accepts NaN as a number, and reads a number that is too large as infinity.
         orjson.loads(raw)
         return model.model_validate_json(raw)
     except orjson.JSONDecodeError as error:
@@ -60,7 +60,7 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
 
 
 async def spool_body(request: Request, file: IO[bytes], *, limit: int) -> None:
-    """Writes the body to the file as it comes in. Raises Declined: payload_too_large, bad_request."""
+    """Write the body to the file as it is received. Raises RequestRefused: payload_too_large, bad_request."""
     size = 0
     async for piece in _read_chunks(request, limit):
         size += len(piece)
@@ -70,7 +70,7 @@ async def spool_body(request: Request, file: IO[bytes], *, limit: int) -> None:
 
 
 async def drain(request: Request) -> None:
-    """Reads and forgets the rest of a body, bounded."""
+    """Read and discard the rest of a body, up to a limit."""
     left = DRAIN_BYTES_MAX
     while left > 0:
         message = await request.receive()
@@ -80,12 +80,12 @@ async def drain(request: Request) -> None:
 
 
 def query_flag(request: Request, name: str) -> bool:
-    """A switch in the query: 1, true or yes."""
+    """Return whether a query parameter is 1, true or yes."""
     return request.query_params.get(name, "").lower() in ("1", "true", "yes")
 
 
 def query_text(request: Request, name: str, *, max_length: int = 256) -> str:
-    """A text in the query; empty when it is not there. Raises Declined."""
+    """Return a text parameter of the query; empty when missing. Raises RequestRefused."""
     value = request.query_params.get(name, "")
     if len(value) > max_length or not value.isprintable():
         raise bad_request(f"{name}: expected at most {max_length} printable characters")
@@ -93,7 +93,7 @@ def query_text(request: Request, name: str, *, max_length: int = 256) -> str:
 
 
 def query_integer(request: Request, name: str, default: int, *, minimum: int, maximum: int) -> int:
-    """A whole number in the query. Raises Declined."""
+    """Return an integer parameter of the query. Raises RequestRefused."""
     value = request.query_params.get(name)
     if value is None or value == "":
         return default
@@ -108,7 +108,9 @@ def query_integer(request: Request, name: str, default: int, *, minimum: int, ma
 
 
 def resume_after(request: Request) -> int:
-    """Where a stream goes on: Last-Event-ID, which a reconnecting client sends, else from_seq; no number is 0."""
+    """Return the seq after which a stream resumes: Last-Event-ID (sent on reconnect), else
+    from_seq; 0 if not a number.
+    """
     for value in (request.headers.get("last-event-id"), request.query_params.get("from_seq")):
         if value is not None and value.isascii() and value.isdecimal():
             return int(value) if len(value) <= INTEGER_DIGITS_MAX else 10**INTEGER_DIGITS_MAX
@@ -116,7 +118,10 @@ def resume_after(request: Request) -> int:
 
 
 def parse_time_ms(name: str, value: str) -> int:
-    """An RFC 3339 time (a date alone is its beginning, without a zone it is UTC) in milliseconds. Raises Declined."""
+    """Parse an RFC 3339 time (a date alone is its start, without a zone it is UTC) into milliseconds.
+
+    Raises RequestRefused.
+    """
     try:
         if not TIME_PATTERN.match(value):
             raise ValueError
@@ -134,7 +139,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
 
 
 async def _read_chunks(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
-    """The body as it comes in, counted."""
+    """Yield the body as it is received; its bytes are counted."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise BodyTooLarge(limit)
@@ -159,7 +164,7 @@ def _is_json(content_type: str) -> bool:
 
 
 def _describe_problems(error: ValidationError) -> str:
-    """What is wrong with a body, by place; values are not repeated, because some are secrets."""
+    """Describe the errors of a body by location; values are not repeated, because some are secrets."""
     detailses = error.errors(include_url=False, include_input=False, include_context=False)
     if detailses[0]["type"] == "json_invalid":
         return f"the body is not JSON: {detailses[0]['msg'].removeprefix('Invalid JSON: ')}"

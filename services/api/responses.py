@@ -1,8 +1,8 @@
-"""Answers: JSON, and the one shape of everything that is refused: {"code", "error"} and what belongs to the code.
+"""Responses: JSON, and the one error format of every refusal: {"code", "error"} and the details of the code.
 
-The status of a code is said here and nowhere else. A code of the command layer that is missing here fails a test.
+The status of a code is defined only here. A test fails when a code of the command layer is missing here.
 
-Before: endpoints. After: the wire.
+Before: endpoints. After: the ASGI response.
 """
 
 from collections.abc import Mapping
@@ -120,16 +120,16 @@ def json_response(value: T, *, status: int = 200, headers: Mapping[str, str] | N
 
 
 def refusal_response(refusal: RequestRefused, headers: Mapping[str, str] | None = None) -> Response:
-    """What was refused, and when to come again. Names the scope that was missing, and says how to authenticate."""
+    """Return a refusal as a response, with the time to retry, the missing scope and how to authenticate."""
     status = STATUS_BY_CODE[refusal.code]
-    found = dict(headers or {})
+    response_headers = dict(headers or {})
     if refusal.retry_after_s is not None:
-        found["retry-after"] = str(refusal.retry_after_s)
+        response_headers["retry-after"] = str(refusal.retry_after_s)
     if status == 401:
-        found["www-authenticate"] = 'Bearer realm="loomlog"'
+        response_headers["www-authenticate"] = 'Bearer realm="loomlog"'
     if refusal.code == "insufficient_scope":
-        found["www-authenticate"] = f'Bearer realm="loomlog", scope="{refusal.details["scope"]}"'
+        response_headers["www-authenticate"] = f'Bearer realm="loomlog", scope="{refusal.details["scope"]}"'
     if position := refusal.details.get("position"):
-        found[POSITION_HEADER] = str(position)
+        response_headers[POSITION_HEADER] = str(position)
     body = {**refusal.details, "code": refusal.code, "error": refusal.message}
-    return json_response(body, status=status, headers=found)
+    return json_response(body, status=status, headers=response_headers)

@@ -1,6 +1,6 @@
-"""What a row of the table of routes says, and the parameters that many rows have.
+"""A row of the table of routes, and the parameters that many rows share.
 
-Before: the tables (run_routes.py and those beside it). After: app.py registers rows, openapi.py describes them.
+Before: the tables (run_routes.py and those next to it). After: app.py registers rows, openapi.py describes them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,13 +18,13 @@ from loomlog.services.core.access.decide import Caller
 
 AsgiResponse = Response | ASGIApp
 Handler = Callable[[Service, Caller, Request], Awaitable[Any]]
-"""What it gives is a Response or any other ASGI answer."""
+"""An endpoint; returns a Response or any other ASGI application."""
 SocketHandler = Callable[[Service, Scope, Receive, Send], Awaitable[int]]
-"""Serves a WebSocket to its end, and gives the status its handshake was answered with."""
+"""Serves a WebSocket until it ends, and returns the status of its handshake response."""
 
 
 class Access(Enum):
-    """Access without a scope."""
+    """Access that requires no scope."""
 
     PUBLIC = "public"
     ANY_CALLER = "any caller"
@@ -32,7 +32,7 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryParameter:
-    """A query parameter in the document."""
+    """A query parameter in the OpenAPI document."""
 
     name: str
     description: str
@@ -58,13 +58,13 @@ class Route:
     accepts_idempotency_key: bool = False
     media_type: str = "application/json"
     status: int = 200
-    """Of a good answer; 204 has no content."""
+    """Status of a successful response; 204 has no content."""
     alternative_status: int = 0
-    """Of a good answer of the same shape; 0: there is none."""
+    """Second status of a successful response with the same format; 0 for none."""
     refusal_statuses: Sequence[int] = ()
     """Statuses of refusals beyond those that follow from what the route accepts (openapi.py)."""
     socket_handler: SocketHandler | None = None
-    """The path is a WebSocket; `handler` answers requests that ask for none."""
+    """Set when the path is a WebSocket; `handler` then responds to requests that are not a handshake."""
 
 
 POSITIVE_INTEGER = {"type": "integer", "minimum": 1}

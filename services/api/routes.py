@@ -1,12 +1,12 @@
-"""The one table of routes: method, path, who may call it, and what the OpenAPI document says of it.
+"""The one table of routes: method, path, required access, and the description for the OpenAPI document.
 
-A route that is not in here does not exist, and a route in here without access is a mistake that does not start: every
-row says either a scope, or that any known caller may, or that it is public. Everything else follows from the table: the
-registration, the check of the caller, the document; a test compares it with what the application really serves.
+Only routes in this table exist, and a route without access is an error at startup: every row names a scope, or allows
+any known caller, or is public. The registration, the check of the caller and the document follow from the table; a test
+compares it with what the application serves.
 
 Routes are matched in this order, so the busiest come first.
 
-Before: app.py. After: run_routes.py and the tables beside it, then the endpoints.
+Before: app.py. After: run_routes.py and the tables next to it, then the endpoints.
 """
 
 from loomlog.services.api.data_routes import DATA_ROUTES

@@ -1,7 +1,7 @@
-"""The models runs may go to: providers, aliases, the cascade of each plan and tier, and what is known of each model.
+"""Model routing as JSON: providers, aliases, the cascade of each plan and tier, and the availability of each model.
 
-What the runtimes learn while they call and probe reaches this process over the log
-(services/stream/global_tables/providers.py); this process calls nothing for these views.
+What the runtimes learn from calls and probes reaches this process over the log
+(services/stream/global_tables/providers.py); this process calls no provider for these views.
 
 Before: operator_endpoints.py. After: connectors/configuration, services/core/availability.py.
 """
@@ -39,9 +39,11 @@ def routing_json(
     is_admin: bool,
     operator_key_restricted: bool = False,
 ) -> RoutingTable:
-    """The view of GET /v1/_routing, for one caller. `why_not` names environment variables, so it is for administrators.
+    """Return the view of GET /v1/_routing for one caller.
 
-    `operator_key_restricted`: what the caller may not call without a key of its own is not available to it.
+    `why_not` names environment variables, so only administrators see it.
+
+    `operator_key_restricted`: a provider that the caller cannot call without its own key is shown as unavailable.
     """
     if operator_key_restricted:
         providers = {name: without_operator_key(provider) for name, provider in providers.items()}
@@ -65,7 +67,7 @@ def routing_json(
 
 
 def without_operator_key(provider: Provider) -> Provider:
-    """The provider as it is for runs that may not use the operator's key and bring none."""
+    """Return the provider as seen by runs that may not use the operator's key and have none of their own."""
     if not provider.api_key_env or not provider.is_usable:
         return provider
     return replace(
@@ -74,7 +76,7 @@ def without_operator_key(provider: Provider) -> Provider:
 
 
 def provider_json(provider: Provider, matrix: AvailabilityTable, *, is_admin: bool) -> ProviderStatus:
-    """One provider, without its key. `available`: this process could call it; `reachable`: it answers, too."""
+    """Return one provider, without its key. `available`: this process could call it; `reachable`: it also responds."""
     shown: ProviderStatus = {
         "provider": provider.id,
         "driver": provider.driver,
@@ -89,14 +91,14 @@ def provider_json(provider: Provider, matrix: AvailabilityTable, *, is_admin: bo
 
 
 def resolver_json(providers: Mapping[str, Provider], matrix: AvailabilityTable, *, now_ms: int) -> AvailabilityMatrix:
-    """The view of GET /v1/_resolver: the matrix. A provider this process cannot use is excluded."""
+    """Return the view of GET /v1/_resolver: the availability of all models. Providers unusable here are excluded."""
     return {
         "providers": {name: _provider_models_json(provider, matrix, now_ms) for name, provider in providers.items()}
     }
 
 
 def aliases_json(configuration: Configuration) -> ModelAliasList:
-    """The view of GET /v1/_models."""
+    """Return the view of GET /v1/_models."""
     return {
         "models": [
             {
@@ -138,7 +140,7 @@ def _cascade_json(
 
 
 def _model_of(choice: Choice, matrix: AvailabilityTable) -> str | None:
-    """The model of a choice, with a pattern looked up in what its provider lists; None when it matches none."""
+    """Return the model of a choice, a pattern resolved against its provider's list; None when nothing matches."""
     return choice.model or select_newest(choice.model_pattern, matrix.listings().get(choice.provider, ()))
 
 

@@ -1,7 +1,7 @@
-"""Runs over HTTP: start, follow, list, steer, pause, cancel. Shapes as in reference surfaces 1.1 to 1.3.
+"""Runs over HTTP: start, follow, list, steer, pause, cancel. Formats as in reference surfaces 1.1 to 1.3.
 
-Every endpoint takes the service, the caller and the request, and gives an answer; what it raises as Declined becomes
-the one error shape (app.py). They decide nothing.
+Every endpoint takes the service, the caller and the request, and returns a response; a RequestRefused that it raises
+becomes the one error format (app.py). Endpoints make no decisions.
 """
 
 import re
@@ -59,9 +59,9 @@ from loomlog.services.core.access.decide import Caller
 
 AsgiResponse = Response | ASGIApp
 CONTROL_BODY_MAX = 1024 * 1024
-"""Inputs and cancels (parity: reference runtime 1.12)."""
+"""Maximum bytes of inputs and cancels (parity: reference runtime 1.12)."""
 CALL_PATTERN = re.compile(r"([1-9][0-9]{0,6})\.([0-9]{1,3})")
-"""TURN.INDEX of a tool call."""
+"""A tool call as TURN.INDEX."""
 RUN_STATUSES = ("running", "completed", "failed", "cancelled")
 
 
@@ -119,7 +119,7 @@ async def list_runs(service: Service, caller: Caller, request: Request) -> JsonR
 
 
 async def list_user_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[AgentList]:
-    """Only live ones unless a status is asked for, as existing clients expect."""
+    """List a user's runs; only live ones unless a status is requested, as existing clients expect."""
     user_id = request.path_params["user_id"]
     statuses = _parse_statuses(query_text(request, "status") or "running")
     page = await service.application.queries.runs(
@@ -181,10 +181,10 @@ async def get_transcript(service: Service, caller: Caller, request: Request) -> 
 
 async def post_input(service: Service, caller: Caller, request: Request) -> JsonResponse[InputAcknowledged]:
     body = await json_body(request, InputBody, limit=CONTROL_BODY_MAX)
-    found = await service.application.control.post_input(
+    result = await service.application.control.post_input(
         caller, request.path_params["run_id"], body.text, source=body.source or "api"
     )
-    return json_response({"run_id": found.run_id, "delivered": True}, headers={POSITION_HEADER: found.position})
+    return json_response({"run_id": result.run_id, "delivered": True}, headers={POSITION_HEADER: result.position})
 
 
 async def resolve_call(service: Service, caller: Caller, request: Request) -> JsonResponse[CallResolved]:
@@ -193,7 +193,7 @@ async def resolve_call(service: Service, caller: Caller, request: Request) -> Js
     place = CALL_PATTERN.fullmatch(call)
     if place is None:
         raise bad_request(f"call is {call[:40]!r}: expected TURN.INDEX, such as 1.0")
-    found = await service.application.control.resolve(
+    result = await service.application.control.resolve(
         caller,
         request.path_params["run_id"],
         int(place[1]),
@@ -201,24 +201,24 @@ async def resolve_call(service: Service, caller: Caller, request: Request) -> Js
         done=body.outcome == "done",
         result=body.result or "",
     )
-    answer: CallResolved = {"run_id": found.run_id, "call": call, "repeated": found.is_repeated}
-    return json_response(answer, headers={POSITION_HEADER: found.position})
+    answer: CallResolved = {"run_id": result.run_id, "call": call, "repeated": result.is_repeated}
+    return json_response(answer, headers={POSITION_HEADER: result.position})
 
 
 async def cancel_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Cancelled]:
     body = await json_body(request, CancelRunBody, limit=CONTROL_BODY_MAX, optional=True)
-    found = await service.application.control.cancel(
+    result = await service.application.control.cancel(
         caller, request.path_params["agent_id"], body.reason or "", run_id=body.run_id or ""
     )
     answer: Cancelled = {
-        "cancelled": found.cancelled,
-        "agent_id": found.agent_id,
-        "run_id": found.run_id,
-        "cascaded": list(found.cascaded),
-        "status": found.status,
-        "reason": found.reason,
+        "cancelled": result.cancelled,
+        "agent_id": result.agent_id,
+        "run_id": result.run_id,
+        "cascaded": list(result.cascaded),
+        "status": result.status,
+        "reason": result.reason,
     }
-    return json_response(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: result.position})
 
 
 async def pause_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Pausing]:
@@ -236,29 +236,29 @@ async def resume_run(service: Service, caller: Caller, request: Request) -> Json
 
 async def compact_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Compacted]:
     body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
-    found = await service.application.compactions.compact(caller, request.path_params["run_id"], body.reason or "")
+    result = await service.application.compactions.compact(caller, request.path_params["run_id"], body.reason or "")
     answer: Compacted = {
-        "run_id": found.run_id,
-        "compacted": found.applied != NOOP,
-        "before_tokens": found.before_tokens,
-        "after_tokens": found.after_tokens,
-        "applied": found.applied,
+        "run_id": result.run_id,
+        "compacted": result.applied != NOOP,
+        "before_tokens": result.before_tokens,
+        "after_tokens": result.after_tokens,
+        "applied": result.applied,
     }
-    return json_response(answer, headers={POSITION_HEADER: found.position} if found.position else None)
+    return json_response(answer, headers={POSITION_HEADER: result.position} if result.position else None)
 
 
 async def copy_session(service: Service, caller: Caller, request: Request) -> JsonResponse[SessionCopied]:
     body = await json_body(request, ReplayBody, limit=CONTROL_BODY_MAX)
-    found = await service.application.compactions.replay(
+    result = await service.application.compactions.replay(
         caller, request.path_params["session_id"], body.agent, compress=bool(body.compress)
     )
     answer: SessionCopied = {
-        "new_session_id": found.session_id,
-        "seed_run_id": found.seed_run_id,
-        "events_copied": found.events,
-        "compacted": found.compacted,
+        "new_session_id": result.session_id,
+        "seed_run_id": result.seed_run_id,
+        "events_copied": result.events,
+        "compacted": result.compacted,
     }
-    return json_response(answer, headers={POSITION_HEADER: found.position})
+    return json_response(answer, headers={POSITION_HEADER: result.position})
 
 
 async def quarantine_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Quarantined]:
@@ -297,7 +297,7 @@ def _idempotency_key(request: Request) -> str:
 
 
 def request_position(request: Request) -> str:
-    """Of an earlier write: a read sees it, and a run that is started is under the limit it is of."""
+    """Return the position of an earlier write: a read includes it, and a run is started under a limit set by it."""
     return request.headers.get(POSITION_HEADER, "").strip() or request.query_params.get("position", "").strip()
 
 
@@ -325,15 +325,15 @@ def _parse_agent(request: Request) -> str:
 
 
 def _parse_statuses(value: str) -> frozenset[str]:
-    """`all`, or some of the four with commas between."""
+    """Parse `all`, or some of the four statuses separated by commas."""
     if value == "all":
         return frozenset()
-    found = frozenset(part.strip() for part in value.split(","))
-    if not found <= set(RUN_STATUSES):
+    statuses = frozenset(part.strip() for part in value.split(","))
+    if not statuses <= set(RUN_STATUSES):
         raise bad_request(
             f"status is {value!r}: expected all, or some of {', '.join(RUN_STATUSES)} with commas between"
         )
-    return found
+    return statuses
 
 
 def _parse_id(request: Request, name: str) -> str:
@@ -344,7 +344,7 @@ def _parse_id(request: Request, name: str) -> str:
 
 
 def parse_user_id(name: str, value: str) -> str:
-    """A user: an id, or a subject of a token, which may hold more characters."""
+    """Validate a user: an id, or a token's subject, which allows more characters."""
     if len(value) > limits.NAME_BYTES_MAX or not value.isprintable():
         raise bad_request(f"{name}: expected at most {limits.NAME_BYTES_MAX} printable characters")
     return value

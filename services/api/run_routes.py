@@ -1,6 +1,6 @@
-"""The routes of what a caller does with runs: start, follow, look, say, stop, answer; batches, residents, sessions.
+"""The routes for working with runs: start, follow, read, steer, stop, answer; batches, residents, sessions.
 
-The busiest rows come first. Before: routes.py puts the tables together. After: the endpoints.
+The busiest rows come first. Before: routes.py joins the tables. After: the endpoints.
 """
 
 from loomlog.services.api import batch_endpoints, bulk_endpoints, interrupt_endpoints, run_endpoints

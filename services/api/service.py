@@ -1,6 +1,6 @@
-"""What every endpoint of the process shares. Made in main() before the log and the read models are there.
+"""State shared by all endpoints of the process. Created in main() before the log and the read models are available.
 
-Until they are, `layer` says so to whoever asks (503 `starting`); authentication works from the first moment.
+Until they are, `application` raises 503 `starting`; authentication works from the first moment.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ DISTRIBUTION = "loomlog"
 
 
 def installed_version() -> str:
-    """The version that is installed; 0 when the package runs from nowhere."""
+    """Return the installed version; 0 when the package is not installed."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
@@ -31,7 +31,7 @@ def installed_version() -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Service:
-    """State of one API process. `providers` are those of the configuration, `models` their drivers once asked for."""
+    """State of one API process. `providers` are the configured ones, `models` their drivers, created on first use."""
 
     authenticator: Authenticator
     configuration: Configuration
@@ -43,7 +43,7 @@ class Service:
     readiness: Readiness = field(default_factory=Readiness)
     current_application: Application | None = None
     is_stopping: bool = False
-    """The process is about to end: who is not answered by then is told so."""
+    """The process is stopping: requests still unanswered get a response with that reason."""
     models: dict[str, Model] = field(default_factory=dict)
     version: str = field(default_factory=installed_version)
     commit: str = ""
@@ -51,24 +51,24 @@ class Service:
     started_at: float = field(default_factory=time.monotonic)
     open_streams: int = 0
     readiness_checked_at: float = 0.0
-    """When readiness was last asked of the broker and Postgres; monotonic."""
+    """Monotonic time of the last readiness check of the broker and Postgres."""
     unreachable: frozenset[str] = frozenset()
-    """What was missing then."""
+    """Dependencies missing at the last readiness check."""
     readiness_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     openapi_document: bytes = b""
-    """The OpenAPI document, and its page; put here by build_app."""
+    """The OpenAPI document; set with its HTML page by build_app."""
     docs_page: bytes = b""
 
     @property
     def application(self) -> Application:
-        """The use cases. Raises Declined(starting)."""
+        """The use cases. Raises RequestRefused(starting)."""
         if self.current_application is None:
             missing = ", ".join(sorted(self.readiness.missing)) or "the log and the read models"
             raise RequestRefused("starting", f"not ready yet, waiting for: {missing}", retry_after_s=RETRY_SOON_S)
         return self.current_application
 
     def acquire_stream(self) -> None:
-        """Room for one more event stream; give it back with `give_stream`. Raises Declined(too_many_streams)."""
+        """Reserve one event stream; release it with `release_stream`. Raises RequestRefused(too_many_streams)."""
         if self.open_streams >= limits.STREAMS_MAX:
             raise RequestRefused(
                 "too_many_streams",

@@ -1,4 +1,4 @@
-"""What the API is told: its part of the product's settings, taken once in main()."""
+"""Settings of the API process: its part of the product's settings, read once in main()."""
 
 import os
 import socket
@@ -20,16 +20,16 @@ from loomlog.services.application.bootstrap import Endpoints
 from loomlog.services.application.clients.connections import ClientLimits
 
 STATE_FILES_FOLDER = "states"
-"""In the folder of the blob store, which all replicas see; payloads lie in folders of two hex digits."""
+"""Folder in the blob store's folder, which all replicas share; payloads are in folders named with two hex digits."""
 
 
 class MissingApiSetting(Exception):
-    """A setting without which the process cannot start; the text says which and how to give it."""
+    """A required setting is missing; the text names it and how to set it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSettings:
-    """Everything the API process needs to know beside the configuration files."""
+    """Settings of the API process in addition to the configuration files."""
 
     host: str
     port: int
@@ -41,7 +41,7 @@ class ApiSettings:
 
 
 def api_settings(settings: Settings) -> ApiSettings:
-    """The API's part. Raises MissingRuntimeSetting."""
+    """Select the API's part of the settings. Raises MissingApiSetting."""
     for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
         if not value:
             raise MissingApiSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")

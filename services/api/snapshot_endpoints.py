@@ -1,7 +1,7 @@
-"""State files over HTTP, in the shapes of reference surfaces 1.9; what is added there is additive.
+"""State files over HTTP, in the formats of reference surfaces 1.9; fields that we add are additive.
 
-A state may be larger than memory, so its JSON is sent as it lies in the file. An export is that JSON, in gzip for
-clients that take it, or the file as it is kept (`format=gzip`).
+A state may be larger than memory, so its JSON is sent as stored in the file. An export is that JSON, in gzip for
+clients that accept it, or the stored file (`format=gzip`).
 
 Before: routes.py. After: services/application/transfer/state_files.py and transfer/restore.py.
 """
@@ -32,7 +32,7 @@ from loomlog.services.stream.archive.state_reader import decompressed
 
 BODY_MAX = 64 * 1024
 SPOOL_BYTES = 8 * 1024 * 1024
-"""Of a file that is sent, kept in memory; more go to a temporary file."""
+"""Maximum bytes of an uploaded file kept in memory; more go to a temporary file."""
 CHUNK_BYTES = 64 * 1024
 GZIP = "gzip"
 NO_EFFECT = "include_history has no effect at a restore: what is in the file is taken in"
@@ -41,14 +41,14 @@ NO_EFFECT = "include_history has no effect at a restore: what is in the file is 
 async def create_snapshot(service: Service, caller: Caller, request: Request) -> JsonResponse[StateFile]:
     body = await json_body(request, SnapshotBody, limit=BODY_MAX, optional=True)
     since = body.include_history_since
-    wanted = StateFileRequest(
+    file_request = StateFileRequest(
         label=body.label or "",
         tenant=body.tenant or "",
         include_history=body.include_history is not False,
         since_ms=parse_time_ms("include_history_since", since) if since else 0,
         max_bytes=body.max_bytes or limits.STATE_FILE_BYTES_MAX,
     )
-    return json_response(await service.application.backups.create(caller, wanted), status=201)
+    return json_response(await service.application.backups.create(caller, file_request), status=201)
 
 
 async def list_snapshots(service: Service, caller: Caller, request: Request) -> JsonResponse[StateFileList]:
@@ -64,13 +64,13 @@ async def get_snapshot(service: Service, caller: Caller, request: Request) -> Re
 
 
 async def export_snapshot(service: Service, caller: Caller, request: Request) -> Response:
-    wanted = query_text(request, "format")
-    if wanted not in ("", "json", GZIP):
-        raise bad_request(f"format is {wanted!r}: expected json or {GZIP}")
+    export_format = query_text(request, "format")
+    if export_format not in ("", "json", GZIP):
+        raise bad_request(f"format is {export_format!r}: expected json or {GZIP}")
     manifest, file = await service.application.backups.open(caller, request.path_params["snapshot_id"])
-    named = f"{manifest['id']}{SUFFIX if wanted == GZIP else '.json'}"
+    named = f"{manifest['id']}{SUFFIX if export_format == GZIP else '.json'}"
     headers = {"content-disposition": f'attachment; filename="{named}"', "vary": "accept-encoding"}
-    if wanted == GZIP:
+    if export_format == GZIP:
         return StreamingResponse(_stream_file(file, file), media_type="application/gzip", headers=headers)
     if _accepts_gzip(request):
         headers["content-encoding"] = GZIP
@@ -84,7 +84,7 @@ async def remove_snapshot(service: Service, caller: Caller, request: Request) ->
 
 
 async def restore_snapshot(service: Service, caller: Caller, request: Request) -> JsonResponse[Restored]:
-    """Of the stored file, or of the document in the body."""
+    """Restore the stored file, or the document in the body."""
     body = await json_body(request, RestoreBody, limit=service.max_request_bytes, optional=True)
     restoring = service.application.state_restore
     how = {"dry_run": bool(body.dry_run), "sealed": bool(body.sealed), "in_clear": bool(body.in_clear)}
@@ -98,37 +98,37 @@ async def restore_snapshot(service: Service, caller: Caller, request: Request) -
                 sent.write(piece)
         except BrokenStateFile as error:
             raise RequestRefused(
-                "restore_failed", f"the document cannot be restored: {error}; nothing was told"
+                "restore_failed", f"the document cannot be restored: {error}; nothing was written"
             ) from error
-        found = await restoring.restore(caller, cast("IO[bytes]", sent), **how)
-        return _restore_response(found, body)
+        result = await restoring.restore(caller, cast("IO[bytes]", sent), **how)
+        return _restore_response(result, body)
 
 
 async def restore_snapshot_file(service: Service, caller: Caller, request: Request) -> JsonResponse[Restored]:
-    """The body is the file itself."""
+    """Restore the state file that is the request body."""
     restoring = service.application.state_restore
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
         await spool_body(request, cast("IO[bytes]", file), limit=limits.STATE_FILE_BYTES_MAX)
         how = {name: query_flag(request, name) for name in ("dry_run", "sealed", "in_clear")}
-        found = await restoring.restore(caller, cast("IO[bytes]", file), **how)
-    return _restore_response(found, None)
+        result = await restoring.restore(caller, cast("IO[bytes]", file), **how)
+    return _restore_response(result, None)
 
 
-def _restore_response(found: RestoreResult, body: RestoreBody | None) -> JsonResponse[Restored]:
-    positions = sorted(found.positions.values())
+def _restore_response(result: RestoreResult, body: RestoreBody | None) -> JsonResponse[Restored]:
+    positions = sorted(result.positions.values())
     said_history = body is not None and body.include_history is not None
     answer: Restored = {
-        "dry_run": found.is_dry_run,
-        "runs_restored": found.runs,
-        "runs_continued": found.live_runs,
-        "runs_skipped": found.skipped_runs,
-        "runs_failed": found.failed_runs,
-        "runs_sealed": found.sealed_runs,
-        "events_restored": found.events,
-        "pauses_restored": found.pauses,
-        "limits_restored": found.limits,
-        "blobs_restored": found.blobs,
-        "warnings": [*found.warnings, *([NO_EFFECT] if said_history else [])],
+        "dry_run": result.is_dry_run,
+        "runs_restored": result.runs,
+        "runs_continued": result.live_runs,
+        "runs_skipped": result.skipped_runs,
+        "runs_failed": result.failed_runs,
+        "runs_sealed": result.sealed_runs,
+        "events_restored": result.events,
+        "pauses_restored": result.pauses,
+        "limits_restored": result.limits,
+        "blobs_restored": result.blobs,
+        "warnings": [*result.warnings, *([NO_EFFECT] if said_history else [])],
         "positions": positions,
     }
     return json_response(answer, headers={POSITION_HEADER: positions[-1]} if positions else None)
@@ -145,7 +145,9 @@ def _accepts_gzip(request: Request) -> bool:
 async def _stream_file(
     file: IO[bytes], content: IO[bytes], *, before: bytes = b"", after: bytes = b""
 ) -> AsyncGenerator[bytes, None]:
-    """The content in pieces; `file` is closed then. One that cannot be read on ends early, and its readers see that."""
+    """Yield the content in pieces, then close `file`. After a read error the stream ends early, and clients notice
+    that.
+    """
     try:
         if before:
             yield before

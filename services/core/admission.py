@@ -1,17 +1,17 @@
-"""Who goes next and who is turned away when more runs want to begin than may be under way.
+"""Admission control: the order of runs that wait to start, and refusals when too many are active.
 
-A run is inside while something of it is at work: a model call or a tool call is due. Parked and paused runs, and those
-that wait for a person, have left; when they go on they are inside again at once, also past the bounds, because they
-were admitted before and nobody may hold them up. Children are inside with their parent and are never asked about, so
-a parent can wait for them without a deadlock.
+A run is active while a model call or a tool call of it is due. Parked and paused runs, and those that wait for a
+person, are not; when they continue they are active again at once, even over the limits, because they were admitted
+before and must not be delayed. Children are active together with their parent and are never queued, so a parent can
+wait for them without a deadlock.
 
-    places    max_concurrent_runs of them; a run of a user who has all he may have, or of a provider that is full, waits
-              without keeping others from the places
-    queue     fair (fair_queue.py): tenants in turn, within one its users, within one the oldest that may enter
-    refused   at once when the queue is full, later when its time is up (whoever keeps the time says so)
+    places    max_concurrent_runs of them; a run of a user or of a provider at its limit waits without blocking the
+              places for others
+    queue     fair (fair_queue.py): tenants in turn, within one its users, within one the oldest that may start
+    refused   at once when the queue is full, later on a timeout (measured by the caller)
 
-Values and order only, no clock: services/runtime/admission/queue.py keeps the time and wakes who is let in. Not chosen:
-one queue in the order of arrival (a tenant that floods it keeps everybody out), weights (nobody has asked for them).
+Values and order only, no clock: services/runtime/admission/queue.py measures time and wakes the admitted runs. Not
+chosen: one queue in the order of arrival (a tenant that floods it blocks all others), weights (no demand so far).
 """
 
 from collections import Counter
@@ -29,18 +29,20 @@ PROVIDER_FULL = "provider_concurrency_exhausted"
 
 
 class AdmissionLimits(Value, frozen=True, kw_only=True):
-    """Of one process. `per_user` 0: no bound. `providers`: most runs at work with each that has a bound."""
+    """Limits of one process. `per_user` 0: no limit. `providers`: maximum active runs for each
+    provider with a limit.
+    """
 
     runs: int
     queue: int
     per_user: int = 0
     providers: Mapping[str, int] = field(default_factory=dict)
     provider_queue: int = 0
-    """Runs that wait for one provider."""
+    """Maximum runs that wait for one provider."""
 
 
 class Slot(Value, frozen=True, kw_only=True):
-    """For whom a run works, and with which provider."""
+    """Tenant, user and provider of a run."""
 
     tenant: str
     user_id: str
@@ -48,7 +50,7 @@ class Slot(Value, frozen=True, kw_only=True):
 
 
 class AdmissionRefused(Value, frozen=True, kw_only=True):
-    """Why a run may not begin now. `about` is the user or the provider that is full, `cap` the bound."""
+    """The reason why a run may not start now. `about` is the user or the provider at its limit, `cap` the limit."""
 
     code: str
     message: str
@@ -57,35 +59,35 @@ class AdmissionRefused(Value, frozen=True, kw_only=True):
 
 
 class AdmissionController:
-    """Runs inside and waiting, by id. Deterministic: the same calls give the same answers."""
+    """Active and waiting runs, by id. Deterministic: the same calls return the same results."""
 
     def __init__(self, limits: AdmissionLimits) -> None:
         self.limits = limits
         self.active: dict[str, Slot] = {}
         self.waiting: dict[str, Slot] = {}
-        """In the order they came."""
+        """Waiting runs in order of arrival."""
         self._active_by_user: Counter[tuple[str, str]] = Counter()
         self._active_by_provider: Counter[str] = Counter()
         self._queued_by_provider: Counter[str] = Counter()
-        """Waiting by provider."""
+        """Number of waiting runs by provider."""
         self._fair_queue: FairQueue[str] = FairQueue()
 
     def has_capacity(self, slot: Slot) -> bool:
-        """Whether a run may begin at once. Not past those that wait."""
+        """Whether a run may start at once; false while others wait."""
         return not self.waiting and self._blocking_limit(slot) == ""
 
     def admit(self, run_id: str, slot: Slot) -> None:
-        """The run is at work, whatever the bounds say."""
+        """Mark a run as active, regardless of the limits."""
         if run_id not in self.active:
             self.active[run_id] = slot
-            # Only what has a bound is counted: most have none, and every run comes by here.
+            # Only what has a limit is counted: most have none, and every run passes here.
             if self.limits.per_user:
                 self._active_by_user[slot.tenant, slot.user_id] += 1
             if self.limits.providers:
                 self._active_by_provider[slot.provider] += 1
 
     def release(self, run_id: str) -> bool:
-        """The run is not at work any more; false when it was not."""
+        """Mark a run as no longer active; return False when it was not active."""
         place = self.active.pop(run_id, None)
         if place is None:
             return False
@@ -96,7 +98,7 @@ class AdmissionController:
         return True
 
     def enqueue(self, run_id: str, slot: Slot) -> AdmissionRefused | None:
-        """Let it wait; why it cannot even do that."""
+        """Queue a run; return the refusal when the queue does not accept it."""
         if len(self.waiting) >= self.limits.queue:
             return self.refusal_for(slot)
         cap = self.limits.providers.get(slot.provider, 0)
@@ -112,14 +114,14 @@ class AdmissionController:
         return None
 
     def withdraw(self, run_id: str) -> None:
-        """It waits no longer."""
+        """Remove a run from the queue."""
         place = self.waiting.pop(run_id, None)
         if place is not None:
             _decrement(self._queued_by_provider, place.provider)
             self._fair_queue.leave(run_id)
 
     def admit_next(self) -> str:
-        """Who of those waiting goes in now, and does; empty when nobody may."""
+        """Admit the next waiting run and return its id; empty when none may start."""
         if len(self.active) >= self.limits.runs:
             return ""
         run_id = self._fair_queue.next(
@@ -133,7 +135,7 @@ class AdmissionController:
         return run_id
 
     def refusal_for(self, slot: Slot) -> AdmissionRefused:
-        """What keeps a run out, in the words of the refusal."""
+        """Return the refusal that describes the limit blocking a run."""
         bounds = self.limits
         match self._blocking_limit(slot):
             case code if code == PROVIDER_FULL:
@@ -151,7 +153,7 @@ class AdmissionController:
         return AdmissionRefused(code=BACKPRESSURE, message=f"{text}; try again in a moment", cap=bounds.runs)
 
     def _blocking_limit(self, slot: Slot) -> str:
-        """The narrowest bound that keeps a run out; empty when none does."""
+        """Return the narrowest limit that blocks a run; empty when none does."""
         bounds = self.limits
         cap = bounds.providers.get(slot.provider, 0) if bounds.providers else 0
         if cap and self._active_by_provider[slot.provider] >= cap:
@@ -161,7 +163,7 @@ class AdmissionController:
         return BACKPRESSURE if len(self.active) >= bounds.runs else ""
 
     def _has_user_capacity(self, tenant: str, user_id: str) -> bool:
-        """Whether the bound of a user lets another of his runs in."""
+        """Whether a user's limit allows another run."""
         return not self.limits.per_user or self._active_by_user[tenant, user_id] < self.limits.per_user
 
 

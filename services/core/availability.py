@@ -1,14 +1,14 @@
-"""Which models can be called now: the fold of loom.provider.events, one matrix for all processes.
+"""Availability of models: the fold of loom.provider.events, one table for all processes.
 
-A cell is a model of a provider. It has two states of its own, kept apart because they heal differently:
+A status belongs to one model of a provider. It has two states, kept apart because they recover differently:
 
     stalled        a call failed at the provider; until a call succeeds there, or the provider answers a probe
-    rate limited   it was called too often; until a time, and no probe shortens it: that would only bring the storm back
+    rate limited   it was called too often; until a time, and no probe shortens it: that would only repeat the overload
 
-The provider says the rest when it is probed: whether it answers, and which models it lists. What nobody has asked about
-is taken to be well, and a provider that lists nothing has said nothing about its models.
+A probe of the provider supplies the rest: whether it responds, and which models it lists. Models never probed are
+assumed available, and an empty list of models has no meaning.
 
-Before: loomlog.schemas.generated.stream_records. After: services/stream/global_tables/providers.py keeps one matrix for
+Before: loomlog.schemas.generated.stream_records. After: services/stream/global_tables/providers.py keeps one table for
 a process.
 """
 
@@ -25,24 +25,24 @@ RATE_LIMITED, STALLED, RECOVERED = "rate_limited", "stalled", "recovered"
 """Marks of a model."""
 COOLDOWN_DEFAULT_MS = 30_000
 COOLDOWN_RANGE_MS = (1_000, 600_000)
-"""How long a rate limit is taken to last: at least and at most, whatever a plan says (parity)."""
+"""Minimum and maximum milliseconds of a rate limit, whatever a plan configures (parity)."""
 STATUSES_MAX = 10_000
-"""Cells one matrix keeps: models are named by the configuration, so more is somebody's mistake."""
+"""Maximum statuses in a table: models are named by the configuration, so more is an error."""
 ERROR_MAX = 500
-"""Characters of an error that are kept; it is shown to operators."""
+"""Maximum characters of an error that are kept; it is shown to operators."""
 REQUESTS_KEPT = 20
-"""Probes on demand that are remembered; whoever asked waits for seconds."""
+"""Number of requested probes that are remembered; their callers wait only for seconds."""
 _RELEASE_DATE = re.compile(r"-20\d{6}\Z")
 
 ProviderRecord = ModelMarked | ProviderProbed | ProbeRequested
 
 
 class InvalidMark(Exception):
-    """A record that says nothing anybody knows; the text says what was expected."""
+    """A record without a known meaning; the text has what was expected."""
 
 
 class ModelStatus(Value, frozen=True, kw_only=True):
-    """What calls have shown of a model. Times in UTC milliseconds, 0 = never."""
+    """The state of a model according to calls. Times in UTC milliseconds, 0 = never."""
 
     stalled_at_ms: int = 0
     limited_until_ms: int = 0
@@ -58,19 +58,19 @@ HEALTHY = ModelStatus()
 
 
 class ProviderStatus(Value, frozen=True, kw_only=True):
-    """What the last probe of a provider gave."""
+    """The result of a provider's last probe."""
 
     reachable: bool
     models: tuple[str, ...]
-    """As it lists them; where the list could not be had, as it did before."""
+    """Models as the provider lists them; the previous list when the list was unavailable."""
     checked_at_ms: int
     error: str = ""
     key_refused: bool = False
-    """It is not reachable with the operator's key only."""
+    """The provider is unreachable only with the operator's key."""
 
 
 class ModelAvailability(Value, frozen=True, kw_only=True):
-    """One model at one time."""
+    """Availability of one model at one time."""
 
     reachable: bool
     listed: bool
@@ -83,28 +83,28 @@ class ModelAvailability(Value, frozen=True, kw_only=True):
 
     @property
     def unavailable_reason(self) -> str:
-        """Everything that stands against it, for people; empty when nothing does."""
-        found = (
+        """Describe every reason against the model, for people; empty when there is none."""
+        problems = (
             (not self.reachable, "its provider does not answer"),
             (not self.listed, "its provider does not list it"),
             (self.stalled, "it is stalled"),
             (self.rate_limited, "it is rate limited"),
         )
-        return " and ".join(words for is_so, words in found if is_so)
+        return " and ".join(words for is_so, words in problems if is_so)
 
 
 class AvailabilityTable(Value, frozen=True, kw_only=True):
-    """What is known of all models. Cells in which nothing is wrong are left out."""
+    """Availability of all models. Statuses without a problem are left out."""
 
     statuses: Mapping[tuple[str, str], ModelStatus] = field(default_factory=dict)
     providers: Mapping[str, ProviderStatus] = field(default_factory=dict)
     request_ids: tuple[str, ...] = ()
-    """Ids of the latest probes that were asked for, oldest first, also those that have been answered."""
+    """Ids of the latest requested probes, oldest first, including answered ones."""
     answered_requests: Mapping[str, str] = field(default_factory=dict)
-    """Provider -> the newest of them it was probed for, which answers the older ones too."""
+    """The newest request id that each provider was probed for, which answers the older ones too."""
 
     def apply(self, record: ProviderRecord) -> "AvailabilityTable":
-        """The matrix after one record. Raises InvalidMark."""
+        """Return the table after one record. Raises InvalidMark."""
         match record:
             case ModelMarked():
                 return self._apply_mark(record)
@@ -119,8 +119,10 @@ class AvailabilityTable(Value, frozen=True, kw_only=True):
         return self.statuses.get((provider, model), HEALTHY)
 
     def availability(self, provider: str, model: str, now_ms: int, *, own_key: bool = False) -> ModelAvailability:
-        """How a model is at that time. `own_key`: for a run that pays with a key of its own, which what the operator's
-        has met is no matter of."""
+        """Return the availability of a model at that time.
+
+        `own_key`: for a run with its own provider key, which the limits of the operator's key do not affect.
+        """
         probed = self.providers.get(provider)
         cell = self.status(provider, model)
         return ModelAvailability(
@@ -138,27 +140,27 @@ class AvailabilityTable(Value, frozen=True, kw_only=True):
         return self.request_ids.index(newest) >= self.request_ids.index(request_id)
 
     def listings(self) -> dict[str, tuple[str, ...]]:
-        """Provider -> the models it lists."""
+        """Return the models listed by each provider."""
         return {name: probed.models for name, probed in self.providers.items()}
 
     def next_change_ms(self, now_ms: int) -> int:
-        """When the next rate limit ends, so that something is different without a record; 0 = no limit is in force."""
+        """Return when the next rate limit ends, which changes the table without a record; 0 = no limit is in force."""
         ends = [cell.limited_until_ms for cell in self.statuses.values() if cell.limited_until_ms > now_ms]
         return min(ends, default=0)
 
     def stalled_since_ms(self, provider: str) -> int:
-        """Since when some model of the provider is stalled; 0 = none is."""
-        found = [
+        """Return the time since which some model of the provider is stalled; 0 = none is."""
+        times = [
             cell.stalled_at_ms for (name, _), cell in self.statuses.items() if name == provider and cell.is_stalled
         ]
-        return min(found, default=0)
+        return min(times, default=0)
 
     def _apply_mark(self, mark: ModelMarked) -> "AvailabilityTable":
         place = (mark.provider, mark.model)
         cell = self.status(*place)
         match mark.mark:
             case "rate_limited":
-                # Two owners may see the same storm: the later end counts.
+                # Two owners may report the same overload: the later end counts.
                 until_ms = max(cell.limited_until_ms, mark.until_ms)
                 now = replace(cell, limited_until_ms=until_ms, reason=mark.reason)
             case "stalled":
@@ -175,7 +177,7 @@ class AvailabilityTable(Value, frozen=True, kw_only=True):
         return self._with_status(place, now, mark.at_ms)
 
     def _with_status(self, key: tuple[str, str], status: ModelStatus, at_ms: int) -> "AvailabilityTable":
-        # A limit that has ended says nothing any more; leaving it out keeps the matrix as small as what is wrong.
+        # A limit that has ended has no meaning; without it the table stays as small as the set of current problems.
         others = {
             other: kept
             for other, kept in self.statuses.items()
@@ -188,7 +190,7 @@ class AvailabilityTable(Value, frozen=True, kw_only=True):
 
     def _apply_probe(self, probe: ProviderProbed) -> "AvailabilityTable":
         before = self.providers.get(probe.provider)
-        # Where the list could not be had, the one before is better than none.
+        # When the list is unavailable, the previous one is better than none.
         models = before.models if before is not None and probe.error and not probe.models else probe.models
         status = ProviderStatus(
             reachable=probe.reachable,
@@ -215,9 +217,9 @@ class AvailabilityTable(Value, frozen=True, kw_only=True):
 def failure_mark(
     table: AvailabilityTable, provider: str, model: str, kind: str, *, cooldown_ms: int, at_ms: int, by: str
 ) -> ModelMarked | None:
-    """What a call that failed for good says of its model; None when that is known already, or says nothing of it.
+    """Return the mark for a call that failed permanently; None when it is known already or not about the model.
 
-    A request that is wrong in itself, or a key that is refused, is no matter of the model.
+    An invalid request, or a refused key, is not about the model.
     """
     cell = table.status(provider, model)
     if kind == "rate_limited":
@@ -236,9 +238,9 @@ def failure_mark(
 def success_mark(
     table: AvailabilityTable, provider: str, model: str, *, at_ms: int, by: str, own_key: bool = False
 ) -> ModelMarked | None:
-    """What a call that was answered says of its model: something only when it was stalled, or its provider away.
+    """Return the mark for a successful call; None unless the model was stalled or its provider unreachable.
 
-    Where the operator's key is refused, an answer to another one (`own_key`) says nothing.
+    When the operator's key is refused, a response to another key (`own_key`) proves nothing.
     """
     probed = table.providers.get(provider)
     if own_key and probed is not None and probed.key_refused:
@@ -249,9 +251,9 @@ def success_mark(
 
 
 def is_listed(model: str, listed: Collection[str]) -> bool:
-    """Whether a list means the model: by its name, with a release date, or with the tag `latest`.
+    """Whether a provider's list includes the model: by its name, with a release date, or with the tag `latest`.
 
-    Vendors answer to a name without a date and list it with one only.
+    Vendors accept a name without a date, but list it only with one.
     """
     if model in listed:
         return True

@@ -1,8 +1,8 @@
-"""Who goes next among those that wait: tenants in turn, within one its users in turn, within one the oldest.
+"""A fair queue: tenants in turn, within one its users in turn, within one the oldest.
 
-So a tenant that asks a thousand times keeps nobody out, nor does one of its users. Values and order only: whoever keeps
-the queue keeps the time too. Not chosen: the order of arrival (the tenant that floods it has it all), weights (nobody
-has asked for them).
+So a tenant with a thousand requests blocks no other, nor does one of its users. Values and order only: the owner of the
+queue measures time. Not chosen: the order of arrival (a tenant that floods it takes everything), weights (no demand so
+far).
 
 After: admission.py, services/runtime/models/provider_queues.py.
 """
@@ -23,24 +23,24 @@ def _any(ticket: object) -> bool:
 
 
 class FairQueue(Generic[Ticket]):
-    """Tickets of those that wait. Deterministic: the same calls give the same answers."""
+    """A fair queue of tickets. Deterministic: the same calls return the same results."""
 
     def __init__(self) -> None:
         self._places: dict[Ticket, tuple[str, str]] = {}
         self._turns: OrderedDict[str, OrderedDict[str, OrderedDict[Ticket, None]]] = OrderedDict()
-        """Tenants, their users, their tickets; whose turn is next comes first."""
+        """Tickets by tenant and user; those whose turn is next come first."""
 
     def __len__(self) -> int:
         return len(self._places)
 
     def join(self, ticket: Ticket, tenant: str, user: str) -> None:
-        """The ticket waits, behind the older ones of its user."""
+        """Add a ticket behind the older ones of its user."""
         assert ticket not in self._places, f"the ticket {ticket} waits already"
         self._places[ticket] = (tenant, user)
         self._turns.setdefault(tenant, OrderedDict()).setdefault(user, OrderedDict())[ticket] = None
 
     def leave(self, ticket: Ticket) -> bool:
-        """The ticket waits no longer; false when it did not."""
+        """Remove a ticket; return False when it was not queued."""
         place = self._places.pop(ticket, None)
         if place is None:
             return False
@@ -56,9 +56,9 @@ class FairQueue(Generic[Ticket]):
     def next(
         self, may_go: Callable[[Ticket], bool] = _any, *, user_may: Callable[[str, str], bool] = _anybody
     ) -> Ticket | None:
-        """The ticket whose turn it is, of those that may go; it has left then. None when there is none.
+        """Remove and return the next ticket of those that `may_go` accepts; None when there is none.
 
-        `user_may` is asked of a user (tenant and user) before any of his tickets.
+        `user_may` is called for a user (tenant and user) before any of that user's tickets.
         """
         for tenant, users in self._turns.items():
             for user, tickets in users.items():

@@ -1,15 +1,15 @@
-"""Hooks: programs of others that look at tool calls, before them and after them. What is registered, and what counts.
+"""Hooks: external programs called before and after tool calls. Registrations, and the effect of their answers.
 
 A hook is named by (tenant, owner, name); registering the name again replaces it and keeps its place in the order. Hooks
-of the empty tenant are the operator's and see the calls of every tenant.
+of the empty tenant are the operator's and receive the calls of every tenant.
 
-    pre    in the order of registration, each is shown the input as the one before left it. The first that denies ends
-           the call; nothing that was widened then counts.
-    post   in reverse order, also after a denial; each is shown the result as the one before left it.
+    pre    in the order of registration, each receives the input as the one before left it. The first that denies ends
+           the call; hosts added before that do not count.
+    post   in reverse order, also after a denial; each receives the result as the one before left it.
 
 Pure, like everything in services/core. Before: loomlog.schemas.generated.stream_records. After:
-services/stream/global_tables/hooks.py keeps a table for a process; services/runtime/tools/hooks.py asks the hooks of a
-call.
+services/stream/global_tables/hooks.py keeps a table for a process; services/runtime/tools/hooks.py calls the hooks of a
+tool call.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,40 +26,40 @@ FAIL_OPEN, FAIL_CLOSED = "open", "closed"
 FAIL_MODES = (FAIL_OPEN, FAIL_CLOSED)
 DENIED, REWROTE_INPUT, WIDENED_HOSTS = "denied", "rewrote_input", "widened_hosts"
 REWROTE_RESULT, UNAVAILABLE = "rewrote_result", "unavailable"
-"""What a hook did about a call (HookAct.act)."""
+"""Effects of a hook on a call (HookAct.act)."""
 WILDCARD = "*"
 EVERY_TENANT = ""
 TIMEOUT_MS_DEFAULT = 5_000
 TIMEOUT_MS_MAX = 60_000
 HOOKS_PER_TENANT_MAX = 100
-"""A call asks them one after the other, so more would only be slow."""
+"""Maximum hooks of a tenant; a call runs them one after the other, so more would only be slow."""
 NAMES_MAX = 256
-"""Agents or tools one registration lists."""
+"""Maximum agents or tools in one registration."""
 HOSTS_ADDED_MAX = 64
-"""Hosts one answer may add; they travel in one append with the result."""
+"""Maximum hosts one answer may add; they are stored in one append with the result."""
 DENIAL_CHARACTERS_MAX = 16_000
-"""Of the text that a model reads instead of a result."""
+"""Maximum characters of the text that a model reads instead of a result."""
 
 HookKey = tuple[str, str, str]
 DEFAULT_DENIAL_TEXT = "denied by a hook"
-"""What the model reads when a denial brings no words."""
+"""Text that the model reads when a denial has none."""
 
 
 class InvalidHook(Exception):
-    """A record that is no registration anybody could act on; the text says why."""
+    """An invalid hook registration; the text has the reason."""
 
 
 class InvalidHookAnswer(Exception):
-    """A hook answered something else than it may; the text says what was expected."""
+    """An invalid answer of a hook; the text has what was expected."""
 
 
 class HookTable(Value, frozen=True, kw_only=True):
-    """The hooks registered now, in their order."""
+    """The registered hooks, in their order."""
 
     entries: Mapping[HookKey, HookRegistered] = field(default_factory=dict)
 
     def apply(self, change: HookRegistered | HookRemoved) -> "HookTable":
-        """The table after one record. Raises InvalidHook."""
+        """Return the table after one record. Raises InvalidHook."""
         if isinstance(change, HookRemoved):
             kept = {key: hook for key, hook in self.entries.items() if hook.hook_id != change.hook_id}
             return self if len(kept) == len(self.entries) else HookTable(entries=kept)
@@ -72,12 +72,12 @@ class HookTable(Value, frozen=True, kw_only=True):
         return next((hook for hook in self.entries.values() if hook.hook_id == hook_id), None)
 
     def hooks_for_tenant(self, tenant: str) -> tuple[HookRegistered, ...]:
-        """The hooks that were registered for exactly that tenant."""
+        """Return the hooks that were registered for exactly that tenant."""
         return tuple(hook for hook in self.entries.values() if hook.tenant == tenant)
 
     def hooks_for_call(self, tenant: str, agent: str, tool: str, phase: str) -> tuple[HookRegistered, ...]:
-        """The hooks to ask about a call, in the order in which they are asked."""
-        found = tuple(
+        """Return the hooks for a call, in the order in which they are called."""
+        matching = tuple(
             hook
             for hook in self.entries.values()
             if hook.phase == phase
@@ -85,7 +85,7 @@ class HookTable(Value, frozen=True, kw_only=True):
             and (not hook.agents or agent in hook.agents)
             and (not hook.tools or any(_matches(pattern, tool) for pattern in hook.tools))
         )
-        return found if phase == PRE else found[::-1]
+        return matching if phase == PRE else matching[::-1]
 
 
 def _matches(pattern: str, tool: str) -> bool:
@@ -93,14 +93,15 @@ def _matches(pattern: str, tool: str) -> bool:
 
 
 def timeout_s(hook: HookRegistered) -> float:
-    """Longest wait for an answer."""
+    """Return the timeout for a hook's answer."""
     return (hook.timeout_ms or TIMEOUT_MS_DEFAULT) / 1000
 
 
 def may_add_hosts(hook: HookRegistered, permitted_owners: Iterable[str]) -> bool:
-    """Whether the operator lets this hook add hosts. `permitted` has `tenant:owner`, or `owner` for the operator's own.
+    """Whether the operator permits this hook to add hosts.
 
-    A bare owner means hooks of the empty tenant only: otherwise any tenant could take a permitted name for itself.
+    `permitted_owners` has `tenant:owner`, or `owner` for the operator's own hooks. A bare owner means hooks of the
+    empty tenant only: otherwise any tenant could use a permitted name.
     """
     text = f"{hook.tenant}:{hook.owner}" if hook.tenant else hook.owner
     return text in permitted_owners
@@ -110,14 +111,14 @@ def may_add_hosts(hook: HookRegistered, permitted_owners: Iterable[str]) -> bool
 
 
 class Denial(Value, frozen=True, kw_only=True):
-    """What the model reads instead of a result."""
+    """A denial, with the text that the model reads instead of a result."""
 
     text: str
     is_error: bool
 
 
 class PreAnswer(Value, frozen=True, kw_only=True):
-    """What a pre hook wants; None and empty leave things as they are."""
+    """Changes requested by a pre hook; None and empty leave things unchanged."""
 
     input: Mapping[str, Any] | None = None
     denial: Denial | None = None
@@ -135,40 +136,45 @@ NO_CHANGE = PreAnswer()
 
 
 def parse_pre_answer(answer: Any) -> PreAnswer:
-    """A pre hook's answer from JSON; None is no change. Unknown fields are left out. Raises InvalidHookAnswer."""
+    """Parse a pre hook's answer from JSON; None is no change. Unknown fields are ignored.
+
+    Raises InvalidHookAnswer.
+    """
     if answer is None:
         return NO_CHANGE
-    said = _require_object(answer, "the answer")
-    given = said.get("input")
-    hosts = said.get("allow_hosts")
+    fields = _require_object(answer, "the answer")
+    new_input = fields.get("input")
+    hosts = fields.get("allow_hosts")
     return PreAnswer(
-        input=None if given is None else _require_object(given, "input"),
-        denial=_parse_denial(said.get("deny")),
+        input=None if new_input is None else _require_object(new_input, "input"),
+        denial=_parse_denial(fields.get("deny")),
         allow_hosts=() if hosts is None else _parse_hosts(hosts),
     )
 
 
 def apply_post_answer(answer: Any, result: HookedResult) -> HookedResult:
-    """The result after a post hook's answer. What it leaves out stays. Raises InvalidHookAnswer."""
+    """Apply a post hook's answer to the result. Missing fields stay unchanged. Raises InvalidHookAnswer."""
     if answer is None:
         return result
-    given = _require_object(answer, "the answer").get("result")
-    if given is None:
+    new_result = _require_object(answer, "the answer").get("result")
+    if new_result is None:
         return result
-    said = _require_object(given, "result")
+    fields = _require_object(new_result, "result")
     return replace(
         result,
-        text=_require_text(said.get("text", result.text), "result.text"),
-        is_error=_require_bool(said.get("is_error", result.is_error), "result.is_error"),
+        text=_require_text(fields.get("text", result.text), "result.text"),
+        is_error=_require_bool(fields.get("is_error", result.is_error), "result.is_error"),
     )
 
 
 def _parse_denial(value: Any) -> Denial | None:
     if value is None or value is False:
         return None
-    said = _require_object(value, "deny")
-    text = _require_text(said.get("text", ""), "deny.text")[:DENIAL_CHARACTERS_MAX]
-    return Denial(text=text or DEFAULT_DENIAL_TEXT, is_error=_require_bool(said.get("is_error", True), "deny.is_error"))
+    fields = _require_object(value, "deny")
+    text = _require_text(fields.get("text", ""), "deny.text")[:DENIAL_CHARACTERS_MAX]
+    return Denial(
+        text=text or DEFAULT_DENIAL_TEXT, is_error=_require_bool(fields.get("is_error", True), "deny.is_error")
+    )
 
 
 def _parse_hosts(value: Any) -> tuple[str, ...]:
@@ -201,13 +207,13 @@ def _require_bool(value: Any, name: str) -> bool:
 
 
 def unavailable_text(hook: HookRegistered) -> str:
-    """Instead of a result, when a hook that must be asked could not be."""
+    """Return the text that replaces a result when a required hook was unavailable."""
     named = f"hook {hook.owner}/{hook.name} unavailable"
     return f"tool_call denied: {named}" if hook.phase == PRE else f"tool_result withheld: {named}"
 
 
 def escalation_text(hook: HookRegistered, declared: str, actual: str) -> str:
-    """Instead of a result, when a rewritten input would have another effect than the log says is under way."""
+    """Return the text that replaces a result when a rewritten input has another effect than the logged intent."""
     return (
         f"tool_call denied: hook {hook.owner}/{hook.name} made a call with the effect class {actual} out of one with "
         f"{declared}"
@@ -215,9 +221,9 @@ def escalation_text(hook: HookRegistered, declared: str, actual: str) -> str:
 
 
 EFFECT_CLASSES: Sequence[str] = ("pure", "read", "idempotent", "unsafe")
-"""Effect classes, the harmless first."""
+"""Effect classes, the most harmless first."""
 
 
 def is_stronger(actual: str, declared: str) -> bool:
-    """Whether a call may have an effect that the intent in the log does not tell a next owner to beware of."""
+    """Whether a call may have a stronger effect than its logged intent declares to a next owner."""
     return EFFECT_CLASSES.index(actual) > EFFECT_CLASSES.index(declared)

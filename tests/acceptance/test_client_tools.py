@@ -96,7 +96,7 @@ def test_a_connection_that_drops_during_a_call_is_an_unknown_outcome_and_the_cal
             returned = result(frames)
             with pytest.raises(TimeoutError):
                 again.recv(timeout=0)
-    assert "outcome unknown: the client went away during the call" in returned["text"]
+    assert "outcome unknown: the client disconnected during the call" in returned["text"]
     assert asked(stack, f"runs/{run_id}/replay")["drift"] == []
     events = asked(stack, f"events?run_id={run_id}")["events"]
     (told,) = [event["payload"] for event in events if event["type"] == "ToolReturned"]

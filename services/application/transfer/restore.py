@@ -148,7 +148,8 @@ class StateRestore:
         except UnknownStateSection as error:
             raise RequestRefused("snapshot_version_unknown", str(error)) from error
         except (BrokenStateFile, BrokenBundle) as error:
-            raise RequestRefused("restore_failed", f"the file cannot be restored: {error}; nothing was told") from error
+            text = f"the file cannot be restored: {error}; nothing was written"
+            raise RequestRefused("restore_failed", text) from error
         finally:
             self._busy = False
 

@@ -1,25 +1,26 @@
-"""The decisions about access, each once and for every transport: may it, does it see it, in whose name does it act.
+"""Access decisions, each made once and for every transport: permission, visibility, identity.
 
-    may(caller, scope)            the right to do a kind of thing
-    sees(caller, owner)           the right to know that a thing exists; what is not seen is answered as if it were not
-    reach(caller)                 the same right for lists: which tenant and which user a query is confined to
-    identity(caller, ...)         in whose name a run works, whatever the request says
+    has_scope(caller, scope)        permission for a kind of operation
+    can_see(caller, owner)          permission to know that a thing exists; otherwise the response is "not found"
+    access_filter(caller)           the same permission for lists: the tenant and the user a query is confined to
+    resolve_identity(caller, ...)   the identity of a new run, whatever the request contains
 
-An isolated caller is confined to its own subject everywhere, in reads, streams and cancels alike; the reference forgot
+An isolated caller is confined to its own subject everywhere, in reads, streams and cancels alike; the reference omits
 it in three of those places.
 
-Before: services/application/authentication.py makes a Caller from a token. After: every use case of services/commands.
+Before: services/application/authentication.py makes a Caller from a token. After: every use case of
+services/application.
 """
 
 from loomlog.schemas.records import Value
 from loomlog.services.core.access.scopes import ADMIN, INCLUDES, SCOPES, TENANT, USER
 
 DEFAULT_USER = "default"
-"""The user of a run that the shared token starts without naming one."""
+"""User of a run that the shared token starts without naming one."""
 
 
 class Caller(Value, frozen=True, kw_only=True):
-    """Who asks. `legacy` marks the shared token: its requests may name the user they work for."""
+    """An authenticated caller. `legacy` marks the shared token: its requests may name the user they act for."""
 
     name: str
     tenant: str
@@ -28,7 +29,7 @@ class Caller(Value, frozen=True, kw_only=True):
     legacy: bool = False
     open_mode: bool = False
     operator_key_restricted: bool = False
-    """Its runs may not spend the operator's provider keys."""
+    """The caller's runs may not use the operator's provider keys."""
 
     @property
     def is_admin(self) -> bool:
@@ -36,28 +37,28 @@ class Caller(Value, frozen=True, kw_only=True):
 
     @property
     def is_isolated(self) -> bool:
-        """Confined to its own subject."""
+        """Whether the caller is confined to its own subject."""
         return USER in self.scopes and not self.scopes & {ADMIN, TENANT}
 
 
 class ResourceOwner(Value, frozen=True, kw_only=True):
-    """Whose a thing is."""
+    """The owner of a resource."""
 
     tenant: str
     user_id: str
     is_foreign: bool = False
-    """The user is the one an imported run says it had: it is shown with it, and nothing new is done in its name."""
+    """The user was named by an imported run: it is shown with the run, and nothing new is done in its name."""
 
 
 class AccessFilter(Value, frozen=True, kw_only=True):
-    """What a list may hold; None leaves it open."""
+    """Restriction of a list query; None means no restriction."""
 
     tenant: str | None
     user_id: str | None
 
 
 class RunIdentity(Value, frozen=True, kw_only=True):
-    """In whose name a run works."""
+    """The identity of a run."""
 
     tenant: str
     subject: str
@@ -73,7 +74,7 @@ def has_scope(caller: Caller, scope: str) -> bool:
 
 
 def can_see(caller: Caller, owner: ResourceOwner) -> bool:
-    """Whether the thing exists as far as this caller is concerned."""
+    """Whether a resource exists from the caller's point of view."""
     if caller.is_admin:
         return True
     if caller.tenant != owner.tenant:
@@ -82,17 +83,17 @@ def can_see(caller: Caller, owner: ResourceOwner) -> bool:
 
 
 def access_filter(caller: Caller) -> AccessFilter:
-    """The widest list the caller may have."""
+    """Return the least restrictive filter that the caller may use for a list."""
     if caller.is_admin:
         return AccessFilter(tenant=None, user_id=None)
     return AccessFilter(tenant=caller.tenant, user_id=caller.subject if caller.is_isolated else None)
 
 
 def resolve_identity(caller: Caller, *, user_id: str, session: ResourceOwner | None = None) -> RunIdentity:
-    """In whose name a new run works. A tenant on the wire is never heard; a user only from the shared token.
+    """Resolve the identity of a new run. A tenant in the request is ignored; a user counts only with the shared token.
 
-    `session` is the owner of the session that is continued: its runs stay with its tenant and its user, unless the user
-    is hearsay.
+    `session` is the owner of the continued session: its runs keep the session's tenant and its user, unless the user is
+    foreign (`is_foreign`).
     """
     restricted = caller.operator_key_restricted
     if session is not None and not session.is_foreign:

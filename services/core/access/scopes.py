@@ -1,6 +1,6 @@
-"""The closed catalogue of scopes and what each includes (reference surfaces 0.3).
+"""The closed catalogue of scopes, and the scopes each includes (reference surfaces 0.3).
 
-A scope that is not in here grants nothing and may not be asked for: both are mistakes of whoever wrote it.
+A scope that is not listed grants nothing and may not be required: both are programming or configuration errors.
 
 After: decide.py.
 """
@@ -8,17 +8,17 @@ After: decide.py.
 from collections.abc import Mapping
 
 ADMIN = "substrate:admin"
-"""Everything, all tenants."""
+"""Everything in all tenants."""
 TENANT = "substrate:tenant"
-"""Operates one tenant."""
+"""Operation of one tenant."""
 USER = "substrate:user"
-"""An end user on its own: sees and does what is its own, nothing else."""
+"""An end user: sees and changes only its own data."""
 RUNS_CREATE = "runs:create"
 RUNS_READ = "runs:read"
 CHANNEL_PUBLISH = "channel:publish"
 CHANNEL_READ = "channel:read"
 OPERATOR_KEY = "providers:operator-key"
-"""May spend the operator's provider keys; asked for where OPERATOR_KEY_RESTRICTION is on."""
+"""Permits use of the operator's provider keys; required where OPERATOR_KEY_RESTRICTION is on."""
 
 SCOPES = frozenset({ADMIN, TENANT, USER, RUNS_CREATE, RUNS_READ, CHANNEL_PUBLISH, CHANNEL_READ, OPERATOR_KEY})
 
@@ -27,4 +27,4 @@ INCLUDES: Mapping[str, frozenset[str]] = {
     TENANT: frozenset({RUNS_CREATE, RUNS_READ, CHANNEL_PUBLISH, CHANNEL_READ, OPERATOR_KEY}),
     USER: frozenset({RUNS_CREATE, RUNS_READ}),
 }
-"""What a scope gives beside itself. Not transitive, because no included scope includes more than its holder has."""
+"""Scopes that a scope includes. Not transitive, because no included scope includes more than its holder has."""

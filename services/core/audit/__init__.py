@@ -1,1 +1,1 @@
-"""Is the log what was written? The rules of signing and of verifying; see verify.py."""
+"""Tamper evidence of the log: the rules of signing and of verifying; see verify.py."""

@@ -1,15 +1,15 @@
-"""Lays the records that are found along the fingerprints that were signed, and says which belongs to which.
+"""Alignment of the records found with the signed fingerprints.
 
-As long as they agree this is one comparison a record. Where they do not, records are held back until both sides go on
-equally again; what lies between is what was changed, lost or added. Offsets are not what is compared, because a copy
-in which a record is missing has other offsets from there on and everything after it is still as it was signed. They
-decide only inside of such a stretch which record took whose place.
+As long as they agree this is one comparison per record. Where they do not, records are held back until both sides agree
+again; everything in between was changed, lost or added. Offsets are not compared, because in a copy with a missing
+record all later offsets differ although those records are as signed. Offsets only decide, within such a range, which
+record replaced which.
 
-    SIGNED      as signed            CHANGED   another record in its place
-    UNSIGNED    nobody signed it     LOST      signed and not there      ADDED   there and not signed, among signed ones
+    SIGNED      as signed       CHANGED   another record in its place
+    UNSIGNED    not signed      LOST      signed and missing          ADDED   present and not signed, among signed ones
 
-Pure, and a value that is driven: `expect` what was signed, `offer` what is found, `end`.
-Before: checkpoint_chain.py, hashes.py. After: verify.py.
+Pure, a value driven by its caller: `expect` for signed records, `add_record` for found records, `end`. Before:
+checkpoint_chain.py, hashes.py. After: verify.py.
 """
 
 from collections import deque
@@ -21,9 +21,12 @@ from typing import NamedTuple
 from loomlog.services.core.audit.hashes import FINGERPRINT_BYTES, HashedRecord
 
 WINDOWS = (64, 1_024, 20_000)
-"""Records held back while both sides are searched for where they go on equally: a few when one record was touched, the
-last for a stretch of two whole checkpoints; about 15 MB of records. When a longer stretch is missing, the offsets say
-so. In a copy that was numbered anew they do not: then what follows such a stretch is called changed as well."""
+"""Records held back while searching for the point where both sides agree again; about 15 MB of records.
+
+The small windows are for one changed record, the last for a range of two whole checkpoints. When a longer range is
+missing, the offsets show it. In a copy with new offsets they do not: then the records after such a range are reported
+as changed, too.
+"""
 
 
 class RecordMatch(Enum):
@@ -35,7 +38,9 @@ class RecordMatch(Enum):
 
 
 class AlignedPair(NamedTuple):
-    """`offset` is the signed one; where nothing was signed, what it would be but for what was added or lost before."""
+    """A settled pair. `offset` is the signed one; for an unsigned record, its offset without earlier additions and
+    losses.
+    """
 
     match: RecordMatch
     offset: int
@@ -44,7 +49,7 @@ class AlignedPair(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """A signed record; with an empty fingerprint a stretch nobody vouches for, up to the next expected offset."""
+    """A signed record; an empty fingerprint is an unsigned range up to the next expected offset."""
 
     offset: int
     fingerprint: bytes
@@ -58,19 +63,19 @@ class Aligner:
         self._held: deque[HashedRecord] = deque()
         self._level = 0
         self._delta = 0
-        """Found offset minus signed offset of the last record both sides agreed on."""
+        """Found offset minus signed offset of the last record on which both sides agreed."""
         self._closed = False
 
     @property
     def wants_record(self) -> bool:
-        """Whether `expect` or `close` has to come before the next `offer` or `end`."""
+        """Whether `expect` or `close` has to be called before the next `add_record` or `end`."""
         if self._closed:
             return False
         least = 1
         if self._held:
             least = WINDOWS[self._level]
         elif self._expected and not self._expected[0].fingerprint:
-            least = 2  # a stretch nobody vouches for ends where the next one begins
+            least = 2  # an unsigned range ends where the next expected record begins
         return len(self._expected) < least
 
     @property
@@ -82,20 +87,21 @@ class Aligner:
         self._expected.extend(expected)
 
     def close(self) -> None:
-        """Nothing more was signed."""
+        """Declare that there are no more signed records."""
         self._closed = True
 
-    def add_record(self, found: HashedRecord) -> list[AlignedPair]:
-        """What is settled by the next record: usually that one, nothing while records are held back."""
-        if not self._held and (pair := self._match_directly(found)):
+    def add_record(self, hashed: HashedRecord) -> list[AlignedPair]:
+        """Return the pairs settled by the next record: usually that one, none while records are held back."""
+        if not self._held and (pair := self._match_directly(hashed)):
             return [pair]
-        self._held.append(found)
+        self._held.append(hashed)
         return self._resolve(final=False) if len(self._held) >= WINDOWS[self._level] else []
 
     def end(self) -> list[AlignedPair]:
-        """The rest, when there are no more records; of what was signed, as far as it was told.
+        """Return the remaining pairs after the last record, as far as signed records are known.
 
-        While it is not `is_settled` afterwards, it `wants` more of what was signed and has to be called again.
+        While `is_settled` is false afterwards and `wants_record` is true, more signed records are needed and `end` has
+        to be called again.
         """
         self._level = len(WINDOWS) - 1
         if self._held and self.wants_record:
@@ -109,30 +115,30 @@ class Aligner:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is held back."""
+        """Whether no record is held back."""
         return not self._held
 
-    def _match_directly(self, found: HashedRecord) -> AlignedPair | None:
-        """The pair of the next record if no search is needed."""
+    def _match_directly(self, hashed: HashedRecord) -> AlignedPair | None:
+        """Return the pair of the next record if no search is needed."""
         expected = self._expected
         while expected:
             offset, fingerprint = expected[0]
-            if fingerprint == found.record_hash[:FINGERPRINT_BYTES]:
+            if fingerprint == hashed.record_hash[:FINGERPRINT_BYTES]:
                 expected.popleft()
-                self._delta = found.record.offset - offset
-                return AlignedPair(RecordMatch.SIGNED, offset, fingerprint, found)
+                self._delta = hashed.record.offset - offset
+                return AlignedPair(RecordMatch.SIGNED, offset, fingerprint, hashed)
             if fingerprint:
                 return None
             after = expected[1] if len(expected) > 1 else None
             if after is None and not self._closed:
                 return None
-            at = found.record.offset - self._delta
-            if after is None or (after.fingerprint != found.fingerprint and at < after.offset):
-                return AlignedPair(RecordMatch.UNSIGNED, at, b"", found)
+            at = hashed.record.offset - self._delta
+            if after is None or (after.fingerprint != hashed.fingerprint and at < after.offset):
+                return AlignedPair(RecordMatch.UNSIGNED, at, b"", hashed)
             expected.popleft()
         if not self._closed:
             return None
-        return AlignedPair(RecordMatch.UNSIGNED, found.record.offset - self._delta, b"", found)
+        return AlignedPair(RecordMatch.UNSIGNED, hashed.record.offset - self._delta, b"", hashed)
 
     def _resolve(self, *, final: bool) -> list[AlignedPair]:
         pairs: list[AlignedPair] = []
@@ -142,9 +148,9 @@ class Aligner:
                 pairs.append(pair)
                 continue
             if pairs and not final:
-                self._level = 0  # they went on equally: a new search begins small
+                self._level = 0  # both sides agreed again: a new search starts with the smallest window
             if not self._closed and len(self._expected) < 2:
-                return pairs  # what was signed has to be told first
+                return pairs  # the signed records are needed first
             window = WINDOWS[-1] if final else WINDOWS[self._level]
             if not final and (len(self._held) < window or (len(self._expected) < window and not self._closed)):
                 return pairs
@@ -160,7 +166,9 @@ class Aligner:
         return pairs
 
     def _mark_apart(self, expected: Sequence[Expected], held: Sequence[HashedRecord]) -> tuple[int, int]:
-        """How many to leave behind where no meeting is in sight: one side alone if by its offsets it lies first."""
+        """Return how many to skip on each side without a match: one side only if its offsets come
+        before the other's.
+        """
         first, last = (held[place].record.offset - self._delta for place in (0, -1))
         if expected and first > expected[-1].offset:
             return len(expected), 0
@@ -169,35 +177,35 @@ class Aligner:
         return len(expected), len(held)
 
     def _between(self, expected: Sequence[Expected], held: Sequence[HashedRecord], *, met: bool) -> list[AlignedPair]:
-        """The pairs of a stretch in which nothing agrees; both sides are taken from the queues."""
+        """Return the pairs of a range without agreement, and remove both sides from the queues."""
         for _ in expected:
-            self._expected.popleft()  # ahead of `next_expected` below
+            self._expected.popleft()  # before `next_expected` is used below
         ends_here = self._closed and not self._expected and not met
         places = {place.offset: place for place in expected if place.fingerprint}
         ends = [*(place.offset for place in expected[1:]), self.next_expected]
         unvouched = [(e.offset, end) for e, end in zip(expected, ends, strict=False) if not e.fingerprint]
         pairs: list[AlignedPair] = []
-        for found in held:
+        for hashed in held:
             self._held.popleft()
-            at = found.record.offset - self._delta
+            at = hashed.record.offset - self._delta
             place = places.pop(at, None)
             nobody = any(start <= at < end or (start <= at and end < 0) for start, end in unvouched)
             if place is not None:
-                pairs.append(AlignedPair(RecordMatch.CHANGED, at, place.fingerprint, found))
+                pairs.append(AlignedPair(RecordMatch.CHANGED, at, place.fingerprint, hashed))
             elif nobody or (ends_here and (not expected or at > expected[-1].offset)):
-                pairs.append(AlignedPair(RecordMatch.UNSIGNED, at, b"", found))
+                pairs.append(AlignedPair(RecordMatch.UNSIGNED, at, b"", hashed))
             else:
-                pairs.append(AlignedPair(RecordMatch.ADDED, at, b"", found))
+                pairs.append(AlignedPair(RecordMatch.ADDED, at, b"", hashed))
         pairs += [AlignedPair(RecordMatch.LOST, place.offset, place.fingerprint, None) for place in places.values()]
         pairs.sort(key=lambda pair: pair.offset)
         return pairs
 
 
 def _meeting(expected: Sequence[Expected], held: Sequence[HashedRecord]) -> tuple[int, int] | None:
-    """The nearest place where both go on equally: how many to leave behind on each side."""
+    """Find the nearest point where both sides agree again; return how many to skip on each side."""
     places: dict[bytes, int] = {}
-    for index, found in enumerate(held):
-        places.setdefault(found.fingerprint, index)
+    for index, hashed in enumerate(held):
+        places.setdefault(hashed.fingerprint, index)
     best: tuple[int, int] | None = None
     for index, place in enumerate(expected):
         if best is not None and index >= sum(best):

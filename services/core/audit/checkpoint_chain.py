@@ -1,8 +1,8 @@
-"""The checkpoints of one partition, one after the other: which are to be trusted, and what they say was in the log.
+"""The sequence of checkpoints of one partition: which are trusted, and what they state about the log.
 
-A checkpoint counts when its key is known, its signature right and its place the one it names. What it covers beyond
-the ones before it becomes what the records are compared with. One that does not count leaves a stretch nobody vouches
-for; the running hash of the next one still does, only without saying which record.
+A checkpoint counts when its key is known, its signature is valid and its position is the one it names. The range it
+adds to earlier checkpoints becomes the reference for the records. One that does not count leaves an unsigned range; the
+running hash of the next one still covers it, but without identifying the record.
 
 Before: checkpoints.py. After: verify.py.
 """
@@ -20,20 +20,20 @@ from loomlog.services.core.audit.findings import FindingKind, FindingLog, Pendin
 from loomlog.services.core.audit.hashes import HOLE, StoredRecord
 
 REMEMBERED = 64
-"""Checkpoints whose digest is remembered: as many as signers at work at once could lie apart."""
+"""Checkpoints whose digest is remembered; covers the distance between signers running at the same time."""
 
 
 class ChainBound(NamedTuple):
-    """Where the running hash is known: after every record below `offset` it must be `chain`."""
+    """An offset where the running hash is known: after every record below `offset` it must be `chain`."""
 
     offset: int
     chain: bytes
     since: int
-    """Offset from which on a difference must have arisen."""
+    """First offset at which a difference can have occurred."""
 
 
 class SignedRange(Value, frozen=True, kw_only=True):
-    """From where to where a key signed; with two signers at work, stretches of different keys overlap."""
+    """A range signed by a key; with two signers at once, ranges of different keys overlap."""
 
     key_id: str
     first_offset: int
@@ -42,13 +42,13 @@ class SignedRange(Value, frozen=True, kw_only=True):
 
 
 class CheckpointChain:
-    """Follows the checkpoints of one partition. `resumed` is for a line that begins in the middle."""
+    """Follow the checkpoints of one partition. `resumed` is for a sequence that starts in the middle."""
 
     def __init__(
         self, *, topic: str, partition: int, keys: Keys, codec: Codec, notebook: FindingLog, covered: int, resumed: bool
     ) -> None:
         self.covered = covered
-        """Offset up to which something was signed, or would have been."""
+        """Offset up to which records were signed, or would have been."""
         self.newest: AuditCheckpoint | None = None
         self.unknown_keys: Counter[str] = Counter()
         self._topic, self._partition = topic, partition
@@ -59,15 +59,15 @@ class CheckpointChain:
         self._key_ids: dict[bytes, str] = {}
         self._missing: dict[bytes, PendingFinding] = {}
         self._forgiving = resumed
-        """The next one may name a checkpoint we do not have: we began here, or the one before it did not count."""
+        """The next checkpoint may name an unknown predecessor: we started here, or the one before did not count."""
 
     @property
     def ranges(self) -> tuple[SignedRange, ...]:
-        """What each key signed, in the order in which the keys came into use."""
+        """Return the ranges signed by each key, in the order in which the keys came into use."""
         return tuple(self._ranges.values())
 
     def read(self, record: StoredRecord) -> tuple[Sequence[Expected], Sequence[ChainBound], int]:
-        """(what it says was in the log, where it states the running hash, how many records that are new)."""
+        """Return (expected records, offsets with a known running hash, number of new records) of a checkpoint."""
         signed = self._trusted(record)
         if signed is None:
             self._forgiving = True
@@ -75,7 +75,7 @@ class CheckpointChain:
         self._follow(signed)
         checkpoint = signed.checkpoint
         if checkpoint.next_offset <= self.covered:
-            return (), (), 0  # another signer was further already
+            return (), (), 0  # another signer had already covered this range
         bounds: list[ChainBound] = []
         expected: list[Expected] = []
         if checkpoint.first_offset > self.covered:
@@ -96,7 +96,7 @@ class CheckpointChain:
         return expected, bounds, sum(1 for one in expected if one.fingerprint)
 
     def _trusted(self, record: StoredRecord) -> SignedCheckpoint | None:
-        """The checkpoint if it counts; otherwise it is noted why not."""
+        """Return the checkpoint if it counts; otherwise record a finding."""
         try:
             signed = read_signed(record.value, record.offset, self._codec)
         except Undecodable as error:
@@ -126,14 +126,14 @@ class CheckpointChain:
         return signed
 
     def _follow(self, signed: SignedCheckpoint) -> None:
-        """Looks whether it comes where it says."""
+        """Check that a checkpoint names its predecessor correctly."""
         checkpoint, digest = signed.checkpoint, signed.digest
         if digest in self._digests:
             self._add_suspicion(FindingKind.INSERTED, signed, "the same checkpoint is there twice")
             return
         if (moved := self._missing.pop(digest, None)) is not None:
             moved.kind, moved.offset = FindingKind.REORDERED, signed.at_offset
-            moved.detail = "the checkpoint lies behind one that was made after it"
+            moved.detail = "the checkpoint is stored after one that was made later"
         before = self._key_ids.get(checkpoint.prev)
         if not checkpoint.prev:
             if self._digests and checkpoint.first_offset >= self.covered:

@@ -1,13 +1,13 @@
-"""Signed checkpoints as bytes: what is signed, how it is read back, and how they follow each other.
+"""Encoding of signed checkpoints: what is signed, how it is read, and how checkpoints are linked.
 
-The signature is the last field and covers every byte before it, frame included, so it can be checked without encoding
-anything again, whatever version of the schema wrote it. A prefix keeps a signature made for something else from being
-taken for one of ours.
+The signature is the last field and covers every byte before it, frame included, so it can be verified without encoding
+anything again, whatever version of the schema wrote it. A prefix prevents a signature made for another purpose from
+being accepted.
 
-Checkpoints of a partition form a line: each names the SHA-256 of the one before it and its key. Two signers at work at
-once make two lines that name each other's checkpoints; that is harmless, because a checkpoint states facts.
+Checkpoints of a partition form a chain: each names the SHA-256 of its predecessor and its key. Two signers at once make
+two chains that name each other's checkpoints; that is harmless, because a checkpoint states facts.
 
-Before: connectors/crypto/signatures.py gives `Sign` and `Verify`. After: ledger.py writes them, checkpoint_chain.py
+Before: connectors/crypto/signatures.py provides `Sign` and `Verify`. After: ledger.py writes them, checkpoint_chain.py
 follows them.
 """
 
@@ -23,36 +23,36 @@ SIGNATURE_BYTES = 64
 UNSIGNED = bytes(SIGNATURE_BYTES)
 DOMAIN = b"loomlog audit checkpoint 1\x00"
 MAX_RECORDS = 10_000
-"""Offsets one checkpoint covers at most: 80 KB of fingerprints, and what a signer and a verifier keep in memory."""
+"""Maximum offsets covered by one checkpoint: 80 KB of fingerprints, and what a signer and a verifier keep in memory."""
 
 Sign = Callable[[bytes], bytes]
-"""The signature of a message."""
+"""Return the signature of a message."""
 Verify = Callable[[bytes, bytes], bool]
-"""Whether (signature, message) belong together under one public key."""
+"""Whether a signature is valid for a message under one public key; arguments (signature, message)."""
 Keys = Mapping[str, Verify]
-"""By key id."""
+"""Verification functions by key id."""
 
 
 class SignedCheckpoint(Value, frozen=True, kw_only=True):
-    """A checkpoint as it is stored. `digest` is what the next one names as `prev`."""
+    """A checkpoint as stored. `digest` is the value of `prev` in the next one."""
 
     checkpoint: AuditCheckpoint
     value: bytes
     digest: bytes
     at_offset: int
-    """Its own offset in the topic of checkpoints; -1 when it is not stored yet."""
+    """Offset of the checkpoint in its topic; -1 when not stored yet."""
 
     def verified_by(self, verify: Verify) -> bool:
         return verify(self.value[-SIGNATURE_BYTES:], DOMAIN + self.value[:-SIGNATURE_BYTES])
 
     def fingerprint(self, offset: int) -> bytes:
-        """Of a covered offset; HOLE when no record was there."""
+        """Return the fingerprint of a covered offset; HOLE when no record was there."""
         at = (offset - self.checkpoint.first_offset) * FINGERPRINT_BYTES
         return self.checkpoint.fingerprints[at : at + FINGERPRINT_BYTES]
 
 
 def sign(checkpoint: AuditCheckpoint, signer: Sign, codec: Codec) -> bytes:
-    """The bytes of the checkpoint with its signature."""
+    """Encode a checkpoint with its signature."""
     unsigned = codec.encode(replace(checkpoint, signature=UNSIGNED))
     message = unsigned[:-SIGNATURE_BYTES]
     assert unsigned[-SIGNATURE_BYTES:] == UNSIGNED, "the signature must be the last field of the schema"
@@ -60,7 +60,7 @@ def sign(checkpoint: AuditCheckpoint, signer: Sign, codec: Codec) -> bytes:
 
 
 def read_signed(value: bytes | None, at_offset: int, codec: Codec) -> SignedCheckpoint:
-    """The checkpoint in the bytes, its shape checked, its signature not. Raises Undecodable."""
+    """Decode a checkpoint and check its structure, not its signature. Raises Undecodable."""
     if value is None:
         raise Undecodable("there is no value")
     checkpoint = codec.decode(value).record

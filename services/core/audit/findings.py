@@ -1,8 +1,8 @@
-"""What verifying finds, and the notebook in which findings are kept while later records may still explain them.
+"""Findings of a verification, and the log of pending findings that later records may still explain.
 
-A record that is gone shows twice: its fingerprint is missing, and the next event of its run says which seq it was. A
-record that moved shows as one that is gone and one too many. So a finding is written down as a `PendingFinding`, may be
-completed or withdrawn, and becomes a `ReviewFinding` at the end.
+A missing record is visible twice: its fingerprint is missing, and the next event of its run has the following seq. A
+moved record shows as one missing and one extra. Therefore a finding is first kept as a `PendingFinding`, may be
+completed or withdrawn, and becomes an `AuditFinding` at the end.
 
 Before: checkpoint_chain.py, alignment.py and history.py note. After: verify.py reports.
 """
@@ -14,11 +14,11 @@ from enum import StrEnum
 from loomlog.schemas.records import Value
 
 PENDING_FINDINGS_MAX = 10_000
-"""Kept for one partition; of a log that is broken in more places the rest is only counted."""
+"""Maximum findings kept for one partition; further ones are only counted."""
 
 
 class FindingKind(StrEnum):
-    """What is wrong, in one word. STALE and UNSIGNED are no violations."""
+    """The kind of a finding. STALE and UNSIGNED are not violations."""
 
     EDITED = "edited"
     REMOVED = "removed"
@@ -26,9 +26,9 @@ class FindingKind(StrEnum):
     INSERTED = "inserted"
     TRUNCATED = "truncated"
     UNREADABLE = "unreadable"
-    """Bytes nobody can read, outside of what is signed or already so when it was signed."""
+    """Undecodable bytes, unsigned or already undecodable when signed."""
     ILLEGAL = "illegal"
-    """Against the rules of the log, although it is what was signed: it was written so."""
+    """A record that violates the rules of the log but is as signed: it was written like this."""
     UNKNOWN_KEY = "unknown_key"
     BAD_SIGNATURE = "bad_signature"
     MISSING_BLOB = "missing_blob"
@@ -43,15 +43,15 @@ class FindingKind(StrEnum):
 
 
 class AuditFinding(Value, frozen=True, kw_only=True):
-    """One thing that was found. `offset` is the signed one where the record was signed, else where it lies now."""
+    """One finding. `offset` is the signed one if the record was signed, else the current one."""
 
     kind: FindingKind
     topic: str
     partition: int
     offset: int
-    """-1 when it is not known."""
+    """Offset of the finding; -1 when unknown."""
     count: int = 1
-    """Records concerned, from `offset` or `seq` on."""
+    """Number of affected records, starting at `offset` or `seq`."""
     run_id: str = ""
     seq: int = -1
     detail: str = ""
@@ -59,7 +59,7 @@ class AuditFinding(Value, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class PendingFinding:
-    """A finding that may still change. `lost` and `come` are the fingerprints signed and found at the place."""
+    """A finding that may still change. `lost` and `come` are the signed and the found fingerprint at the offset."""
 
     kind: FindingKind
     offset: int
@@ -72,21 +72,23 @@ class PendingFinding:
     found_at: int = -1
     in_checkpoints: bool = False
     here: tuple[str, int] = ("", -1)
-    """Run and seq of what lies there now, as far as its bytes say; `run_id` and `seq` are of what belongs there."""
+    """Run and seq of the record found there, as far as readable; `run_id` and `seq` are those of
+    the expected record.
+    """
 
 
 class FindingLog:
-    """The suspicions about one partition, in the order in which they came up."""
+    """The pending findings of one partition, in order of discovery."""
 
     def __init__(self) -> None:
         self._suspicions: list[PendingFinding] = []
         self.uncounted = 0
-        """Violations beyond MAX_SUSPICIONS."""
+        """Violations beyond PENDING_FINDINGS_MAX."""
         self.stale = 0
         self._kept_stale = 0
 
     def note(self, suspicion: PendingFinding) -> PendingFinding:
-        """Keeps it, or only counts it when there are too many."""
+        """Keep a finding, or only count it when there are too many."""
         if suspicion.kind is FindingKind.STALE:
             self.stale += 1
             self._kept_stale += 1
@@ -99,14 +101,14 @@ class FindingLog:
         return suspicion
 
     def gap_of(self, run_id: str, seq: int) -> PendingFinding | None:
-        """The single event that was missed at this place of the run."""
+        """Return the finding of a single missing event at this seq of the run."""
         for one in reversed(self._suspicions):
             if (one.kind, one.run_id, one.seq, one.count, one.offset) == (FindingKind.REMOVED, run_id, seq, 1, -1):
                 return one
         return None
 
     def resolve(self) -> Iterator[PendingFinding]:
-        """What is left at the end: each place once, and records that only moved named as such."""
+        """Yield the final findings: each place once, and records that only moved as such."""
         came = {one.come: one for one in self._suspicions if one.come}
         moved = {one.lost for one in self._suspicions if one.lost and one.lost in came}
         seen: set[tuple[FindingKind, int, bool]] = set()
@@ -119,16 +121,16 @@ class FindingLog:
 
 
 def _resolved(one: PendingFinding, came: Mapping[bytes, PendingFinding], moved: Set[bytes]) -> Iterator[PendingFinding]:
-    """The suspicion, or what it is once it is known which records only moved."""
+    """Yield the finding, corrected with the knowledge which records only moved."""
     if one.lost and one.lost in moved:
         there = came[one.lost]
-        (run_id, seq), detail = there.here, f"it lies at offset {there.found_at} now"
+        (run_id, seq), detail = there.here, f"it is at offset {there.found_at} now"
         yield replace(one, kind=FindingKind.REORDERED, run_id=run_id, seq=seq, detail=detail)
         if one.come and one.come not in moved:
-            (run_id, seq), detail = one.here, "it lies where another record was signed"
+            (run_id, seq), detail = one.here, "it is where another record was signed"
             yield replace(one, kind=FindingKind.INSERTED, offset=one.found_at, run_id=run_id, seq=seq, detail=detail)
     elif one.come and one.come in moved:
         if one.lost:
-            yield replace(one, kind=FindingKind.REMOVED, detail="another record lies in its place")
+            yield replace(one, kind=FindingKind.REMOVED, detail="another record is in its place")
     else:
         yield one

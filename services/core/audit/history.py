@@ -1,16 +1,16 @@
-"""The rules of the log itself: terms, dense seqs, and the hash chain of each run.
+"""The rules of the log: terms, dense seqs, and the hash chain of each run.
 
-A chain says that something was changed; which of two neighbours it was follows from what else is known. A record whose
-signed fingerprint agrees is as it was written, so the fault is with the other. Outside of what is signed, an event that
-contradicts both its neighbours was changed itself, one that contradicts only its predecessor may have been either, and
-then the predecessor is named. The last event of a run has no successor; only a signature covers it, and what its key
-and headers repeat of it.
+A broken chain proves that something was changed; which of two neighbours it was follows from other facts. A record
+whose signed fingerprint matches is as written, so the other one is wrong. Among unsigned records, an event that
+contradicts both its neighbours was changed itself; one that contradicts only its predecessor leaves both possible, and
+then the predecessor is named. The last event of a run has no successor; only a signature covers it, and those of its
+fields that are repeated in key and headers.
 
-A term greater than the one in force means that its Claim is gone or cannot be recognised: it is taken over, or one
-damaged Claim would make everything behind it look stale.
+A term greater than the current one means that its Claim is missing or not recognisable: the term is accepted, or one
+damaged Claim would make everything after it look stale.
 
-Memory: one entry a live run, MAX_ENDED ended ones, MAX_CLAIMS terms; not the history.
-Before: alignment.py. After: verify.py.
+Memory: one entry per live run, ENDED_MAX ended ones, CLAIMS_MAX terms; not the history. Before: alignment.py. After:
+verify.py.
 """
 
 from collections import OrderedDict, deque
@@ -28,30 +28,36 @@ from loomlog.services.core.audit.references import References
 
 ENDINGS = frozenset(record.SCHEMA for record in (RunCompleted, RunFailed, RunCancelled, RunRefused))
 ENDED_MAX = 50_000
-"""Ended runs whose last seq is remembered, so that an event behind the end is recognised; about 15 MB."""
+"""Ended runs whose last seq is remembered, so that an event after the end is recognised; about 15 MB."""
 CLAIMS_MAX = 10_000
-"""Terms remembered, so that a stale record's is known to have existed: restarts, not events."""
+"""Terms remembered, so that the term of a stale record is known to have existed; grows with
+restarts, not with events.
+"""
 OPEN_RUNS_MAX = 1_000
-"""Damaged records that no gap of a run has explained yet."""
+"""Maximum damaged records that no gap of a run has explained yet."""
 NO_DIGEST = bytes(DIGEST_BYTES)
 
 
 @dataclass(slots=True)
 class RunTail:
-    """The last event of a run. An empty digest: it was damaged, so the next one cannot be compared with it."""
+    """The last event of a run. An empty digest means that it was damaged, so the next event cannot
+    be compared with it.
+    """
 
     seq: int
     digest: bytes
     offset: int
     signed: bool
     skipped: "RunTail | None" = None
-    """Of a damaged one: the one before it, in case that it was no event of this run after all."""
+    """For a damaged event: the tail before it, in case the damaged record was not an event of this run."""
     blamed: PendingFinding | None = None
-    """It was named as changed because the next event contradicts it; that one may yet turn out to be the one."""
+    """The finding that names the predecessor as changed, because this event contradicts it; this event may yet be the
+    changed one.
+    """
 
 
 class ChainStep(NamedTuple):
-    """An event of a run that was accepted, and the run's last one before it."""
+    """An accepted event of a run, and the run's last event before it."""
 
     offset: int
     run_id: str
@@ -60,15 +66,15 @@ class ChainStep(NamedTuple):
 
 
 class RunHistory:
-    """The rules applied to the records of one partition, in order. What is found goes to the notebook."""
+    """Apply the rules to the records of one partition, in order. Findings go to the notebook."""
 
     def __init__(self, *, codec: Codec, notebook: FindingLog, begins_at: int, term: int) -> None:
         self.references = References(codec)
         self.events = self.claims = 0
         self.watched = ""
-        """A run whose place is to be told."""
+        """Id of the run whose offsets are reported."""
         self.watched_offsets: list[int] = []
-        """Offsets of its first and its last event."""
+        """Offsets of the watched run's first and last event."""
         self.watched_first_seq = self.watched_seq = 0
         self.watched_ended = False
         self._codec = codec
@@ -80,15 +86,15 @@ class RunHistory:
         self._live: dict[str, RunTail] = {}
         self._ended: OrderedDict[str, RunTail] = OrderedDict()
         self._knows_all = begins_at == 0
-        """Every run that began is in memory; not so in a log read from the middle or once ended ones are forgotten."""
+        """Every run is in memory; false for a log read from the middle, or once ended runs are forgotten."""
         self._terms: OrderedDict[int, None] = OrderedDict({term: None} if term >= 0 else {})
         self._open: deque[PendingFinding] = deque(maxlen=OPEN_RUNS_MAX)
         self._damaged: deque[int] = deque(maxlen=OPEN_RUNS_MAX)
-        """Where they lie; any of them may have been a Claim."""
+        """Offsets of damaged records; any of them may have been a Claim."""
         self._odd: tuple[int, PendingFinding, HashedRecord, int] | None = None
-        """(term, suspicion, record, offset) of the last record whose term names no Claim."""
+        """(term, finding, record, offset) of the last record whose term names no Claim."""
         self._steps: deque[ChainStep] = deque(maxlen=OPEN_RUNS_MAX)
-        """Since the last damaged record: if that was a Claim, some of them were stale."""
+        """Steps since the last damaged record: if that was a Claim, some of them were stale."""
 
     @property
     def live_runs(self) -> int:
@@ -96,9 +102,9 @@ class RunHistory:
 
     # --- records -----------------------------------------------------------------------------------------------------
 
-    def read(self, found: HashedRecord, offset: int, *, signed: bool) -> None:
-        """A record that is as it was signed, or that nobody signed. `offset` is the one it was written at."""
-        value = found.record.value or b""
+    def read(self, hashed: HashedRecord, offset: int, *, signed: bool) -> None:
+        """Apply a record that is as signed, or unsigned. `offset` is the one it was written at."""
+        value = hashed.record.value or b""
         schema_id = int.from_bytes(value[1:FRAME_BYTES], "big")
         if schema_id in self._claim_ids and value[:1] == b"\0":
             self._claim(value, offset)
@@ -106,37 +112,37 @@ class RunHistory:
         try:
             envelope, _ = read_envelope(value)
             if not signed or self.references.may_be_in(schema_id):
-                self.references.collect(found, offset, envelope)
+                self.references.collect(hashed, offset, envelope)
             else:
                 self._codec.name_of(value)
         except Undecodable as error:
             self._unreadable(offset, str(error), signed=signed)
             return
-        if envelope.term != self._term and not self._takes_over(envelope, found, offset, signed=signed):
+        if envelope.term != self._term and not self._takes_over(envelope, hashed, offset, signed=signed):
             return
         self.events += 1
-        wrong = "" if signed else find_contradiction(found, envelope, self._codec)
+        wrong = "" if signed else find_contradiction(hashed, envelope, self._codec)
         if wrong and envelope.aggregate not in self._live and envelope.aggregate not in self._ended:
-            # It may be the name of the run that was changed.
+            # The changed part may be the run's name.
             self._opened(self._damage(FindingKind.EDITED, offset, envelope, wrong))
             return
-        is_right = self._chain(envelope, found, offset, schema_id in self._ending_ids, signed=signed)
+        is_right = self._chain(envelope, hashed, offset, schema_id in self._ending_ids, signed=signed)
         if wrong and is_right:
             self._damage(FindingKind.EDITED, offset, envelope, wrong)
 
-    def record_damaged(self, suspicion: PendingFinding, found: HashedRecord | None) -> None:
-        """A signed record that is changed or gone. What is left of it may still say which one it was."""
+    def record_damaged(self, suspicion: PendingFinding, hashed: HashedRecord | None) -> None:
+        """Record that a signed record is changed or missing. Its remaining bytes may still identify it."""
         self._damaged.append(suspicion.offset)
-        if found is not None:
-            suspicion.run_id, suspicion.seq = suspicion.here = self.said_by(found)
+        if hashed is not None:
+            suspicion.run_id, suspicion.seq = suspicion.here = self.said_by(hashed)
             if self._skip(suspicion.run_id, suspicion.seq, suspicion.offset):
                 return
         self._opened(suspicion)
 
-    def said_by(self, found: HashedRecord) -> tuple[str, int]:
-        """Run and seq, if the bytes still say them."""
+    def said_by(self, hashed: HashedRecord) -> tuple[str, int]:
+        """Return run and seq, if the bytes still contain them."""
         try:
-            peeked = peek(found.record.value or b"")
+            peeked = peek(hashed.record.value or b"")
         except Undecodable:
             return "", -1
         if peeked.schema_id in self._claim_ids or not peeked.aggregate.isprintable():
@@ -144,7 +150,7 @@ class RunHistory:
         return peeked.aggregate, peeked.seq
 
     def _unreadable(self, offset: int, error: str, *, signed: bool) -> None:
-        why = "it was signed like this" if signed else "nobody signed it"
+        why = "signed like this" if signed else "not signed"
         self._opened(
             self._notebook.note(PendingFinding(kind=FindingKind.UNREADABLE, offset=offset, detail=f"{error} ({why})"))
         )
@@ -154,7 +160,7 @@ class RunHistory:
         self._damaged.append(suspicion.offset)
 
     def _skip(self, run_id: str, seq: int, offset: int) -> bool:
-        """Goes on behind a damaged event, if it is the next one of a run: its digest says nothing."""
+        """Advance a run past a damaged event, if it is the run's next one: its digest has no meaning."""
         tail = self._live.get(run_id)
         if tail is None or seq != tail.seq + 1:
             return False
@@ -167,7 +173,7 @@ class RunHistory:
         try:
             seen = peek(value).term
         except Undecodable:
-            seen = -1  # it is a Claim all the same: its offset is the term
+            seen = -1  # it is still a Claim: its offset is the term
         if seen > self._term and seen in self._damaged:
             self._undo_behind(seen)  # its writer saw a Claim that we could not recognise
         self._begin_term(offset)
@@ -181,8 +187,8 @@ class RunHistory:
         if len(self._terms) > CLAIMS_MAX:
             self._terms.popitem(last=False)
 
-    def _takes_over(self, envelope: Envelope, found: HashedRecord, offset: int, *, signed: bool) -> bool:
-        """Whether a record of another term counts all the same, because the Claim of its term is what is damaged."""
+    def _takes_over(self, envelope: Envelope, hashed: HashedRecord, offset: int, *, signed: bool) -> bool:
+        """Whether a record of another term is accepted, because the Claim of its term is the damaged record."""
         term = envelope.term
         if term < self._term or not self._begins_at <= term < offset:
             forgotten = 0 <= term < max(self._begins_at, next(iter(self._terms), 0))
@@ -200,7 +206,7 @@ class RunHistory:
             self._begin_term(term)
             return True
         if self._odd is not None and self._odd[0] == term:
-            # Two records in a row: not their terms are wrong, the Claim is not there.
+            # Two records in a row: their terms are right, the Claim is missing.
             _, suspicion, first, first_offset = self._odd
             suspicion.kind, suspicion.offset, suspicion.run_id, suspicion.seq = FindingKind.REMOVED, term, "", -1
             suspicion.detail = "records behind it were written under this term, but there is no Claim"
@@ -208,12 +214,12 @@ class RunHistory:
             self.read(first, first_offset, signed=False)
             return True
         suspicion = self._damage(FindingKind.EDITED, offset, envelope, f"its term {term} names no Claim")
-        self._odd = (term, suspicion, found, offset)
+        self._odd = (term, suspicion, hashed, offset)
         self._skip(envelope.aggregate, envelope.seq, offset)
         return False
 
     def _undo_behind(self, term: int) -> None:
-        """A damaged record turns out to have been the Claim of this term: events accepted since then were stale."""
+        """Undo events accepted since a damaged record that turns out to be the Claim of this term: they were stale."""
         while self._steps and self._steps[-1].offset > term:
             step = self._steps.pop()
             self._ended.pop(step.run_id, None)
@@ -231,13 +237,13 @@ class RunHistory:
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
-    def _chain(self, envelope: Envelope, found: HashedRecord, offset: int, ends: bool, *, signed: bool) -> bool:
-        """Puts the event behind the last one of its run; False when something is said about it."""
+    def _chain(self, envelope: Envelope, hashed: HashedRecord, offset: int, ends: bool, *, signed: bool) -> bool:
+        """Append the event to its run; return False when a finding about it was noted."""
         run_id, seq = envelope.aggregate, envelope.seq
         is_right = True
         tail = self._live.get(run_id)
         while tail is not None and tail.skipped is not None and seq <= tail.seq:
-            tail = tail.skipped  # the damaged one was stale or somebody else's
+            tail = tail.skipped  # the damaged record was stale or of another run
         if tail is None and (tail := self._ended.get(run_id)) is not None and seq > tail.seq:
             self._live[run_id] = self._ended.pop(run_id)
         if tail is None:
@@ -262,7 +268,7 @@ class RunHistory:
             blamed = self._broken(envelope, tail, offset, signed=signed)
         if self._damaged:
             self._steps.append(ChainStep(offset, run_id, seq, self._live.get(run_id)))
-        after = RunTail(seq, found.value_hash[:DIGEST_BYTES], offset, signed, blamed=blamed)
+        after = RunTail(seq, hashed.value_hash[:DIGEST_BYTES], offset, signed, blamed=blamed)
         if ends:
             self._live.pop(run_id, None)
             self._ended[run_id] = after
@@ -278,7 +284,7 @@ class RunHistory:
         return is_right
 
     def _broken(self, envelope: Envelope, tail: RunTail, offset: int, *, signed: bool) -> PendingFinding | None:
-        """The event names another digest than its predecessor has."""
+        """Handle an event that names another digest than its predecessor's."""
         if signed:
             self._damage(FindingKind.ILLEGAL, offset, envelope, "it does not name the digest of the event before it")
             return None
@@ -286,7 +292,7 @@ class RunHistory:
             self._damage(FindingKind.EDITED, offset, envelope, "it does not name the digest of the event before it")
             return None
         if tail.blamed is not None:
-            # It contradicts both neighbours: it was changed itself, and not the one before it.
+            # It contradicts both neighbours: it was changed itself, not the event before it.
             tail.blamed.offset, tail.blamed.seq = tail.offset, tail.seq
             tail.blamed.detail = "neither the event before it nor the one after it agrees with it"
             return None
@@ -301,7 +307,7 @@ class RunHistory:
         )
 
     def _gap(self, envelope: Envelope, tail: RunTail, offset: int, *, signed: bool) -> None:
-        """Events of the run are missing. What is damaged in between explains it."""
+        """Note missing events of a run, unless damaged records in between explain them."""
         run_id, first, count = envelope.aggregate, tail.seq + 1, envelope.seq - tail.seq - 1
         between = [one for one in self._open if tail.offset < one.offset < offset]
         if len(between) == count:
@@ -318,16 +324,16 @@ class RunHistory:
                 count=count,
                 run_id=run_id,
                 seq=first,
-                detail=f"the run goes on with seq {envelope.seq} at offset {offset}",
+                detail=f"the run continues with seq {envelope.seq} at offset {offset}",
             )
         )
 
     def _repeated(self, envelope: Envelope, offset: int, *, signed: bool) -> None:
-        """A seq the run has had already."""
+        """Handle a seq that the run already had."""
         gap = self._notebook.gap_of(envelope.aggregate, envelope.seq)
         if gap is not None and not signed:
             gap.kind, gap.offset = FindingKind.REORDERED, offset
-            gap.detail = "it lies behind events of the run that follow it"
+            gap.detail = "it is stored after events of the run that follow it"
             return
         kind = FindingKind.ILLEGAL if signed else FindingKind.INSERTED
         self._damage(kind, offset, envelope, "the run has an event of this seq already")
@@ -338,9 +344,9 @@ class RunHistory:
         )
 
 
-def find_contradiction(found: HashedRecord, envelope: Envelope, codec: Codec) -> str:
-    """What key and headers say otherwise than the event; they are not in the run's chain."""
-    record = found.record
+def find_contradiction(hashed: HashedRecord, envelope: Envelope, codec: Codec) -> str:
+    """Describe how key and headers contradict the event; they are not in the run's chain."""
+    record = hashed.record
     if record.key != partition_key(envelope.aggregate).encode():
         return "its key is not that of its run"
     headers = dict(record.headers)

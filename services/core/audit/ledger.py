@@ -1,12 +1,12 @@
-"""What a signer knows of one partition: where the last checkpoint ended, and the hashes of the records since.
+"""A signer's state for one partition: where the last checkpoint ended, and the hashes of the records since.
 
 Before anything is signed the log has to agree with what was signed before, by us or by another signer:
 
-    resume   takes the last checkpoint as the place to begin; its range is read again and must give its running hash
-    adopt    another signer's checkpoint, for offsets we have read, must state the hash we have; then we begin behind it
+    resume   start from the last checkpoint; its range is read again and must produce its running hash
+    adopt    another signer's checkpoint, for offsets already read, must state our hash; then we continue after it
 
-A contradiction is final for the partition: whoever signs must not cover up what somebody changed. Verifying says which
-record it is; the signer only says that there is one.
+A contradiction is final for the partition: a signer must not cover up a change. Verification identifies the record; the
+signer only reports that there is one.
 
 Pure. Memory: MAX_RECORDS hashes. Before: services/auditor reads. After: checkpoints.sign.
 """
@@ -29,11 +29,11 @@ from loomlog.services.core.audit.hashes import (
 
 
 class SigningContradiction(Exception):
-    """The log is not what was signed. str() says where."""
+    """The log differs from what was signed. The text describes where."""
 
 
 class SignedEntry(NamedTuple):
-    """A record behind the last checkpoint; `term` is the one in force after it."""
+    """A record after the last checkpoint; `term` is the one in force after it."""
 
     offset: int
     record_hash: bytes
@@ -45,9 +45,9 @@ class SigningCursor:
 
     def __init__(self, *, topic: str, partition: int, codec: Codec) -> None:
         self.next_offset = 0
-        """Where reading goes on."""
+        """Next offset to read."""
         self.signed_offset = 0
-        """Where the next checkpoint begins."""
+        """First offset of the next checkpoint."""
         self._topic, self._partition = topic, partition
         self._claim_ids = codec.schema_ids_of(frozenset({Claim.SCHEMA}))
         self._chain = START_CHAIN
@@ -63,16 +63,16 @@ class SigningCursor:
 
     @property
     def waiting(self) -> int:
-        """Records nobody has signed yet, as far as they are read."""
+        """Number of records read and not signed yet."""
         return len(self._entries) if self._to_repeat is None else 0
 
     @property
     def is_full(self) -> bool:
-        """A checkpoint covers no more offsets; sign before reading on."""
+        """Whether a checkpoint can cover no more offsets; sign before reading on."""
         return self.next_offset - self.signed_offset >= MAX_RECORDS
 
     def resume(self, signed: SignedCheckpoint, log_begins: int, log_ends: int) -> None:
-        """Goes on with a checkpoint whose signature is checked. Raises Contradiction when its range is not there."""
+        """Resume from a checkpoint with a verified signature. Raises SigningContradiction when its range is missing."""
         checkpoint = signed.checkpoint
         if log_ends < checkpoint.next_offset:
             raise SigningContradiction(
@@ -88,11 +88,11 @@ class SigningCursor:
         self._start_term = self._term = checkpoint.start_term
 
     def begin(self, log_begins: int) -> None:
-        """Nothing was signed yet: the first checkpoint begins with the first record there is."""
+        """Start without earlier checkpoints: the first one begins with the first record in the log."""
         self.next_offset = self.signed_offset = log_begins
 
     def read(self, record: StoredRecord) -> None:
-        """The next record. Raises Contradiction at the end of a range that was signed differently."""
+        """Read the next record. Raises SigningContradiction at the end of a range that was signed differently."""
         self.mark_signed(record.offset)
         assert record.offset >= self.next_offset, "records come in order"
         value = record.value or b""
@@ -103,21 +103,24 @@ class SigningCursor:
         self.mark_signed(self.next_offset)
 
     def mark_signed(self, offset: int) -> None:
-        """Everything there is below the offset was read. Raises Contradiction like `read`."""
+        """Declare that all records below the offset were read. Raises SigningContradiction like `read`."""
         repeated = self._to_repeat
         if repeated is not None and offset >= repeated.checkpoint.next_offset:
             self._to_repeat = None
             self._check_agreement(repeated)
 
     def adopt(self, signed: SignedCheckpoint) -> None:
-        """Another signer's checkpoint that ends where we have read already. Raises Contradiction."""
+        """Continue after another signer's checkpoint that ends within the range already read.
+
+        Raises SigningContradiction.
+        """
         assert self._to_repeat is None, "our own last range comes first"
         assert signed.checkpoint.next_offset <= self.next_offset, "read so far first"
         if signed.checkpoint.next_offset > self.signed_offset:
             self._check_agreement(signed)
 
     def draft(self, *, key_id: str, at_ms: int) -> AuditCheckpoint | None:
-        """The next checkpoint without its signature; None when there is nothing new."""
+        """Return the next checkpoint without its signature; None when there is nothing new."""
         if not self.waiting:
             return None
         first, end = self.signed_offset, min(self.next_offset, self.signed_offset + MAX_RECORDS)
@@ -150,7 +153,7 @@ class SigningCursor:
         )
 
     def _check_agreement(self, signed: SignedCheckpoint) -> None:
-        """Goes on behind a checkpoint if what was read gives its running hash. Raises Contradiction."""
+        """Continue after a checkpoint if the records read produce its running hash. Raises SigningContradiction."""
         checkpoint = signed.checkpoint
         chain, term = self._chain, self._start_term
         while self._entries and self._entries[0].offset < checkpoint.next_offset:

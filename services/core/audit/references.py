@@ -1,6 +1,6 @@
-"""The blobs that events name: read off any event whose schema can hold a reference.
+"""References to blobs: extracted from any event whose schema can contain one.
 
-Before: history.py hands the events over. After: whoever verifies fetches the blobs and compares.
+Before: history.py passes the events. After: the verifier fetches the blobs and compares.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Reference(NamedTuple):
 
 
 class References:
-    """Collects references; `take` hands them over."""
+    """Collects references; `take` returns them."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -33,15 +33,15 @@ class References:
     def may_be_in(self, schema_id: int) -> bool:
         return schema_id in self._ids
 
-    def collect(self, found: HashedRecord, offset: int, envelope: Envelope) -> None:
-        """Decodes the event whole. Raises Undecodable."""
-        value = found.record.value or b""
+    def collect(self, hashed: HashedRecord, offset: int, envelope: Envelope) -> None:
+        """Decode the whole event and collect its references. Raises Undecodable."""
+        value = hashed.record.value or b""
         record = self._codec.decode(value).record
         if int.from_bytes(value[1:FRAME_BYTES], "big") in self._ids:
             self._found += (Reference(blob, offset, envelope.aggregate, envelope.seq) for blob in _blobs(record))
 
     def take(self) -> list[Reference]:
-        """What was collected since the last time."""
+        """Return the references collected since the last call."""
         references, self._found = self._found, []
         return references
 
@@ -60,12 +60,14 @@ def _blobs(value: Any) -> Iterator[BlobRef]:
 
 @cache
 def _paths_to_blobs(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of a record in which a reference can be: looking at all of them cost a fifth of verifying."""
+    """Return the fields of a record that can contain a reference: checking all fields took a fifth of verification
+    time.
+    """
     return tuple(name for name, hint in get_type_hints(kind).items() if _leads_to_blob(hint))
 
 
 def _leads_to_blob(hint: Any) -> bool:
     if parts := get_args(hint):
         return any(map(_leads_to_blob, parts))
-    kind: Any = hint  # the same
+    kind: Any = hint  # for mypy, as above
     return hint is BlobRef or (isinstance(hint, type) and issubclass(hint, Record) and bool(_paths_to_blobs(kind)))

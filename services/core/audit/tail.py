@@ -1,7 +1,7 @@
-"""The newest checkpoint of a partition, with the line behind it checked: what a signer begins with.
+"""The newest checkpoint of a partition, after verifying the chain before it: a signer's starting point.
 
-A signer that goes on with a line it cannot verify would vouch for it, so anything that does not hold is a
-Contradiction: an unknown key, a wrong signature, a checkpoint that names another before it than there is.
+A signer that continues a chain it cannot verify would vouch for it, so every failed check is a SigningContradiction: an
+unknown key, a wrong signature, a checkpoint whose named predecessor is not the actual one.
 
 Before: services/auditor reads the partition of checkpoints. After: ledger.py.
 """
@@ -20,15 +20,15 @@ class CheckpointTail:
 
     def __init__(self, *, topic: str, partition: int, keys: Keys, codec: Codec) -> None:
         self.newest: SignedCheckpoint | None = None
-        """The one that reaches farthest."""
+        """The checkpoint with the highest covered offset."""
         self.next_offset = 0
-        """Where reading goes on."""
+        """Next offset to read."""
         self._place = (topic, partition)
         self._keys, self._codec = keys, codec
         self._digests: deque[bytes] = deque(maxlen=REMEMBERED)
 
     def read(self, record: StoredRecord) -> SignedCheckpoint:
-        """The next checkpoint. Raises Contradiction."""
+        """Read and verify the next checkpoint. Raises SigningContradiction."""
         self.next_offset = record.offset + 1
         where = f"the checkpoint at offset {record.offset}"
         try:

@@ -1,20 +1,20 @@
-"""Verifying one partition: the records that are found against the rules of the log and against what was signed.
+"""Verification of one partition: compares the records found with the rules of the log and with what was signed.
 
-    checkpoint_chain.py        which checkpoints are to be trusted, and what they say was in the log
-    alignment.py   which record is as it was signed, which one was changed, lost, added
-    history.py     terms, dense seqs, the hash chain of each run; explains the rest
+    checkpoint_chain.py   which checkpoints are trusted, and what they state about the log
+    alignment.py          which record is as signed, which one was changed, lost, added
+    history.py            terms, dense seqs, the hash chain of each run; explains the rest
 
-Pure, and a value that is driven. Whoever has the records does
+Pure, a value driven by its caller, which supplies the records:
 
-    while audit.wants_checkpoint:   audit.checkpoint(next one)   or   audit.no_more_checkpoints()
+    while audit.wants_checkpoint:   audit.checkpoint(next one)   or   audit.checkpoints_end()
     audit.record(next one)          and in between audit.take_references()
-    ... audit.end() until it is True, then the checkpoints that are left, then audit.report()
+    ... audit.end() until it is True, then the remaining checkpoints, then audit.report()
 
-Memory: the live runs, MAX_ENDED ended ones, two checkpoints, and what is held back while records disagree
+Memory: the live runs, ENDED_MAX ended ones, two checkpoints, and the records held back on a disagreement
 (alignment.WINDOWS); it does not grow with the history.
 
-Not chosen: comparing range by range. A record that is missing in a copy shifts all offsets behind it, and every range
-behind it would be called damaged.
+Not chosen: comparing range by range. A record missing in a copy shifts all later offsets, and every later range would
+be reported as damaged.
 
 Before: services/cli/log/verification.py reads the log. After: services/cli/log/audit.py shows the report.
 """
@@ -34,7 +34,9 @@ from loomlog.services.core.audit.references import Reference
 
 
 class VerificationStart(Value, frozen=True, kw_only=True):
-    """Where verifying begins: the log's first record, or what a trusted checkpoint says about its first offset."""
+    """Start of a verification: the log's first record, or the state that a trusted checkpoint has
+    for its first offset.
+    """
 
     offset: int = 0
     chain: bytes = START_CHAIN
@@ -48,11 +50,11 @@ class VerificationStart(Value, frozen=True, kw_only=True):
 
 
 class WatchedRun(Value, frozen=True, kw_only=True):
-    """The one run that was asked for. Offsets are -1 when it was not found."""
+    """The one run that was requested. Offsets are -1 when it was not found."""
 
     run_id: str
     first_seq: int
-    """1, unless reading began behind its beginning."""
+    """First seq read: 1, unless reading started after the run's beginning."""
     first_offset: int
     last_offset: int
     seq: int
@@ -60,31 +62,31 @@ class WatchedRun(Value, frozen=True, kw_only=True):
 
 
 class VerificationReport(Value, frozen=True, kw_only=True):
-    """What verifying a partition came to."""
+    """Result of verifying a partition."""
 
     topic: str
     partition: int
     records: int
     signed_records: int
-    """Of them as a trusted checkpoint says."""
+    """Number of records that match a trusted checkpoint."""
     events: int
     claims: int
     stale: int
     live_runs: int
     first_offset: int
     next_offset: int
-    """Where the log ends."""
+    """End offset of the log."""
     covered: int
     """Offset up to which trusted checkpoints reach."""
     ranges: tuple[SignedRange, ...]
     newest: AuditCheckpoint | None
     unknown_keys: Counter[str]
     unsigned: int
-    """Records behind the last checkpoint."""
+    """Number of records after the last checkpoint."""
     unsigned_since_ms: int
     findings: tuple[AuditFinding, ...]
     uncounted: int
-    """Violations beyond those that are listed."""
+    """Number of violations beyond those listed."""
     watched: WatchedRun | None
 
     @property
@@ -93,7 +95,7 @@ class VerificationReport(Value, frozen=True, kw_only=True):
 
 
 class PartitionAudit:
-    """Verifies one partition. `topic` is the name that was signed, wherever the records are read from."""
+    """Verify one partition. `topic` is the name that was signed, wherever the records are read from."""
 
     def __init__(
         self,
@@ -122,7 +124,7 @@ class PartitionAudit:
         self._history = RunHistory(codec=codec, notebook=self._notebook, begins_at=start.offset, term=start.term)
         self._history.watched = watch
         self._chain: bytes | None = start.chain
-        """The running hash; None behind damage, until a checkpoint states it again."""
+        """The running hash; None after damage, until a checkpoint states it again."""
         self._bounds: deque[ChainBound] = deque()
         self._start = start
         self._closed = self._ended = False
@@ -131,15 +133,15 @@ class PartitionAudit:
         self._next_offset = start.offset
         self._truncated: tuple[int, int] | None = None
 
-    # --- what comes in -----------------------------------------------------------------------------------------------
+    # --- input -------------------------------------------------------------------------------------------------------
 
     @property
     def wants_checkpoint(self) -> bool:
-        """Whether `checkpoint` or `no_more_checkpoints` has to be called before anything else."""
+        """Whether `checkpoint` or `checkpoints_end` has to be called before anything else."""
         return not self._closed and (self._aligner.wants_record or self._ended)
 
     def checkpoint(self, record: StoredRecord) -> None:
-        """The next record of the checkpoints' partition."""
+        """Add the next record of the checkpoints' partition."""
         expected, bounds, records = self._line.read(record)
         if self._ended:
             if records:
@@ -154,16 +156,16 @@ class PartitionAudit:
         self._aligner.close()
 
     def record(self, record: StoredRecord) -> None:
-        """The next record of the partition."""
+        """Add the next record of the partition."""
         self._records += 1
         self._next_offset = record.offset + 1
         for pair in self._aligner.add_record(hash_record(record)):
             self._take(pair)
 
     def end(self) -> bool:
-        """There are no more records. False: checkpoints are wanted first, then it has to be called again.
+        """Declare the end of the records. False: checkpoints are needed first, then it has to be called again.
 
-        The checkpoints that are left then tell what was cut off.
+        The remaining checkpoints then show what was truncated.
         """
         rest = self._aligner.end()
         if not self._aligner.is_settled:
@@ -181,11 +183,11 @@ class PartitionAudit:
         return True
 
     def take_references(self) -> list[Reference]:
-        """Blobs that events named since the last time."""
+        """Return the blobs that events named since the last call."""
         return self._history.references.take()
 
     def blob_finding(self, reference: Reference, kind: FindingKind, detail: str) -> None:
-        """Whoever looked at a blob says what is wrong with it."""
+        """Add a finding about a blob that the caller has examined."""
         self._notebook.note(
             PendingFinding(
                 kind=kind, offset=reference.offset, run_id=reference.run_id, seq=reference.seq, detail=detail
@@ -195,31 +197,31 @@ class PartitionAudit:
     # --- one record --------------------------------------------------------------------------------------------------
 
     def _take(self, pair: AlignedPair) -> None:
-        match, offset, fingerprint, found = pair
+        match, offset, fingerprint, hashed = pair
         if match is RecordMatch.SIGNED or match is RecordMatch.UNSIGNED:
-            assert found is not None
+            assert hashed is not None
             signed = match is RecordMatch.SIGNED
             self._reach(offset)
             if self._chain is not None:
-                self._chain = extend_chain(self._chain, offset, found.record_hash)
+                self._chain = extend_chain(self._chain, offset, hashed.record_hash)
             if signed:
                 self._signed += 1
             elif offset >= self._line.covered:
                 if not self._unsigned:
-                    self._unsigned_since = (offset, found.record.timestamp)
+                    self._unsigned_since = (offset, hashed.record.timestamp)
                 self._unsigned += 1
-            self._history.read(found, offset, signed=signed)
+            self._history.read(hashed, offset, signed=signed)
             return
         if match is RecordMatch.ADDED:
-            assert found is not None
+            assert hashed is not None
             suspicion = PendingFinding(
                 kind=FindingKind.INSERTED,
-                offset=found.record.offset,
-                come=found.fingerprint,
-                found_at=found.record.offset,
+                offset=hashed.record.offset,
+                come=hashed.fingerprint,
+                found_at=hashed.record.offset,
                 detail="it is not among what was signed",
             )
-            suspicion.run_id, suspicion.seq = suspicion.here = self._history.said_by(found)
+            suspicion.run_id, suspicion.seq = suspicion.here = self._history.said_by(hashed)
             self._notebook.note(suspicion)
             return
         self._reach(offset)
@@ -229,15 +231,15 @@ class PartitionAudit:
             kind=FindingKind.EDITED if changed else FindingKind.REMOVED,
             offset=offset,
             lost=fingerprint,
-            come=found.fingerprint if found is not None else b"",
-            found_at=found.record.offset if found is not None else -1,
+            come=hashed.fingerprint if hashed is not None else b"",
+            found_at=hashed.record.offset if hashed is not None else -1,
             detail="it is not the record that was signed" if changed else "it was signed and is not there",
         )
         self._notebook.note(suspicion)
-        self._history.record_damaged(suspicion, found)
+        self._history.record_damaged(suspicion, hashed)
 
     def _reach(self, offset: int) -> None:
-        """Before the record at that offset: compares the running hash where checkpoints state it."""
+        """Compare the running hash at every checkpointed offset up to this one, before its record is added."""
         while self._bounds and self._bounds[0].offset <= offset:
             bound = self._bounds.popleft()
             if self._chain is not None and self._chain != bound.chain:
@@ -251,10 +253,10 @@ class PartitionAudit:
                 )
             self._chain = bound.chain
 
-    # --- what comes out ----------------------------------------------------------------------------------------------
+    # --- output ------------------------------------------------------------------------------------------------------
 
     def report(self, *, now_ms: int = 0, max_unsigned_s: float | None = None) -> VerificationReport:
-        """The result. Records nobody signed for longer than `max_unsigned_s` are a violation."""
+        """Return the result. Records unsigned for longer than `max_unsigned_s` are a violation."""
         assert self._ended, "end() first"
         assert self._closed, "the rest of the checkpoints first"
         if self._truncated is not None:

@@ -1,1 +1,3 @@
-"""Tools that clients carry out: what is said over a connection, and who offers what. Values in, values out."""
+"""Client tools, which clients execute: the connection protocol, and the table of offered tools.
+Values in, values out.
+"""

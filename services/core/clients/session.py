@@ -1,15 +1,16 @@
-"""What is said over one connection with a client: a protocol without a socket (reference surfaces 1.10).
+"""The protocol of one client connection, without a socket (reference surfaces 1.10).
 
     client -> hello {client?, tools}       server -> hello_ok {connection_id, accepted, refused}
     server -> invoke {call_id, ...}        client -> result {call_id, ok, output? | error?}
     either -> ping                         the other -> pong
-    server -> error {code, message}        for what made no sense; the connection stays, unless it goes on
+    server -> error {code, message}        for an invalid frame; the connection stays open, unless it continues
 
-A Session is what is so; each function takes one and gives the next with what has to be done: acts, in their order. The
-shell (services/application/clients/connections.py) carries them out and decides nothing.
+A ClientSession is the state of a connection; each function takes one and returns the next with the actions to execute,
+in order. The shell (services/application/clients/connections.py) executes them and makes no decisions.
 
-What a client does cannot be undone or asked about, so a call is handed out at most once, whatever comes twice, and one
-that was handed out and is not answered has an unknown outcome. One that was not handed out has certainly not begun.
+The effect of a client's tool can be neither undone nor looked up, so a call is sent at most once, even if its request
+is received twice, and one that was sent and not answered has an unknown outcome. One that was not sent has certainly
+not begun.
 """
 
 import json
@@ -34,20 +35,20 @@ DEFAULT_SCHEMA = '{"type":"object"}'
 
 
 class SendFrame(Value, frozen=True, kw_only=True):
-    """A frame for the client."""
+    """Send a frame to the client."""
 
     frame: Mapping[str, Any]
 
 
 class RegisterTools(Value, frozen=True, kw_only=True):
-    """These are the client's tools from now on. To be done before what comes after it."""
+    """Register these as the client's tools, replacing earlier ones. To be executed before the actions after it."""
 
     client: str
     tools: tuple[ClientTool, ...]
 
 
 class CompleteCall(Value, frozen=True, kw_only=True):
-    """What became of a call; `outcome` is empty, UNKNOWN or NOT_BEGUN."""
+    """Complete a call with its result; `outcome` is empty, UNKNOWN or NOT_BEGUN."""
 
     request: RemoteToolRequest
     text: str
@@ -56,7 +57,7 @@ class CompleteCall(Value, frozen=True, kw_only=True):
 
 
 class CloseConnection(Value, frozen=True, kw_only=True):
-    """The connection is to end; nothing is sent after it."""
+    """Close the connection; nothing is sent after it."""
 
     code: int
     reason: str
@@ -66,7 +67,7 @@ SessionAction = SendFrame | RegisterTools | CompleteCall | CloseConnection
 
 
 class ClientSession(Value, frozen=True, kw_only=True):
-    """One connection. `hello_by_ms` and all other times are UTC milliseconds."""
+    """State of one connection. `hello_by_ms` and all other times are UTC milliseconds."""
 
     connection_id: str
     frame_bytes_max: int
@@ -74,9 +75,9 @@ class ClientSession(Value, frozen=True, kw_only=True):
     has_received_hello: bool = False
     tool_names: frozenset[str] = frozenset()
     open_calls: Mapping[str, RemoteToolRequest] = field(default_factory=dict)
-    """Calls that the client has and has not answered, by their id."""
+    """Calls that were sent to the client and are not answered, by id."""
     seen_until_ms: Mapping[str, int] = field(default_factory=dict)
-    """Until when each call that was handed out is remembered, open or not: some time longer than it has."""
+    """Time until which each call that was sent is remembered, open or not: somewhat later than its deadline."""
     protocol_errors: int = 0
 
 
@@ -84,7 +85,7 @@ SessionTransition = tuple[ClientSession, tuple[SessionAction, ...]]
 
 
 def receive(session: ClientSession, text: str, now_ms: int) -> SessionTransition:
-    """A frame of the client."""
+    """Handle a text frame of the client."""
     try:
         frame = json.loads(text)
     except (ValueError, RecursionError):
@@ -109,24 +110,24 @@ def receive(session: ClientSession, text: str, now_ms: int) -> SessionTransition
 
 
 def receive_bytes(session: ClientSession) -> SessionTransition:
-    """A binary frame."""
+    """Handle a binary frame of the client."""
     return _report_protocol_error(session, "bad_frame", "expected text, got a binary frame")
 
 
 def send_request(session: ClientSession, request: RemoteToolRequest, now_ms: int) -> SessionTransition:
-    """A call for this client. The same one again changes nothing: what became of it is told once."""
+    """Send a call to this client. A repeated request changes nothing: the result is reported once."""
     session = _forget_expired(session, now_ms)
     if request.request_id in session.seen_until_ms:
         return session, ()
     name = request.tool.removeprefix(TOOL_NAME_PREFIX)
     if request.deadline_ms <= now_ms:
-        return session, (_unstarted_call(request, "its time was over before it could be handed to the client"),)
+        return session, (_unstarted_call(request, "its deadline passed before it could be sent to the client"),)
     if name not in session.tool_names:
         return session, (_unstarted_call(request, "the client does not offer it any more"),)
     if len(session.open_calls) >= limits.CALLS_MAX or len(session.seen_until_ms) >= limits.SEEN_CALLS_MAX:
         return session, (_unstarted_call(request, f"the client has {len(session.open_calls)} calls open already"),)
     try:
-        given = json.loads(request.input)
+        arguments = json.loads(request.input)
     except (ValueError, RecursionError):
         return session, (_unstarted_call(request, "its arguments are not JSON"),)
     frame = {
@@ -135,7 +136,7 @@ def send_request(session: ClientSession, request: RemoteToolRequest, now_ms: int
         "run_id": request.run_id,
         "agent_id": request.agent_id,
         "tool": name,
-        "input": given,
+        "input": arguments,
         "agent": request.agent,
         "deadline_ms": request.deadline_ms,
     }
@@ -152,7 +153,7 @@ def send_request(session: ClientSession, request: RemoteToolRequest, now_ms: int
 
 
 def on_timeout(session: ClientSession, now_ms: int) -> SessionTransition:
-    """Time has passed."""
+    """Handle the deadlines that have passed."""
     if not session.has_received_hello:
         if now_ms < session.hello_by_ms:
             return session, ()
@@ -164,22 +165,21 @@ def on_timeout(session: ClientSession, now_ms: int) -> SessionTransition:
 
 
 def disconnect(session: ClientSession) -> SessionTransition:
-    """The connection is over, whoever ended it."""
-    answers = tuple(
-        [_unknown_outcome(request, "the client went away during the call") for request in session.open_calls.values()]
-    )
+    """Handle the end of the connection, whichever side closed it."""
+    text = "the client disconnected during the call"
+    answers = tuple([_unknown_outcome(request, text) for request in session.open_calls.values()])
     return replace(session, open_calls={}, tool_names=frozenset()), answers
 
 
 def next_timeout_ms(session: ClientSession) -> int | None:
-    """When `on_timeout` has something to do; None when nothing waits."""
+    """Return the time at which `on_timeout` is due; None when nothing waits."""
     if not session.has_received_hello:
         return session.hello_by_ms
     return min((request.deadline_ms for request in session.open_calls.values()), default=None)
 
 
 def encode_frame(frame: Mapping[str, Any]) -> str:
-    """A frame as it is sent."""
+    """Encode a frame as JSON text."""
     return json.dumps(frame, separators=(",", ":"))
 
 
@@ -190,29 +190,29 @@ def _receive_hello(session: ClientSession, frame: Mapping[str, Any]) -> SessionT
     tools: dict[str, ClientTool] = {}
     refused: list[dict[str, str]] = []
     for entry in offered:
-        found = _parse_tool(entry)
-        if isinstance(found, str) or found.name in tools:
+        parsed = _parse_tool(entry)
+        if isinstance(parsed, str) or parsed.name in tools:
             name = entry.get("name") if isinstance(entry, dict) else None
-            reason = found if isinstance(found, str) else "there is one of this name before it"
+            reason = parsed if isinstance(parsed, str) else "duplicate name"
             refused.append({"name": str(name)[: limits.ERROR_CHARACTERS_MAX], "reason": reason})
         else:
-            tools[found.name] = found
+            tools[parsed.name] = parsed
     size = sum(len(t.name) + len(t.description.encode()) + len(t.input_schema) for t in tools.values())
     if size > limits.OFFER_BYTES_MAX:
         return _reject_hello(session, f"the tools have {size} bytes together; at most {limits.OFFER_BYTES_MAX}")
     after = replace(session, has_received_hello=True, tool_names=frozenset(tools))
-    told = {
+    reply = {
         "type": "hello_ok",
         "connection_id": session.connection_id,
         "accepted": list(tools),
         "refused": refused,
     }
     called = replace_surrogates(client)[: limits.CLIENT_CHARACTERS_MAX] if isinstance(client, str) else ""
-    return after, (RegisterTools(client=called, tools=tuple(tools.values())), SendFrame(frame=told))
+    return after, (RegisterTools(client=called, tools=tuple(tools.values())), SendFrame(frame=reply))
 
 
 def _parse_tool(entry: Any) -> ClientTool | str:
-    """A tool of a hello, or why it is none."""
+    """Return a tool of a hello, or the reason why it is invalid."""
     if not isinstance(entry, dict):
         return "expected an object"
     name, description = entry.get("name"), entry.get("description", "")
@@ -237,14 +237,12 @@ def _receive_result(session: ClientSession, frame: Mapping[str, Any]) -> Session
         return _report_protocol_error(session, "bad_frame", "result: expected call_id, text, and ok, true or false")
     request = session.open_calls.get(call_id)
     if request is None:
-        # No mistake: its time may just have been over.
+        # Not a protocol error: the call's deadline may just have passed.
         return session, (
             _error_frame("unknown_call", f"no call {call_id[: limits.ERROR_CHARACTERS_MAX]} is open here"),
         )
     text = (
-        _result_text(frame.get("output"))
-        if ok
-        else _result_text(frame.get("error")) or "the client says that it failed"
+        _result_text(frame.get("output")) if ok else _result_text(frame.get("error")) or "the client reports a failure"
     )
     after = replace(session, open_calls={key: value for key, value in session.open_calls.items() if key != call_id})
     return after, (CompleteCall(request=request, text=_truncate(text), is_error=not ok),)
@@ -259,7 +257,7 @@ def _result_text(value: Any) -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    """Without halves of surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    """Replace unpaired surrogates, which JSON can contain and UTF-8 cannot."""
     return text.encode(errors="replace").decode()
 
 
@@ -279,7 +277,7 @@ def _forget_expired(session: ClientSession, now_ms: int) -> ClientSession:
 
 
 def _reject_hello(session: ClientSession, message: str) -> SessionTransition:
-    """What was offered before stays; without that there is nothing to stay for."""
+    """Reject a hello. Tools offered earlier stay registered; without them the connection is closed."""
     if session.has_received_hello:
         return _report_protocol_error(session, "bad_hello", message)
     return _close_with_error(session, "bad_hello", message)
@@ -290,7 +288,7 @@ def _report_protocol_error(session: ClientSession, code: str, message: str) -> S
     frame = _error_frame(code, message)
     if after.protocol_errors < limits.PROTOCOL_ERRORS_MAX:
         return after, (frame,)
-    return after, (frame, CloseConnection(code=POLICY_VIOLATION, reason="too many frames that make no sense"))
+    return after, (frame, CloseConnection(code=POLICY_VIOLATION, reason="too many invalid frames"))
 
 
 def _close_with_error(session: ClientSession, code: str, message: str) -> SessionTransition:
@@ -306,7 +304,7 @@ def _unknown_outcome(request: RemoteToolRequest, reason: str) -> CompleteCall:
 
 
 def unstarted_call(request: RemoteToolRequest, reason: str) -> CompleteCall:
-    """The answer to a call that was handed to nobody."""
+    """Complete a call that was sent to no client."""
     return CompleteCall(request=request, text=reason, is_error=True, outcome=NOT_BEGUN)
 
 
@@ -314,5 +312,5 @@ _unstarted_call = unstarted_call
 
 
 def reject_connection(message: str) -> Sequence[SessionAction]:
-    """What a client is told for which there is no room."""
+    """Return the actions that reject a connection over the limit."""
     return (_error_frame("too_many_connections", message), CloseConnection(code=TRY_AGAIN_LATER, reason=message))

@@ -1,7 +1,8 @@
-"""Who offers which tools: the fold of loom.client.events, as far as a process has read.
+"""The table of client tools: the fold of loom.client.events, as far as a process has read.
 
-A registration counts while its host (the process that holds the connection) says that it is alive. Nothing is decided
-by it but which tools a model is shown and whom a call is sent to; what became of a call is told by whoever had it.
+A registration counts while its host (the process that holds the connection) sends heartbeats. The table only decides
+which tools a model is shown and which connection receives a call; the result of a call is reported by the host that had
+it.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from loomlog.services.core.clients import limits
 
 
 class TooManyClients(Exception):
-    """A registration that there is no room for."""
+    """A registration beyond the maximum number of connections."""
 
 
 ClientRecord = ClientRegistered | ClientLeft | ClientHostAlive
@@ -24,20 +25,20 @@ Principal = tuple[str, str]
 
 
 class OfferedTool(Value, frozen=True, kw_only=True):
-    """A tool and the connection that is asked for it."""
+    """A tool and the connection that executes it."""
 
     tool: ClientTool
     connection_id: str
 
 
 class ClientTable(Value, frozen=True, kw_only=True):
-    """Registrations by principal and connection, and when each host was last heard of (UTC milliseconds)."""
+    """Registrations by principal and connection, and the time of each host's last heartbeat (UTC milliseconds)."""
 
     principals: Mapping[Principal, Mapping[str, ClientRegistered]] = field(default_factory=dict)
     hosts_seen_ms: Mapping[str, int] = field(default_factory=dict)
 
     def apply(self, record: ClientRecord, seen_ms: int) -> "ClientTable":
-        """The table with one record more, which was seen then; the same object when nothing is different.
+        """Return the table after one more record, read at `seen_ms`; the same object when nothing changes.
 
         Raises TooManyClients.
         """
@@ -51,7 +52,9 @@ class ClientTable(Value, frozen=True, kw_only=True):
                 return self._without_expired_hosts(seen_ms, _with_host_seen(self.hosts_seen_ms, record.host, seen_ms))
 
     def offered_tools(self, tenant: str, subject: str, now_ms: int) -> dict[str, OfferedTool]:
-        """What the runs of a principal may use now, by the names agents see; of two the one that registered later."""
+        """Return the tools that a principal's runs may use now, by the names agents see; the later
+        registration wins.
+        """
         connections = self.principals.get((tenant, subject))
         if not connections:
             return {}
@@ -91,7 +94,7 @@ class ClientTable(Value, frozen=True, kw_only=True):
         return self
 
     def _without_expired_hosts(self, now_ms: int, hosts: Mapping[str, int]) -> "ClientTable":
-        """Without hosts that are long gone, and what they held."""
+        """Return the table without expired hosts and their registrations."""
         gone = {host for host, seen_ms in hosts.items() if now_ms - seen_ms > 2 * limits.LEASE_MS}
         if not gone:
             return ClientTable(principals=self.principals, hosts_seen_ms=hosts)

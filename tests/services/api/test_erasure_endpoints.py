@@ -107,6 +107,6 @@ async def test_what_was_taken_in_in_clear_is_said_to_stay_and_nobody_goes_on_wit
         assert (await here.client(IVY).post(f"/v1/runs/{run}/fork", json={"at": 1})).status_code == 200
         erased = await here.client().post(PLACE, json={"subject": "ivy", "dry_run": False, "confirm": "ivy"})
         assert erased.json()["tier2_uncovered"]["runs"] >= 1
-        assert "1 of them taken in from a file" in erased.json()["retained"]["in_clear"]
+        assert "1 of them imported from a file" in erased.json()["retained"]["in_clear"]
         refused = await here.client(IVY).post(f"/v1/runs/{run}/fork", json={"at": 1})
         assert (refused.status_code, refused.json()["code"]) == (410, "content_erased")

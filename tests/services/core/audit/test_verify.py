@@ -218,8 +218,8 @@ def test_records_of_two_runs_that_changed_places_are_both_named():
     report = verify(renumbered(records), STORY.checkpoints)
     assert violations(report) == [(O, 8, "r_b", 2), (O, 25, "r_b", 5)]
     assert [f.detail for f in report.findings if f.kind is O] == [
-        "it lies at offset 25 now",
-        "it lies at offset 8 now",
+        "it is at offset 25 now",
+        "it is at offset 8 now",
     ]
 
 

@@ -179,7 +179,7 @@ def test_a_call_is_handed_out_and_its_result_told() -> None:
         ({"ok": True, "output": "\ud800"}, "?", False),
         ({"ok": False, "error": "no such page"}, "no such page", True),
         ({"ok": False, "error": {"code": 7}}, '{"code":7}', True),
-        ({"ok": False}, "the client says that it failed", True),
+        ({"ok": False}, "the client reports a failure", True),
     ],
 )
 def test_a_result_is_the_clients_own_words(said: dict[str, Any], text: str, is_error: bool) -> None:
