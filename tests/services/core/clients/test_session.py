@@ -102,7 +102,7 @@ def test_a_second_hello_replaces_the_tools() -> None:
         ({"name": "a", "input_schema": []}, "input_schema"),
         ({"name": "a", "input_schema": {"type": "array"}}, "type: object"),
         ({"name": "a", "input_schema": {"x": "y" * 70_000}}, "at most"),
-        ({"name": "read_page"}, "before it"),
+        ({"name": "read_page"}, "duplicate name"),
     ],
 )
 def test_a_tool_that_cannot_be_is_left_out_and_said(entry: Any, words: str) -> None:
@@ -235,7 +235,7 @@ def test_who_goes_away_leaves_unknown_outcomes() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"deadline_ms": NOW}, "time was over"),
+        ({"deadline_ms": NOW}, "deadline passed"),
         ({"tool": "client__click"}, "does not offer"),
         ({"input": "{"}, "not JSON"),
         ({"input": '{"a":"' + "x" * 4_000 + '"}'}, "at most 4000"),
