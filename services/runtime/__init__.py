@@ -1,1 +1,1 @@
-"""The process that owns partitions: it folds, decides, calls models and tools, and appends."""
+"""The process that owns partitions: it folds events, decides commands, calls models and tools, and appends."""

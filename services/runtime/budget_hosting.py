@@ -1,7 +1,7 @@
-"""The books in a runtime process: it reads them, asks them, and is one of those who may own them.
+"""Budgets in a runtime process: it reads them, sends commands to them, and is a candidate for owning them.
 
-One of the runtimes owns the one partition of the family, by the same loop as runs (services/stream/host.py); when it
-dies another one takes over. Until then calls that a limit applies to wait; all others go on.
+One of the runtimes owns the only partition of the budget family, with the same loop as runs (services/stream/host.py);
+when it dies another one takes over. Until then calls that a limit applies to wait; all others continue.
 
 Before: main.py opens it. After: services/runtime/models/budget_reservation.py for model calls,
 services/runtime/run/command_handler.py for starts.
@@ -33,7 +33,7 @@ from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.snapshots.snapshots import Snapshots
 
 TOKEN_BYTES = 10
-"""Randomness of a command id; loomlog.schemas.ids takes that many."""
+"""Random bytes in a command id; the number that loomlog.schemas.ids takes."""
 
 
 def build_budget_host(
@@ -48,11 +48,11 @@ def build_budget_host(
     clock_ms: Callable[[], int],
     name: str,
 ) -> Host:
-    """A host of the books. `commands` is a tail of the commands topic, paused."""
+    """Build the host of the budget family. `commands` is a tail of the commands topic, paused."""
     family = BudgetFamily()
 
     async def no_call(effect: Any, state: Any, tenant: str) -> Any:
-        raise AssertionError("the books ask for no calls")
+        raise AssertionError("the budget family has no calls")
 
     return Host(
         HostContext(
@@ -75,14 +75,14 @@ def build_budget_host(
 
 
 def build_budget_replica(codec: Codec, topics: Topics, *, appender: LogAppender, ranges: LogRanges) -> BudgetReplica:
-    """A board that is not read yet."""
+    """Build a budget replica that has not been read yet."""
     snapshots = Snapshots(BudgetFamily(), codec, appender=appender, ranges=ranges, topic=topics.snapshots)
     return BudgetReplica(codec, topics, snapshots, ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedBudgets:
-    """Everything about budgets in this process; `tail` is what the board follows."""
+    """Everything about budgets in this process; `tail` is what the replica follows."""
 
     replica: BudgetReplica
     client: BudgetClient
@@ -103,9 +103,9 @@ async def open_hosted_budgets(
     incarnation: str,
     clock_ms: Callable[[], int],
 ) -> HostedBudgets:
-    """Everything open, to be closed with the stack, and the books read. Raises Transient.
+    """Open all budget resources, to be closed with the stack, and read the budgets. Raises Transient.
 
-    The consumer group of that name hints at who owns the books.
+    The assignments of the consumer group `group_name` hint at the owner of the budgets.
     """
     board = build_budget_replica(codec, topics, appender=appender, ranges=ranges)
     await board.open()
@@ -123,7 +123,7 @@ async def open_hosted_budgets(
     )
     await group.start()
     stack.push_async_callback(group.close)
-    clerk = BudgetClient(
+    client = BudgetClient(
         board,
         appender,
         codec,
@@ -145,5 +145,5 @@ async def open_hosted_budgets(
     )
     group.report_held_partitions(lambda: host.owners)
     return HostedBudgets(
-        replica=board, client=clerk, reservations=BudgetReservations(clerk, clock_ms), host=host, tail=tail
+        replica=board, client=client, reservations=BudgetReservations(client, clock_ms), host=host, tail=tail
     )

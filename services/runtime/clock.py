@@ -1,11 +1,12 @@
-"""The clock of this process. The core has none: times come to it in orders.
+"""Clock of this process. The core has none: it receives times in commands.
 
-Before: main.py hands it to whoever needs it. After: nobody else asks the operating system for the time of an event.
+Before: main.py passes it to every component that needs it. After: no other module reads the time of an event from the
+operating system.
 """
 
 import time
 
 
 def clock_ms() -> int:
-    """UTC milliseconds."""
+    """Return the current UTC time in milliseconds."""
     return time.time_ns() // 1_000_000

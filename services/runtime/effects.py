@@ -1,4 +1,4 @@
-"""What carries out the effects of this process: models, tools and summaries, as the configuration says.
+"""Execution of this process's effects: models, tools and summaries, as configured.
 
 Before: main.py. After: services/runtime/models/model_calls.py, services/runtime/tools/tool_calls.py,
 services/runtime/models/summary_calls.py.
@@ -38,13 +38,13 @@ from loomlog.services.runtime.tools.toolset import ProcessToolset
 
 NO_TOOLS: Mapping[str, Tool] = {}
 INTERNAL_DRIVERS = frozenset({"code-js"})
-"""Drivers that send nothing to anybody, so context plugins do not apply (runtime parity 5.9)."""
+"""Drivers that send nothing out of the process, so context plugins do not apply (runtime parity 5.9)."""
 DRIVERS_WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
 """Drivers whose 429s are not waited for (runtime parity 2.9)."""
 
 
 class EffectHandlers:
-    """Everything the effects of this process need: models, tools, blobs."""
+    """Executes the effects of this process: model calls, tool calls, summaries."""
 
     def __init__(
         self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls, mask: Callable[[str], str] = str
@@ -57,11 +57,11 @@ class EffectHandlers:
         self._summaries = summaries
 
     async def close(self) -> None:
-        """Closes what the calls kept open."""
+        """Close what the calls kept open."""
         await self._models.close()
 
     async def run(self, effect: Effect, state: State, tenant: str) -> EffectResult:
-        """Carries one effect out."""
+        """Execute one effect."""
         match effect:
             case CallModel():
                 assert isinstance(state, AwaitingModel)
@@ -80,7 +80,7 @@ class EffectHandlers:
 
 
 def volume_bindings(loaded: ProcessConfiguration) -> dict[str, VolumeBinding]:
-    """The folders of this process by volume name."""
+    """Return the volume folders of this process by volume name."""
     return {
         name: VolumeBinding(name=name, path=str(volume.path), mode=volume.mode, is_default=volume.default)
         for name, volume in loaded.configuration.volumes.items()
@@ -88,7 +88,7 @@ def volume_bindings(loaded: ProcessConfiguration) -> dict[str, VolumeBinding]:
 
 
 def build_process_tools(loaded: ProcessConfiguration) -> dict[str, Tool]:
-    """The tools the operator allows."""
+    """Build the tools that the operator allows."""
     settings = loaded.settings
     return build_tools(
         ToolOptions(
@@ -123,10 +123,10 @@ def build_effect_handlers(
     extra_tools: Mapping[str, Tool] = NO_TOOLS,
     clients: ClientTools | None = None,
 ) -> EffectHandlers:
-    """The effects of this process."""
+    """Build the effect handlers of this process."""
     configuration = loaded.configuration
     tools = build_process_tools(loaded)
-    tools.update(extra_tools)  # into the dict that Context holds
+    tools.update(extra_tools)  # added to the dict that Context already holds
     shelf = (
         ProcessToolset(tools)
         if clients is None
@@ -191,13 +191,13 @@ def build_effect_handlers(
 
 
 def provider_queue_limits(loaded: ProcessConfiguration) -> ProviderQueueLimits:
-    """How long, and how many, model calls wait for a place of their provider."""
+    """Return the depth and timeout of the queues for model calls that wait for a slot of their provider."""
     bounds = resolve_limits(loaded.configuration, loaded.settings)
     return ProviderQueueLimits(depth=bounds.provider_queue_depth, wait_s=bounds.provider_queue_timeout_ms / 1000)
 
 
 def build_context_plugins(loaded: ProcessConfiguration, credentials: Credentials) -> ContextPlugins | None:
-    """What changes the conversation on its way to a provider; None when nothing does."""
+    """Build the plugins that change the conversation on its way to a provider; None when there are none."""
     secrets = collect_secrets(os.environ, loaded.secrets)
     plugins = tuple(
         RedactPlugin(secrets, credentials=credentials, redact_tool_input=block.redact_tool_input)

@@ -1,6 +1,7 @@
-"""What a runtime has open: the log, its group and boards, Postgres, providers; opened in order, closed in reverse.
+"""Open resources of a runtime: the log, its group and replicas, Postgres, providers; opened in order, closed in
+reverse.
 
-A broker that does not answer is waited for. What is open here decides nothing; main.py puts the host together from it.
+Waits for a broker that does not answer. What is open here decides nothing; main.py builds the host from it.
 
 Before: main.py with the configuration. After: services/stream/host.py and the calls use it.
 """
@@ -50,12 +51,12 @@ from loomlog.services.stream.global_tables.pauses import PARTITION, PauseGlobalT
 log = logging.getLogger("loomlog.runtime")
 
 BROKER_RETRY_S = 1.0
-"""Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
+"""Seconds between attempts to reach the broker at startup; restarting Python for each attempt would take longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeResources:
-    """All of it."""
+    """All open resources of a runtime."""
 
     settings: RuntimeSettings
     codec: Codec
@@ -83,7 +84,7 @@ class RuntimeResources:
 
 
 async def connect_broker(kafka: KafkaOptions) -> KafkaAppender:
-    """An appender over a broker that answers; waits for one as long as it takes."""
+    """Return an appender connected to the broker; waits for the broker without a time limit."""
     while True:
         appender = KafkaAppender(kafka)
         try:
@@ -97,7 +98,7 @@ async def connect_broker(kafka: KafkaOptions) -> KafkaAppender:
 
 @contextlib.asynccontextmanager
 async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeResources]:
-    """Until it is left. Raises what can never work; waits for the broker."""
+    """Open all resources until the context exits. Waits for the broker; raises for errors that a retry cannot fix."""
     settings = build_runtime_settings(loaded.settings)
     async with contextlib.AsyncExitStack() as stack:
         codec = await load_codec(loaded.settings)

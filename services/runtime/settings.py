@@ -1,4 +1,4 @@
-"""What the runtime is told: taken from the product's settings once, in main()."""
+"""Settings of the runtime, taken from the product's settings once, in main()."""
 
 import os
 import socket
@@ -19,12 +19,12 @@ from loomlog.connectors.storage.postgres import PostgresOptions
 
 
 class MissingRuntimeSetting(Exception):
-    """A setting without which the process cannot start; the text says which and how to give it."""
+    """A setting without which the process cannot start is missing; the text names it and how to set it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracingSettings:
-    """Where traces go. `headers` is `name=value` with commas between and may hold a secret."""
+    """Trace export. `headers` is `name=value` separated by commas and may contain a secret."""
 
     endpoint: str
     headers: str = field(repr=False)
@@ -34,25 +34,25 @@ class TracingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
-    """Connections and bounds of one runtime process."""
+    """Connections and limits of one runtime process."""
 
     kafka: KafkaOptions
     postgres: PostgresOptions
     name: str
     session_timeout_ms: int
     standby_address: str
-    """Where the lifeline is; empty = neither that nor standing by."""
+    """Address of the liveness socket; empty = no liveness socket and no standby."""
     drain_timeout_s: float
     start_paused: str
     """Pause everything before the first partition is taken, once for each value; empty = no."""
     tool_parallelism: int
     client_tool_timeout_s: float
-    """How long a client may take for a call."""
+    """Timeout of a tool call by a client."""
     http_hosts: tuple[str, ...]
     callers_choose_hosts: bool
-    """Theirs replace `http_hosts`."""
+    """Whether hosts chosen by callers replace `http_hosts`."""
     host_widening_owners: tuple[str, ...]
-    """Whose hooks may open hosts for a call, beside those the files name."""
+    """Owners whose hooks may allow hosts for a call, in addition to those in the configuration files."""
     metrics_port: int | None
     """None = no metrics over HTTP, 0 = any free port."""
     tracing: TracingSettings | None
@@ -64,7 +64,7 @@ class RuntimeSettings:
 
 
 def build_runtime_settings(settings: Settings) -> RuntimeSettings:
-    """Raises MissingRuntimeSetting."""
+    """Build the runtime's settings. Raises MissingRuntimeSetting."""
     for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
         if not value:
             raise MissingRuntimeSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")

@@ -1,4 +1,4 @@
-"""What a runtime needs to be stood by for, and to stand by for others: a lifeline, a tail and a reader of its own.
+"""Resources for standby in both directions: the liveness socket others watch, and a tail and a reader to follow others.
 
 Before: main.py opens it. After: services/stream/ownership/standby.py.
 """
@@ -11,12 +11,14 @@ from loomlog.connectors.process.liveness_sockets import LivenessServer
 from loomlog.services.runtime.settings import RuntimeSettings
 
 STANDBY_FETCH_WAIT_MS = 500
-"""Longest wait of an empty fetch of the standby's tail: nobody waits for it, and two a second cost nothing."""
+"""Maximum milliseconds that a fetch of the standby's tail waits for data; nothing depends on its latency, and two
+fetches a second cost nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyResources:
-    """What a process needs to be stood by for, and to stand by for others."""
+    """Resources to have standbys and to be one."""
 
     liveness_server: LivenessServer
     tail: KafkaTail
@@ -26,7 +28,7 @@ class StandbyResources:
 async def open_standby(
     stack: AsyncExitStack, settings: RuntimeSettings, events_topic: str, partitions: int, incarnation: str
 ) -> StandbyResources | None:
-    """Everything open, to be closed with the stack; None when it is switched off."""
+    """Open all standby resources, to be closed with the stack; None when standby is off."""
     if not settings.standby_address:
         return None
     ranges = KafkaRanges(settings.kafka)
@@ -41,7 +43,7 @@ async def open_standby(
     await tail.start()
     stack.push_async_callback(tail.close)
     tail.pause(range(partitions))
-    lifeline = LivenessServer(settings.standby_address, incarnation)
-    await lifeline.open()
-    stack.push_async_callback(lifeline.close)
-    return StandbyResources(liveness_server=lifeline, tail=tail, ranges=ranges)
+    liveness_server = LivenessServer(settings.standby_address, incarnation)
+    await liveness_server.open()
+    stack.push_async_callback(liveness_server.close)
+    return StandbyResources(liveness_server=liveness_server, tail=tail, ranges=ranges)

@@ -1,15 +1,15 @@
-"""The topics of a runtime, and its group.
+"""Topics and consumer group of a runtime.
 
-They are looked up here when a process starts, so that tests can give an installation of their own other names.
+They are looked up here when a process starts, so that tests can give an installation its own names.
 
-Before: redpanda/topics.yaml makes them. After: resources.py opens them, main.py hands them to whoever writes.
+Before: redpanda/topics.yaml makes them. After: resources.py opens them, main.py passes them to the writers.
 """
 
 from loomlog.services.families.budget.family import topics_of
 from loomlog.services.stream.family import Topics
 
 GROUP = "loomlog-runtime"
-"""The consumer group whose assignments hint at ownership."""
+"""Consumer group whose assignments hint at ownership."""
 TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"

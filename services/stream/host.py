@@ -51,7 +51,7 @@ class Host:
             context, lambda: list(self.owners.values()), lost=lambda *what: self.ownership.lost(*what)
         )
         self.checkpoints = SnapshotSchedule(context, self.owners, self.flusher.wake)
-        self._context = context
+        self.context = context
         self._membership = membership
         self._commands = commands
         self._standby = standby
@@ -73,22 +73,22 @@ class Host:
 
     @property
     def warm_partitions(self) -> int:
-        """Partitions of others that are folded along."""
+        """Partitions of other owners, folded as a standby."""
         return self._standby.warm_partitions if self._standby is not None else 0
 
     async def run(self) -> None:
         """Until cancelled; an unexpected exception of any task comes out."""
         async with asyncio.TaskGroup() as group:
-            self._context.effect_runner.group = group
+            self.context.effect_runner.group = group
             group.create_task(self._membership.stay(), name="membership")
             group.create_task(self.ownership.follow(), name="assignment")
             group.create_task(self._read_commands(), name="intake")
             group.create_task(self.flusher.run(), name="flusher")
-            group.create_task(self._context.dead_letters.run(), name="dead letters")
+            group.create_task(self.context.dead_letters.run(), name="dead letters")
             group.create_task(self.checkpoints.run(), name="checkpoints")
             group.create_task(watch_in_flight_batch(self.flusher, self._commands), name="watch")
             group.create_task(
-                watch_quiet_partitions(self._context, self.owners, self.ownership.lost), name="look around"
+                watch_quiet_partitions(self.context, self.owners, self.ownership.lost), name="look around"
             )
             group.create_task(self._timers.run(), name="alarms")
             if self._standby is not None:
@@ -125,7 +125,7 @@ class Host:
         self.ownership.stop()
         self.flusher.draining = True
         self._commands.pause(list(self.owners))
-        return await self._drain.run(timeout_s, lambda: self._context.effect_runner.running_count == 0)
+        return await self._drain.run(timeout_s, lambda: self.context.effect_runner.running_count == 0)
 
     # --- commands ----------------------------------------------------------------------------------------------------
 

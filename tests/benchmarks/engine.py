@@ -39,24 +39,21 @@ from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS
 from loomlog.services.runtime.effects import build_effect_handlers
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.routing import Routing
-from loomlog.services.runtime.run.command_handler import RunCommandHandler
+from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.run_index import EndedRun
+from loomlog.services.runtime.run_host import build_run_host
 from loomlog.services.runtime.settings import build_runtime_settings
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.hooks import HookRunner
-from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.family import Topics
-from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import FixedMembership
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.partition import Aggregate
-from loomlog.services.stream.snapshots.snapshots import Snapshots
 from tests.benchmarks.workload import AGENT, CONFIGURATION, ENVIRONMENT, PROMPT
 
 TOPICS = Topics.of("run")
@@ -192,7 +189,6 @@ class Engine:
         self.clients = Clients(partitions, in_flight)
         self.tallies = ToldTallies(CODEC, wire, topic="tallies", clock_ms=clock_ms)
         self.tallies.clients = self.clients
-        past = EndedAggregates(family, CODEC, wire, TOPICS.events)
         routing = Routing(
             loaded, {**ENVIRONMENT}, codec=CODEC, appender=wire, clock_ms=clock_ms, name="bench", topic="providers"
         )
@@ -209,45 +205,31 @@ class Engine:
             hooks=HookRunner(lambda: HookTable(), NobodyIsAsked(), clock_ms=clock_ms),
             credentials=NO_CREDENTIALS,
         )
-        door = build_admission_queue(loaded)
-        responses = InterruptionAnswers(ContentEncryption(), mask=work.mask)
-
-        def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
-            self.tallies.set_term(number, term)
-            return RunCommandHandler(
-                number=number,
-                partitions=partitions,
-                known_since_ms=known_since_ms,
-                forgotten_until=forgotten_until,
-                definitions=routing.definitions,
-                index=NothingBefore(),
-                past=past,
-                run_summaries=self.tallies,
-                clock_ms=clock_ms,
-                absent_state=family.absent,
-                tracing=tracing,
-                interruption_answers=responses,
-                read_partial_output=work.partial_outputs.read,
-                admission_queue=door,
-            )
-
-        workplace = HostContext(
+        context = RunContext(
             family=family,
+            partitions=partitions,
+            definitions=routing.definitions,
+            index=NothingBefore(),
+            ended_runs=EndedAggregates(family, CODEC, wire, TOPICS.events),
+            run_summaries=self.tallies,
+            clock_ms=clock_ms,
+            tracing=tracing,
+            interruption_answers=InterruptionAnswers(ContentEncryption(), mask=work.mask),
+            read_partial_output=work.partial_outputs.read,
+            admission_queue=build_admission_queue(loaded),
+        )
+        self.host = build_run_host(
+            context,
             codec=CODEC,
             topics=TOPICS,
             appender=wire,
             ranges=wire,
-            snapshots=Snapshots(family, CODEC, appender=wire, ranges=wire, topic=TOPICS.snapshots),
-            ended_aggregates=past,
+            membership=FixedMembership(frozenset(range(partitions))),
+            commands=self.clients,
             dead_letters=DeadLetters(CODEC, wire, topic=TOPICS.dead_letters, service="bench", clock_ms=clock_ms),
-            effect_runner=EffectRunner(
-                family, run=work.run, done=lambda *result: self.host.result(*result), clock_ms=clock_ms
-            ),
-            make_handler=desk,
-            clock_ms=clock_ms,
+            run_effect=work.run,
             name="bench",
         )
-        self.host = Host(workplace, membership=FixedMembership(frozenset(range(partitions))), commands=self.clients)
 
     async def ready(self) -> None:
         """Every partition is held."""

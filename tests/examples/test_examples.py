@@ -21,7 +21,8 @@ from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.family import Topics
-from tests.services.runtime.small_runtime import Scripted, SmallRuntime, running
+from tests.services.runtime.fakes import Scripted
+from tests.services.runtime.small_runtime import SmallRuntime, running
 
 pytestmark = pytest.mark.integration
 

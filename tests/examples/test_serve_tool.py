@@ -30,7 +30,8 @@ from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.family import Topics
-from tests.services.runtime.small_runtime import AGENT, OneAgent, Scripted, SmallRuntime, running
+from tests.services.runtime.fakes import AGENT, OneAgent, Scripted
+from tests.services.runtime.small_runtime import SmallRuntime, running
 
 pytestmark = pytest.mark.integration
 

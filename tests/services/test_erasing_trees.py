@@ -15,7 +15,7 @@ from loomlog.services.application.runs.control import CancelResult
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
 from tests.services.application.world import ADMIN_CALLER, IVY, declined, pieces_of, until
-from tests.services.runtime.small_runtime import AGENT
+from tests.services.runtime.fakes import AGENT
 from tests.services.test_secrecy import Stage, stage
 
 ASKING = InterruptionTerms(

@@ -58,11 +58,11 @@ from loomlog.services.stream.encryption.content_fields import is_in_clear, texts
 from loomlog.services.stream.encryption.subject_keys import ERASED, SubjectKeys
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+from tests.services.application.owner import PARTITIONS
 from tests.services.application.world import (
     ACME,
     ADMIN_CALLER,
     IVY,
-    PARTITIONS,
     World,
     declined,
     pieces_of,
@@ -70,7 +70,8 @@ from tests.services.application.world import (
     until_type,
     world,
 )
-from tests.services.runtime.small_runtime import AGENT, SmallRuntime, running
+from tests.services.runtime.fakes import AGENT
+from tests.services.runtime.small_runtime import SmallRuntime, running
 
 USER = "ivy"
 PROMPT, PAGE, META, CONTEXT = "prompt-aardvark", "page-badger", "meta-cormorant", "context-dormouse"

@@ -108,7 +108,7 @@ class SimulatedBuilds:
 
 
 class StoredIndex:
-    """The audit index over the live build (protocol loomlog.services.runtime.run.command_handler.RunIndex)."""
+    """The audit index over the live build (protocol loomlog.services.runtime.run.run_index.RunIndex)."""
 
     def __init__(self, store: Store, reach: Callable[[str], Any]) -> None:
         self._store = store

@@ -12,16 +12,13 @@ from typing import Any, Protocol
 
 from loomlog.schemas.codec import local_codec
 from loomlog.services.core.run.react import CallModel, Summarise
-from loomlog.services.runtime.run.command_handler import RunCommandHandler
+from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.runtime.run_host import StandbyEdges, build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.host import Host
-from loomlog.services.stream.ownership.standby import Standby
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
-from loomlog.services.stream.snapshots.snapshots import Snapshots
 from tests.services.stream.families import add_families
 from tests.services.stream.outside import Definitions
 from tests.simulation.answers import AGENT, AGENTS, answered
@@ -69,25 +66,7 @@ def owner_process(
 ) -> OwnerProcess:
     """Starts a host in the wire's process; one of the books beside it when there are limits."""
     loop, process, family, codec = wire.loop, wire.process, RunFamily(), local_codec()
-    past = EndedAggregates(family, codec, wire, TOPICS.events)
-    tallies = RunSummaries(codec, wire, topic="tallies", clock_ms=clock_ms)
-    index = StoredIndex(store, wire.round_trip)
     books = Books(wire, clock_ms=clock_ms) if limited else None
-
-    def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
-        return RunCommandHandler(
-            number=number,
-            partitions=partitions,
-            known_since_ms=known_since_ms,
-            forgotten_until=forgotten_until,
-            definitions=DEFINITIONS,
-            index=index,
-            past=past,
-            run_summaries=tallies,
-            clock_ms=clock_ms,
-            absent_state=family.absent,
-            budgets=None if books is None else books.spending,
-        )
 
     async def call(effect: Any, state: Any, tenant: str) -> Any:
         if isinstance(effect, CallModel) and effect.not_before_ms > clock_ms():
@@ -103,34 +82,42 @@ def owner_process(
         witness.call_ended(process.name, effect.run_id, effect.key)
         return answered(effect, state, clock_ms())
 
-    host: Host
-    workplace = HostContext(
+    context = RunContext(
         family=family,
+        partitions=partitions,
+        definitions=DEFINITIONS,
+        index=StoredIndex(store, wire.round_trip),
+        ended_runs=EndedAggregates(family, codec, wire, TOPICS.events),
+        run_summaries=RunSummaries(codec, wire, topic="tallies", clock_ms=clock_ms),
+        clock_ms=clock_ms,
+        budgets=None if books is None else books.spending,
+    )
+    membership = Membership()
+    host = build_run_host(
+        context,
         codec=codec,
         topics=TOPICS,
         appender=wire,
         ranges=wire,
-        snapshots=Snapshots(family, codec, appender=wire, ranges=wire, topic=TOPICS.snapshots),
-        ended_aggregates=past,
+        membership=membership,
+        commands=_paused_tail(wire, TOPICS.commands, partitions),
         dead_letters=DeadLetters(codec, wire, topic=TOPICS.dead_letters, service=process.name, clock_ms=clock_ms),
-        effect_runner=EffectRunner(family, run=call, done=lambda *result: host.result(*result), clock_ms=clock_ms),
-        make_handler=desk,
-        clock_ms=clock_ms,
+        run_effect=call,
         name=process.name,
-        liveness_address=f"simulated:1/{process.name}",
+        standby=StandbyEdges(
+            incarnation=process.name,
+            tail=_paused_tail(wire, TOPICS.events, partitions),
+            ranges=wire,
+            wait_for_disconnect=lambda address, connected: witness.until_gone(process, address),
+            request_handover=None,
+            liveness_address=f"simulated:1/{process.name}",
+        ),
     )
-    events = Tail(wire, TOPICS.events, dict.fromkeys(range(partitions), 0))
-    events.pause(range(partitions))
-    standby = Standby(
-        workplace,
-        life=process.name,
-        tail=events,
-        ranges=wire,
-        until_gone=lambda lifeline, met: witness.until_gone(process, lifeline),
-    )
-    membership = Membership()
-    commands = Tail(wire, TOPICS.commands, dict.fromkeys(range(partitions), 0))
-    commands.pause(range(partitions))
-    host = Host(workplace, membership=membership, commands=commands, standby=standby)
     work = host.run() if books is None else books.beside(host.run())
     return OwnerProcess(process, host, membership, books, loop.spawn(process, work))
+
+
+def _paused_tail(wire: Wire, topic: str, partitions: int) -> Tail:
+    tail = Tail(wire, topic, dict.fromkeys(range(partitions), 0))
+    tail.pause(range(partitions))
+    return tail

@@ -8,7 +8,7 @@ Before: seeds.py makes one for each seed.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -25,28 +25,18 @@ from loomlog.schemas.generated.values import Envelope
 from tests.simulation.broker import JUNK, Wire
 from tests.simulation.checker import INTRUDER, Checker
 from tests.simulation.clients import TENANT, Client
-from tests.simulation.faults import CALM_S, MOST_PAUSE_S, Act, Faults
+from tests.simulation.faults import CALM_S, Act, Faults
+from tests.simulation.group import PARTITIONS, Member, ProcessGroup
 from tests.simulation.log import TOPICS, Record, SimulatedLog
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.narrator import told
-from tests.simulation.owners import OwnerProcess, owner_process
-from tests.simulation.projector import projector_process, rebuild_process
+from tests.simulation.owners import OwnerProcess
+from tests.simulation.projector import rebuild_process
 from tests.simulation.store import Store
 
-PARTITIONS = 2
 UNORDERED_SHARE = 0.5
 """Of the seeds: those in which the callbacks of a process run in any order."""
 NOW_MS = 1_700_000_000_000
-SESSION_S = 1.0
-"""Until the group notices that a member is gone."""
-RESTART_S = 1.5
-"""A supervisor starts a dead process again after at most so long."""
-MOST_SKEW_MS = 2_000
-"""How far the clocks of two processes differ at most."""
-MOST_NOTICE_S = 0.1
-"""Until a member hears of a rebalance."""
-MOST_BREAK_S = 0.02
-"""Until a holder knows that a lifeline is broken for good."""
 DRAIN_S = 1.0
 STORM_REBALANCES = 5
 STORM_EVERY_S = 0.08
@@ -58,20 +48,7 @@ minutes that the calls of three generations, one after the other, may wait for r
 Tell = Callable[[str], None]
 
 
-class Member:
-    """A place for a process: whoever lives there now, and how to start the next one."""
-
-    def __init__(self, name: str, start: Callable[["Member", Wire], Any]) -> None:
-        self.name = name
-        self.start = start
-        self.lives = 0
-        self.process: Process | None = None
-        self.body: Any = None
-        self.absent = False
-        """The group believes that it is gone."""
-
-
-class World:
+class World(ProcessGroup):
     """See the module."""
 
     def __init__(self, faults: Faults, load: list[Any], limit: SetLimit | None, tell: Tell | None) -> None:
@@ -161,162 +138,9 @@ class World:
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
-    def _start(self, member: Member) -> None:
-        member.lives += 1
-        name = f"{member.name}.{member.lives}"
-        process = member.process = self.loop.process(name)
-        fates = self.faults.fates(name)
-        self._skews[name] = int((fates.random.random() - 0.5) * MOST_SKEW_MS)
-
-        def strike(fate: str, amount: float) -> None:
-            if member.process is process:
-                if fate == "crash":
-                    self._crash(member)
-                else:
-                    self._pause(member, amount)
-
-        wire = Wire(self.loop, self.log, process, fates, strike)
-        before, self.loop.current = self.loop.current, process
-        self.say(name, "starts")
-        member.body = member.start(member, wire)
-        self.loop.current = before
-        member.absent = False
-
-    def _start_owner(self, member: Member, wire: Wire) -> OwnerProcess:
-        skew = self._skews[wire.process.name]
-        body = owner_process(
-            wire,
-            self.store,
-            self,
-            partitions=PARTITIONS,
-            clock_ms=lambda: self.clock_ms() + skew,
-            limited=self.limit is not None,
-        )
-        body.task.add_done_callback(lambda task: self._ended(member, wire.process, task))
-        return body
-
-    def _start_projector(self, member: Member, wire: Wire) -> Any:
-        task = projector_process(wire, self.store, PARTITIONS)
-        task.add_done_callback(lambda task: self._ended(member, wire.process, task))
-        return task
-
-    def _start_client(self) -> None:
-        process = self.loop.process("client")
-        wire = Wire(self.loop, self.log, process, self.faults.fates("client"), lambda fate, amount: None)
-        self.client = Client(wire, self.checker, partitions=PARTITIONS, clock_ms=self.clock_ms)
-        self.loop.spawn(process, self.client.run(self.load, self.limit))
-
-    def _ended(self, member: Member, process: Process, task: "asyncio.Task[Any]") -> None:
-        if member.process is not process or self._over:
-            return
-        if task.cancelled():
-            self.say(process.name, "has stopped")
-            self._break_lifeline(process.name, died=False)
-            self._gone(member, process, notice_s=MOST_NOTICE_S)
-            return
-        error = task.exception()
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        if isinstance(error and error.__cause__, UndefinedTable):
-            # It slept until its build was dropped, two rebuilds later: it ends loudly and is started again.
-            self.say(process.name, f"ends: {error}")
-            self._gone(member, process, notice_s=MOST_NOTICE_S)
-        elif self.checker.violation is None:
-            self.checker.complain("process ended", f"{process.name}: {type(error).__name__}: {error}")
-
-    def _crash(self, member: Member) -> None:
-        process = member.process
-        if process is None:
-            return
-        self.say(process.name, "crashes")
-        self._break_lifeline(process.name, died=True)
-        self._gone(member, process, notice_s=SESSION_S)
-
-    def _gone(self, member: Member, process: Process, *, notice_s: float) -> None:
-        """The process is no more; another one will come."""
-        member.process = None
-        self.loop.freeze(process)
-        self.store.disconnect(process)
-        outside = self.loop.outside
-        self.loop.call_for(outside, notice_s, self._missed, member)
-        self.loop.call_for(outside, RESTART_S * self.random.random(), self._restart, member)
-
-    def _missed(self, member: Member) -> None:
-        if member.process is None or member.process.frozen:
-            member.absent = True
-            self._rebalance()
-
-    def _restart(self, member: Member) -> None:
-        if member.process is None:
-            self._start(member)
-            self._rebalance()
-
-    def _pause(self, member: Member, amount: float) -> None:
-        process = member.process
-        if process is None or process.frozen:
-            return
-        pause_s = MOST_PAUSE_S * amount * amount
-        self.say(process.name, f"is paused for {pause_s:.2f} s")
-        self.loop.freeze(process)
-        self.loop.call_for(self.loop.outside, pause_s, self._wake, member, process)
-        self.loop.call_for(self.loop.outside, SESSION_S, self._missed, member)
-
-    def _wake(self, member: Member, process: Process) -> None:
-        if member.process is process and process.frozen:
-            self.say(process.name, "wakes up")
-            self.loop.thaw(process)
-            if member.absent:
-                member.absent = False
-                self._rebalance()
-
     # --- the group ---------------------------------------------------------------------------------------------------
 
-    def _rebalance(self) -> None:
-        """Partitions go round among those that are there; everybody hears of it after a while of his own."""
-        present = [member for member in self.owners if member.process is not None and not member.absent]
-        self._shift += 1
-        members: dict[str, MemberAssignment] = {}
-        books: dict[str, MemberAssignment] = {}
-        for place, member in enumerate(present):
-            numbers = range(PARTITIONS)
-            mine = frozenset(p for p in numbers if (p + self._shift) % len(present) == place)
-            assert member.process is not None
-            members[member.process.name] = MemberAssignment(partitions=mine, is_standby=True)
-            # The books lie with whoever has the first partition of runs or with another one, in turns.
-            ours = (self._shift + self._shift // 2) % len(present) == place
-            books[member.process.name] = MemberAssignment(partitions=frozenset({0} if ours else ()), is_standby=False)
-        for member in present:
-            self._tell_assignment(member, members, books)
-
-    def _tell_assignment(
-        self, member: Member, members: Mapping[str, MemberAssignment], books: Mapping[str, MemberAssignment]
-    ) -> None:
-        assert member.process is not None
-        body: OwnerProcess = member.body
-        name = member.process.name
-        self.say(name, f"is to own {sorted(members[name].partitions)}")
-        self._generation += 1
-        delay_s = MOST_NOTICE_S * self.random.random()
-        self.loop.call_for(member.process, delay_s, body.membership.hear, self._generation, name, members)
-        if body.books is not None:
-            if books[name].partitions:
-                self.say(name, "is to own the books")
-            delay_s = MOST_NOTICE_S * self.random.random()
-            self.loop.call_for(member.process, delay_s, body.books.membership.hear, self._generation, name, books)
-
     # --- lifelines ---------------------------------------------------------------------------------------------------
-
-    async def until_gone(self, holder: Process, lifeline: str) -> bool:
-        """As connectors.process.liveness_sockets: who is dead already was never met, and nothing is known of it."""
-        end: asyncio.Future[bool] = self.loop.create_future()
-        life = lifeline.rpartition("/")[2]
-        if any(member.process is not None and member.process.name == life for member in self.owners):
-            self._holders.setdefault(life, []).append((holder, end))
-        return await end
-
-    def _break_lifeline(self, life: str, *, died: bool) -> None:
-        for holder, end in self._holders.pop(life, ()):
-            self.loop.call_for(holder, MOST_BREAK_S * self.random.random(), _end, end, died)
 
     # --- acts --------------------------------------------------------------------------------------------------------
 
@@ -458,8 +282,3 @@ class World:
 
     def call_ended(self, process: str, run_id: str, key: Any) -> None:
         self.checker.call_ended(process, run_id, key)
-
-
-def _end(end: "asyncio.Future[bool]", died: bool) -> None:
-    if not end.done():
-        end.set_result(died)

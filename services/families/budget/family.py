@@ -120,10 +120,10 @@ class BudgetFamily:
         return ""
 
     def crashed(self, effect: Any, error: str, at_ms: int) -> Any:
-        raise AssertionError("the books ask for no calls")
+        raise AssertionError("the budget family has no calls")
 
     def stops_calls(self, effect: Any) -> bool:
-        raise AssertionError("the books ask for no calls")
+        raise AssertionError("the budget family has no calls")
 
     def is_local(self, effect: Any) -> bool:
         return False

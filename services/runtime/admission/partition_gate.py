@@ -1,8 +1,8 @@
-"""The door of the process as one partition sees it: which of its runs are at work, and starts that wait for a place.
+"""Admission for one partition: tracks its active runs, and holds back starts until a run slot is free.
 
-A start that would be refused anyway, or begins paused, does not wait. The others are decided when they are let in, or
-refused when they are not. Before: services/runtime/run/command_handler.py prepares a StartRun. After: queue.py keeps
-the door.
+A start that would be refused anyway, or begins paused, does not wait. The others are decided once admitted, or refused
+when admission fails. Before: services/runtime/run/command_handler.py prepares a StartRun. After: queue.py keeps the
+process-wide queue.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from loomlog.services.stream.partition.partition import Aggregate, Partition
 
 
 class PartitionAdmission:
-    """One partition's. `door` None: everybody goes in."""
+    """Admission for one partition. With `queue` None every start is admitted at once."""
 
     def __init__(self, queue: AdmissionQueue | None) -> None:
         self._queue = queue
         self._active: set[str] = set()
 
     def on_decided(self, aggregate: Aggregate, event: Any) -> None:
-        """An event was decided; the aggregate is as it is after all of its decision."""
+        """Handle a decided event; `aggregate` is in the state after its whole decision."""
         if self._queue is not None and type(event) in ACTIVITY_EVENTS:
             self.update_activity(aggregate)
 
     def update_activity(self, aggregate: Aggregate) -> None:
-        """Whether the run is at work now."""
+        """Mark the run active or idle according to its state."""
         if self._queue is None:
             return
         if not is_active(aggregate.state):
@@ -45,7 +45,7 @@ class PartitionAdmission:
             self._queue.mark_active(aggregate.id, place)
 
     def close(self) -> None:
-        """The partition is not held any more; its runs are at work elsewhere."""
+        """Release all slots: the partition is no longer held, and its runs are active elsewhere."""
         for run_id in list(self._active):
             self._release(run_id)
 
@@ -56,10 +56,10 @@ class PartitionAdmission:
         return await self._wait_for_slot(self._queue, prepared, partition)
 
     def _must_wait(self, prepared: PendingDecision, command: StartRun, partition: Partition) -> bool:
-        """The usual start does not, and this costs it a microsecond."""
+        """Return whether the start must wait. Most do not, and for those the check costs a microsecond."""
         aggregate, door = prepared.aggregate, self._queue
         if door is None or aggregate is None or prepared.command is None or aggregate.id in partition.aggregates:
-            return False  # it is handled already, or has no place
+            return False  # already handled, or nothing to decide
         provider = ""
         if door.has_provider_limits:
             definition = prepared.command().definition
@@ -81,7 +81,7 @@ class PartitionAdmission:
         turned_away = await queue.wait_for_slot(aggregate.id, place)
         if turned_away is None:
             self._active.add(aggregate.id)
-            # Decided right after this; should nothing come of it, its place must not be lost.
+            # The start is decided right after this; if that begins no run, the slot must be released.
             asyncio.get_running_loop().call_soon(self._release_if_unstarted, aggregate.id, partition)
             return prepared
         why = CommandRefusal(

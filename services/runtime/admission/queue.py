@@ -1,10 +1,11 @@
-"""One door for all partitions of a process: starts wait here for a place, each at most its time.
+"""Admission queue for all partitions of a process: starts wait here for a run slot, each up to its timeout.
 
 A start that has to wait is a command that is not decided yet: it is in the log, so nothing is lost with this process,
-and whoever owns the partition next reads the commands again and lets them wait in their old order. What is at work is
-not kept anywhere: the desk tells it from the events it sees and, after a take-over, from the runs it finds.
+and the next owner of the partition reads the commands again and queues them in the same order. The set of active runs
+is not stored anywhere: the command handler derives it from the events it sees and, after a takeover, from the live runs
+it finds.
 
-Before: services/runtime/run/command_handler.py with a StartRun. After: core/admission.py says who goes in;
+Before: services/runtime/run/command_handler.py with a StartRun. After: core/admission.py chooses the run to admit;
 services/runtime/run/command_handler.py decides it then.
 """
 
@@ -19,31 +20,31 @@ from loomlog.services.stream.histogram import CALL_SECONDS, Histogram
 
 
 class AdmissionQueue:
-    """`wait_s` is how long a start waits for a place, `provider_wait_s` when its provider is full."""
+    """Queue of starts. `wait_s` is the wait timeout in seconds, `provider_wait_s` the one when the provider is full."""
 
     def __init__(self, limits: AdmissionLimits, *, wait_s: float, provider_wait_s: float) -> None:
         self.controller = AdmissionController(limits)
         self.has_provider_limits = bool(limits.providers)
-        """Whether the provider of a run makes a difference."""
+        """Whether the provider of a run matters for admission."""
         self.wait_seconds = Histogram(CALL_SECONDS)
-        """Of starts that had to wait and were let in."""
+        """Wait times of starts that had to wait and were admitted."""
         self.refused: Counter[str] = Counter()
-        """By code."""
+        """Refused starts by code."""
         self._wait_s = wait_s
         self._provider_wait_s = provider_wait_s
         self._waiters: dict[str, asyncio.Future[None]] = {}
 
     def mark_active(self, run_id: str, slot: Slot) -> None:
-        """Something of the run is due."""
+        """Count the run as active: a call of it is due or under way."""
         self.controller.admit(run_id, slot)
 
     def mark_idle(self, run_id: str) -> None:
-        """Nothing of it is due, for now or for ever."""
+        """Release the run's slot: nothing is due, for now or permanently."""
         if self.controller.release(run_id):
             self._admit_waiting()
 
     async def wait_for_slot(self, run_id: str, slot: Slot) -> AdmissionRefused | None:
-        """Until the run may begin; then it is inside, and leaves by `rests`. Or why it may not."""
+        """Wait until the run has a slot, which `mark_idle` releases; return the refusal if it gets none."""
         began = time.monotonic()
         why = await self._enqueue_and_wait(run_id, slot)
         if why is None:
@@ -64,12 +65,12 @@ class AdmissionQueue:
                 await entered
         except TimeoutError:
             if entered.done() and not entered.cancelled():
-                return None  # let in at the last moment
+                return None  # admitted at the last moment
             why = self.controller.refusal_for(slot)
             self.controller.withdraw(run_id)
             return why
         except asyncio.CancelledError:
-            # Its partition is somebody else's now.
+            # Its partition has another owner now.
             self.controller.withdraw(run_id)
             self.mark_idle(run_id)
             raise
@@ -87,7 +88,7 @@ class AdmissionQueue:
 
 
 def build_admission_queue(loaded: ProcessConfiguration) -> AdmissionQueue:
-    """How many runs are at work in this process."""
+    """Build the admission queue from the configured limits on active runs."""
     bounds = resolve_limits(loaded.configuration, loaded.settings)
     providers = loaded.configuration.providers
     return AdmissionQueue(

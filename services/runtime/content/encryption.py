@@ -1,10 +1,10 @@
-"""User content on its way in and out of a runtime. In clear it is here only while a call is made.
+"""Encryption of user content on its way in and out of a runtime. It is in plaintext here only while a call is made.
 
     in    commands of microservices, before they are decided; replies of models and results of tools, before they
-          become orders; results that the core puts in words, before they are appended
-    out   the conversation a model is sent, the arguments and the metadata a tool is given
+          become commands of the core; results that the core words itself, before they are appended
+    out   the conversation sent to a model, the arguments and the metadata passed to a tool
 
-Without a key everything stays as it is, and each way costs one `if`.
+Without a key the content stays as it is, and each direction costs one `if`.
 
 Before: services/stream/encryption/subject_keys.py. After: services/runtime/run/command_handler.py,
 services/runtime/models/model_calls.py, services/runtime/tools/tool_calls.py, services/runtime/models/previews.py.
@@ -24,7 +24,7 @@ from loomlog.services.stream.partition.lookups import continue_in_task
 
 
 class NoCipher:
-    """The twin of a Sealer that leaves everything as it is."""
+    """Counterpart of ContentCipher that leaves everything in plaintext."""
 
     def text(self, text: str) -> str:
         return text
@@ -40,7 +40,7 @@ NO_CIPHER = NoCipher()
 
 
 class ContentEncryption:
-    """`keys` None: content is not encrypted."""
+    """Encrypts and decrypts the content of runs; with `keys` None nothing is encrypted."""
 
     def __init__(self, keys: SubjectKeys | None = None) -> None:
         self._keys = keys
@@ -50,11 +50,11 @@ class ContentEncryption:
         return self._keys is not None
 
     async def cipher(self, tenant: str, subject: str) -> ContentCipher | NoCipher:
-        """Raises Transient."""
+        """Return the cipher of a subject. Raises Transient."""
         return NO_CIPHER if self._keys is None else await self._keys.cipher_for(tenant, subject)
 
     def describe_error(self, error: Exception) -> str:
-        """What a run is told of a crash. The text of an error may quote what the call was given."""
+        """Return the error text for the run; with encryption only the type, since a text may quote the call's input."""
         return type(error).__name__ if self.is_enabled else f"{type(error).__name__}: {error}"
 
     async def encrypt_command(self, command: Command, subject: str) -> Command:
@@ -79,15 +79,15 @@ class ContentEncryption:
         return encrypt_command(command, keys.decrypt_if_encrypted(tenant, subject, sealer))
 
     def is_erased(self, command: Command) -> bool:
-        """Whether anything a command says was erased since it was sent: nobody can read it any more."""
+        """Return whether any content of the command was erased after it was sent, so that it is no longer readable."""
         keys = self._keys
         return keys is not None and _has_erased_key(keys, _referenced_key_ids(command), command.envelope.tenant)
 
     def encrypt_results(self, events: Sequence[Any], tenant: str, subject: str) -> Sequence[Any]:
-        """The events with the results that the core has put in words itself sealed like those that tools gave.
+        """Return the events with the results that the core words itself encrypted like those of tools.
 
-        They hold nothing of a person, but nobody could tell that later of a text in clear. As they are while the
-        subject has no key.
+        They contain nothing personal, but in plaintext that could not be verified later. Unchanged while the subject
+        has no key.
         """
         if self._keys is None or not any(map(_is_plaintext_result, events)):
             return events
@@ -99,14 +99,14 @@ class ContentEncryption:
         ]
 
     async def decrypt_text(self, text: str, tenant: str) -> str:
-        """The text in clear, for a tool. Raises Transient; Permanent when it cannot be read here."""
+        """Return the text in plaintext, for a tool. Raises Transient; Permanent when it cannot be decrypted here."""
         if self._keys is None:
             return text
         await self._keys.wait_for_keys(text)
         return self._keys.decrypt_for_model(text, tenant)
 
     async def decrypt_texts(self, texts: tuple[str, ...], tenant: str) -> tuple[str, ...]:
-        """As `text`, for the system texts."""
+        """Return the system texts in plaintext. Raises as `decrypt_text`."""
         if self._keys is None:
             return texts
         return tuple([await self.decrypt_text(text, tenant) for text in texts])
@@ -118,7 +118,7 @@ class ContentEncryption:
         return {name: await self.decrypt_text(text, tenant) for name, text in values.items()}
 
     async def decrypt_messages(self, messages: tuple[Message, ...], tenant: str) -> tuple[Message, ...]:
-        """The conversation in clear, for a model. Raises as `text`."""
+        """Return the conversation in plaintext, for a model. Raises as `decrypt_text`."""
         if self._keys is None:
             return messages
         return tuple([await self._decrypt_message(message, tenant) for message in messages])
@@ -150,9 +150,9 @@ def _has_erased_key(keys: SubjectKeys, key_ids: set[str], tenant: str) -> bool:
 
 
 def _is_plaintext_result(event: Any) -> bool:
-    """A result without a token; of one around a token the rest are ids and names."""
+    """Return whether the event is a result without a token; text around a token is only ids and names."""
     return type(event) is ToolReturned and bool(event.text) and not has_tokens(event.text)
 
 
 PLAINTEXT = ContentEncryption()
-"""Content is not encrypted."""
+"""The encryption that leaves content in plaintext."""

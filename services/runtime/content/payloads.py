@@ -1,11 +1,11 @@
-"""What an event holds of a text and what the blob store holds: over 64 KiB the event names a blob.
+"""Placement of texts: inline in the event, or above 64 KiB in the blob store, with a reference in the event.
 
-Everything that comes from outside passes here on its way into the log, and is loaded again on its way to a model. The
-log takes UTF-8 only, so text is made storable here: one half of a surrogate pair from a foreign driver or tool would
+Everything from outside passes here on its way into the log, and is loaded again on its way to a model. The log takes
+UTF-8 only, so text is made storable here: one half of a surrogate pair from a third-party driver or tool would
 otherwise stop its run.
 
-Before: a reply or a result. After: services/runtime/models/model_calls.py and services/runtime/tools/tool_calls.py make
-an order of it.
+Before: a reply or a result. After: services/runtime/models/model_calls.py and services/runtime/tools/tool_calls.py
+build a command from it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,11 +18,11 @@ from loomlog.services.core.run.conversation.prompt import fence, fence_tool_resu
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 
 INLINE_TEXT_BYTES = 64 * 1024
-"""A longer text goes to the blob store and the event names it."""
+"""Bytes of a text in an event; a longer text goes to the blob store and the event has a reference to it."""
 
 
 async def inline_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
-    """The text for an event: the text itself when short, else a reference to its blob. Raises ConnectorError."""
+    """Return the text for an event: the text itself when short, else a reference to its blob. Raises ConnectorError."""
     text = make_storable(text)
     if len(text) * 4 <= INLINE_TEXT_BYTES:
         return text, None
@@ -33,7 +33,7 @@ async def inline_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
 
 
 def make_storable(text: str) -> str:
-    """The text as UTF-8 can hold it: halves of a surrogate pair that met are joined, single ones replaced."""
+    """Return the text as valid UTF-8: adjacent halves of a surrogate pair are joined, single ones replaced."""
     if text.isascii():
         return text
     try:
@@ -46,7 +46,7 @@ def make_storable(text: str) -> str:
 async def load_messages(
     messages: tuple[Message, ...], blobs: Blobs, encryption: ContentEncryption = PLAINTEXT, tenant: str = ""
 ) -> tuple[Message, ...]:
-    """The messages in clear, with every blob's text in place. Raises ConnectorError."""
+    """Return the messages in plaintext, with the text of every blob in place. Raises ConnectorError."""
     if encryption.is_enabled:
         messages = await encryption.decrypt_messages(messages, tenant)
     if not any(getattr(block, "blob", None) for message in messages for block in message.blocks):
@@ -61,7 +61,7 @@ async def load_messages(
 
 
 def fence_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The messages, in clear, as a model is shown them: what tools gave is data from a named source."""
+    """Return the plaintext messages as a model is shown them: tool results are fenced as data from a named source."""
     if not any(isinstance(block, ToolResultBlock) for message in messages for block in message.blocks):
         return messages
     return tuple([replace(m, blocks=tuple(map(_fence_block, m.blocks))) if m.role == "user" else m for m in messages])

@@ -1,10 +1,10 @@
-"""Secrets are masked before anything is appended: what is in the log stays there.
+"""Masking of secrets before anything is appended: what is in the log stays there.
 
-    known       wherever a text comes from                   [redacted:NAME]
-    lookalikes  in results of tools, which bring in what nobody here knows (connectors/crypto/secret_patterns.py)
+    known       in every text, wherever it comes from        [redacted:NAME]
+    lookalikes  in results of tools, which may contain unknown secrets (connectors/crypto/secret_patterns.py)
 
-The model is shown a result as the log has it, so that every fold of it, after a crash or in a later run of the session,
-is the conversation the model has had.
+The model is shown a result as it is in the log, so that every fold of it, after a crash or in a later run of the
+session, is the conversation that the model has had.
 
 The known values are those of the environment that settings and files name as secrets (provider keys, tokens,
 passwords), at least 8 characters long, longest first, so that a secret that contains another is masked whole. Tool
@@ -18,12 +18,12 @@ from collections.abc import Iterable, Mapping
 from loomlog.connectors.crypto.secret_patterns import redact_secrets
 
 CREDENTIAL_CHARACTERS_MIN = 4
-"""Shorter ones are not masked: they would also hide innocent text (runtime parity 5.9)."""
+"""Characters of the shortest masked credential; shorter ones would hide innocent text too (runtime parity 5.9)."""
 CREDENTIAL_MASK = "[redacted:credential]"
 
 
 class Redaction:
-    """Masks secrets by value as `[redacted:NAME]`. `secrets` maps names to values; empty = nothing is masked."""
+    """Masks secrets by value as `[redacted:NAME]`. `secrets` maps names to values; empty: nothing is masked."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         self._names = {value: name for name, value in sorted(secrets.items(), reverse=True)}
@@ -34,16 +34,16 @@ class Redaction:
         self._longest_length = len(values[0]) if values else 0
 
     def mask_text(self, text: str) -> str:
-        """The text without secrets; the same object when there are none."""
+        """Return the text without secrets; the same object when there are none."""
         if self._pattern is None or not text:
             return text
         return self._pattern.sub(lambda found: f"[redacted:{self._names[found.group()]}]", text)
 
     def mask_prefix(self, text: str) -> tuple[str, str]:
-        """Of a text that goes on: what of it is certain, without secrets, and the rest, which may begin a secret.
+        """Split a streamed text: its final part with secrets masked, and the rest, which may be the start of a secret.
 
-        The certain parts of a text, each begun with the rest of the one before, are together a beginning of `text` of
-        the whole.
+        When each piece is preceded by the rest of the one before, the final parts together are a prefix of `mask_text`
+        of the whole text.
         """
         if self._pattern is None:
             return text, ""
@@ -65,16 +65,16 @@ class Redaction:
         return self.mask_text(text[:held]), text[held:]
 
     def mask_result(self, text: str) -> str:
-        """What a tool gave, without known secrets and without what looks like one."""
+        """Return a tool's output without known secrets and without what looks like one."""
         return redact_secrets(self.mask_text(text))
 
 
 NO_REDACTION = Redaction({})
-"""Masks nothing."""
+"""The redaction that masks nothing."""
 
 
 def mask_credentials(credentials: Iterable[str], text: str) -> str:
-    """The text without the credentials of its run, the longest first."""
+    """Return the text with the credentials of its run masked, longest first."""
     for value in sorted(credentials, key=len, reverse=True):
         if len(value) >= CREDENTIAL_CHARACTERS_MIN and value in text:
             text = text.replace(value, CREDENTIAL_MASK)

@@ -1,9 +1,9 @@
-"""The credentials that came with a run's request, for the calls of the run.
+"""Credentials that came with a run's request, for the calls of the run.
 
-They are outside the log (connectors/storage/run_credentials.py), sealed, under the id of the run they came with, so
-that every owner of the run has them, and every run of its tree. A process reads them when the first call of a run needs
-them and keeps them while the run lives; it deletes them when the end of the run is in the log. What is left behind (its
-runtime died in between) goes when its time is over.
+They are stored outside the log (connectors/storage/run_credentials.py), encrypted, under the id of the run they came
+with, so that every owner of the run and every run of its tree has them. A process reads them when the first call of a
+run needs them and keeps them until the run ends; it deletes them when the end of the run is in the log. What is left
+over (its runtime died in between) is deleted when it expires.
 
 Before: services/runtime/tools/tool_calls.py, and services/runtime/models/model_calls.py for keys of providers. After:
 connectors/storage/run_credentials.py.
@@ -22,17 +22,17 @@ from loomlog.services.core.run.subagents.children import root_of
 log = logging.getLogger(__name__)
 
 CACHE_MAX = 10_000
-"""Runs whose credentials a process keeps in memory; the longest unused go first and are read again."""
+"""Runs whose credentials a process keeps in memory; the least recently used are dropped and read again."""
 ENDED_MAX = 100_000
-"""Ended runs whose credentials wait to be deleted; more are left to their lifetime."""
+"""Ended runs whose credentials wait to be deleted; those of further runs are left to expire."""
 SWEEP_INTERVAL_S = 300.0
-"""Between two looks for credentials whose time is over."""
+"""Seconds between two sweeps for expired credentials."""
 RETRY_S = 5.0
 NO_VALUES: Mapping[str, str] = {}
 
 
 class CredentialStore(Protocol):
-    """loomlog.connectors.storage.run_credentials.RunCredentials. Raises ConnectorError."""
+    """Protocol of loomlog.connectors.storage.run_credentials.RunCredentials. Raises ConnectorError."""
 
     async def get(self, tenant: str, run_id: str) -> Mapping[str, str]: ...
     async def delete(self, run_ids: Sequence[str]) -> None: ...
@@ -40,7 +40,7 @@ class CredentialStore(Protocol):
 
 
 class Credentials:
-    """`store` None: there are none, whatever a request says."""
+    """Credentials of runs, with a cache. `store` None: there are none, whatever a request contains."""
 
     def __init__(self, store: CredentialStore | None = None) -> None:
         self._store = store
@@ -49,22 +49,22 @@ class Credentials:
         self._wakeup = asyncio.Event()
 
     async def load_values(self, facts: RunFacts, tenant: str) -> Mapping[str, str]:
-        """By name; empty when they are gone. Raises ConnectorError."""
+        """Return the credentials of the run's tree by name; empty when they are deleted. Raises ConnectorError."""
         if not facts.options.credentials or self._store is None:
             return NO_VALUES
         run_id = root_of(facts)
-        found = self._cache.get(run_id)
-        if found is None:
-            found = await self._store.get(tenant, run_id)
-            self._cache[run_id] = found
+        values = self._cache.get(run_id)
+        if values is None:
+            values = await self._store.get(tenant, run_id)
+            self._cache[run_id] = values
             if len(self._cache) > CACHE_MAX:
                 self._cache.popitem(last=False)
         else:
             self._cache.move_to_end(run_id)
-        return found
+        return values
 
     def on_run_ended(self, facts: RunFacts) -> None:
-        """The end of that run is in the log. Those of a tree are there until the run it began with is over."""
+        """Schedule the deletion; the end of the run is in the log. A tree keeps its own until its root run ends."""
         if not facts.options.credentials or facts.parent is not None:
             return
         self._cache.pop(facts.run_id, None)
@@ -73,7 +73,7 @@ class Credentials:
             self._wakeup.set()
 
     async def run(self) -> None:
-        """Deletes what is over until cancelled."""
+        """Delete credentials of ended runs and expired ones until cancelled."""
         if self._store is None:
             return
         loop = asyncio.get_running_loop()
@@ -104,10 +104,10 @@ class Credentials:
         try:
             count = await store.sweep()
         except ConnectorError as error:
-            log.warning("could not look for credentials whose time is over: %s", error)
+            log.warning("could not look for expired credentials: %s", error)
             return
         if count:
-            log.info("deleted the credentials of %d runs whose time was over", count)
+            log.info("deleted expired credentials of %d runs", count)
 
 
 NO_CREDENTIALS = Credentials()

@@ -1,4 +1,4 @@
-"""Agents of the configuration as the definitions that runs are pinned to, on models that can be called now."""
+"""Resolution of configured agents to the definitions that runs are pinned to, on models that can be called now."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Set
@@ -26,18 +26,19 @@ NO_KEYS: frozenset[str] = frozenset()
 log = logging.getLogger("loomlog.runtime")
 
 CACHE_MAX = 10_000
-"""Resolved definitions kept by (agent, user tier); resolving again would cost every start a hash."""
+"""Resolved definitions kept by (agent, user tier); resolving again would cost a hash for every start."""
 EMPTY_TABLE = AvailabilityTable()
 
 
 class ConfiguredDefinitions:
     """Protocol loomlog.services.runtime.models.definition_resolver.DefinitionResolver over a configuration that does
-    not change while the process lives.
+    not change during the life of the process.
 
-    `matrix` gives what is known of the models now; what was resolved is kept until that changes, or until a rate limit
-    ends. `pins_after_success`: runs stay with a model that has answered. `unbounded`: providers whose runs have no
-    bound of turns. `time_limits_s`: by provider, for runs without one. `key_names`: by provider, the name a key for it
-    has; those that are not in it need none. Those that are in it and not `usable` are open to runs that bring the key.
+    `availability_table` returns what is known of the models now; a resolved definition is kept until that changes, or
+    until a rate limit ends. `pins_after_success`: runs stay with a model that has answered. `unbounded_providers`:
+    providers whose runs have no bound on turns. `time_limits_s`: by provider, for runs without one. `key_names`: by
+    provider, the name of a key for it; a provider that is not in it needs none. One that is in it and not in `usable`
+    is available to runs that bring the key.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class ConfiguredDefinitions:
         self._key_names = key_names
         self._all_key_names = frozenset(key_names.values())
         self.scripts: dict[str, BlobRef] = {}
-        """Where scripts lie that are too long for an event, by their text."""
+        """Blob references of the scripts that are too long for an event, by script text."""
         self._unbounded_providers = frozenset(unbounded_providers)
         self._time_limits_s = time_limits_s
         self._configuration = configuration
@@ -66,7 +67,7 @@ class ConfiguredDefinitions:
         self._cache: dict[tuple[str, str, frozenset[str], bool], AgentDefinition] = {}
         self._table = EMPTY_TABLE
         self._table_valid_until_ms = 0
-        """0 = until the matrix changes."""
+        """Time in ms until which the table is valid; 0 = until the matrix changes."""
         self._patterns = sorted(collect_patterns(configuration))
         self._pattern_models: dict[tuple[str, str], str | None] = {}
 
@@ -79,25 +80,27 @@ class ConfiguredDefinitions:
         credentials: Collection[str] = (),
         operator_key_restricted: bool = False,
     ) -> AgentDefinition | CommandRefusal:
-        """The definition, or why there is none. Definitions of the configuration are every tenant's.
+        """Return the definition, or a refusal. Definitions of the configuration belong to every tenant.
 
         `credentials`: the names of those that the run brings. A provider whose key has one of these names is paid by
-        the run; others are there when the run may use the operator's keys and there is one, or when they need none.
+        the run; others are available when the run may use the operator's keys and there is one, or when they need none.
         """
         now_ms = self._clock_ms()
         self._refresh_table(now_ms)
-        # A run may bring any number of other names.
+        # A run may bring any number of other credentials.
         own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
         key = (agent, user_tier, own, operator_key_restricted)
-        found: AgentDefinition | CommandRefusal | None = self._cache.get(key)
-        if found is None:
-            found = self._resolve_uncached(agent, user_tier, own, now_ms, restricted=operator_key_restricted)
-            if isinstance(found, CommandRefusal):
-                found = self._explain_refusal(found, agent, tenant, user_tier, own, restricted=operator_key_restricted)
-            # Refusals are not kept: callers can make up any number of names.
+        resolved: AgentDefinition | CommandRefusal | None = self._cache.get(key)
+        if resolved is None:
+            resolved = self._resolve_uncached(agent, user_tier, own, now_ms, restricted=operator_key_restricted)
+            if isinstance(resolved, CommandRefusal):
+                resolved = self._explain_refusal(
+                    resolved, agent, tenant, user_tier, own, restricted=operator_key_restricted
+                )
+            # Refusals are not cached: callers can invent any number of names.
             elif len(self._cache) < CACHE_MAX:
-                self._cache[key] = found
-        return found
+                self._cache[key] = resolved
+        return resolved
 
     def providers(self) -> Set[str]:
         return self._usable | self._key_names.keys()
@@ -108,7 +111,7 @@ class ConfiguredDefinitions:
         names = self._key_names
         paid = frozenset(provider for provider, name in names.items() if name in own_key_names)
         operators = frozenset(name for name in self._usable if name not in names) if restricted else self._usable
-        # The others are not probed: whatever is known of them is from before.
+        # The others are not probed, so their listings may be out of date.
         listings = {name: models for name, models in self._table.listings().items() if name in self._usable}
 
         def why_not(provider: str, model: str) -> str:
@@ -136,7 +139,7 @@ class ConfiguredDefinitions:
         *,
         restricted: bool,
     ) -> CommandRefusal:
-        """The refusal with the keys that would help, when it is for want of them; else what is wrong anyway."""
+        """Return the refusal with the keys that would help, if keys are missing; otherwise the real cause."""
         if restricted:
             anyway = self.resolve(agent, tenant=tenant, user_tier=user_tier, credentials=own_key_names)
             if isinstance(anyway, CommandRefusal):
@@ -147,19 +150,19 @@ class ConfiguredDefinitions:
         if isinstance(with_all, CommandRefusal):
             return original
         choices = with_all.candidates or (ModelChoice(provider=with_all.provider, model="", effort=""),)
-        # Where the operator has a key as well, one of the run helps only whoever may not use the operator's.
+        # Where the operator has a key as well, one of the run helps only callers that may not use the operator's.
         lacking = [one.provider for one in choices if restricted or one.provider not in self._usable]
-        wanted = dict.fromkeys(
+        missing_keys = dict.fromkeys(
             name for one in lacking if (name := self._key_names.get(one)) and name not in own_key_names
         )
-        if not wanted:
+        if not missing_keys:
             return original
-        advice = f"send a key of yours with the request, as the credential {' or '.join(wanted)}"
+        advice = f"send a key of yours with the request, as the credential {' or '.join(missing_keys)}"
         if not restricted:
             return replace(original, message=f"{original.message}; {advice}")
         return CommandRefusal(
             code=OPERATOR_KEY_RESTRICTED,
-            message=f"{OPERATOR_KEY_RESTRICTED}: agent {agent}: whoever starts this run may not use the operator's keys"
+            message=f"{OPERATOR_KEY_RESTRICTED}: agent {agent}: the caller of this run may not use the operator's keys"
             f" (it lacks the scope providers:operator-key); {advice}",
         )
 
@@ -174,7 +177,7 @@ class ConfiguredDefinitions:
         return definition
 
     def _refresh_table(self, now_ms: int) -> None:
-        """Forgets what was resolved when other models can be called now."""
+        """Drop resolved definitions when the set of available models has changed."""
         matrix = self._availability_table()
         if matrix is self._table and not 0 < self._table_valid_until_ms <= now_ms:
             return
@@ -183,7 +186,7 @@ class ConfiguredDefinitions:
         self._log_pattern_changes()
 
     def _log_pattern_changes(self) -> None:
-        """Whoever wrote a pattern wants to know when it means another model from now on."""
+        """Log each pattern that selects another model from now on, for the author of the pattern."""
         listings = self._table.listings()
         for provider, pattern in self._patterns:
             pick = select_newest(pattern, listings.get(provider, ()))
@@ -195,7 +198,7 @@ class ConfiguredDefinitions:
 
 
 async def store_scripts(configuration: Configuration, blobs: Blobs) -> dict[str, BlobRef]:
-    """Scripts too long for an event, by their text, in the blob store. Raises ConnectorError."""
+    """Store the scripts that are too long for an event in the blob store; by their text. Raises ConnectorError."""
     refs: dict[str, BlobRef] = {}
     for agent in configuration.agents.values():
         _, blob = await inline_or_blob(agent.code_body, blobs)
@@ -205,13 +208,13 @@ async def store_scripts(configuration: Configuration, blobs: Blobs) -> dict[str,
 
 
 def to_refusal(unresolved: UnresolvedAgent) -> CommandRefusal:
-    """Why an agent cannot run, in the codes the API maps."""
+    """Return the reason why an agent cannot run as a refusal, in the codes that the API maps."""
     code = "bad_request" if unresolved.reason_code == "invalid_argument" else unresolved.reason_code
     return CommandRefusal(code=code, message=unresolved.message)
 
 
 def pin_definition(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDefinition:
-    """A resolved agent as a run keeps it."""
+    """Return a resolved agent in the form that a run keeps."""
     others = [ModelChoice(provider=other.provider, model=other.model, effort=other.effort) for other in agent.fallbacks]
     first = ModelChoice(provider=agent.provider, model=agent.model, effort=agent.effort)
     return AgentDefinition(
@@ -243,7 +246,7 @@ def pin_definition(agent: ResolvedAgent, *, pins_after_success: bool = False) ->
 
 
 def _interruption_terms(agent: ResolvedAgent) -> InterruptionTerms | None:
-    """How it may interrupt people: the narrower of what it and the operator say. None when it may not."""
+    """Return the narrower interruption terms of the agent and the operator; None when not allowed."""
     access, bounds = agent.interruption, agent.interruption_bounds
     if not access.enabled:
         return None

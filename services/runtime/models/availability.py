@@ -1,13 +1,13 @@
-"""What calls show of models, told to every process; and which other models a run could go to now.
+"""Model availability: publishes the outcome of calls to every process, and finds other models for a run.
 
-A mark is made when a call has failed for good, that is when no retry of it follows: the first 429 of a busy second
-must not shut a model for everybody. It counts here at once and is appended in the background, never on the way of a
-call. Only changes are written: a healthy call writes nothing.
+A mark is made when a call has failed for good, that is when no retry follows: the first 429 of a busy second must not
+exclude a model for every run. It applies in this process at once and is appended in the background, never in the path
+of a call. Only changes are written: a healthy call writes nothing.
 
-Of providers for which the operator has no key nothing is told: nobody probes them, so nobody would take a mark back.
-Each run finds out itself, with the key it brought.
+No marks are made for providers without an operator key: they are not probed, so a mark would never be removed. Each run
+finds out itself, with the key it brought.
 
-Before: model_calls.py, with what came back. After: services/stream/global_tables/providers.py, in every process.
+Before: model_calls.py, with the outcome of a call. After: services/stream/global_tables/providers.py, in every process.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from loomlog.services.stream.global_tables.providers import PARTITION, ProviderG
 log = logging.getLogger("loomlog.runtime")
 
 KEY_FAILURES = frozenset({"rate_limited", "unauthorised", "forbidden", "refused"})
-"""Kinds of failures that are about the key of a call: 429 (an exhausted quota too), 401, 403, 402."""
+"""Kinds of failures that concern the key of a call: 429 (an exhausted quota too), 401, 403, 402."""
 RETRY_S = 1.0
-"""Between tries to append marks while the broker is away."""
+"""Seconds between attempts to append marks while the broker is unavailable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTraits:
-    """What a fallback has to know of the models of one provider.
+    """Properties of the models of one provider that a fallback needs.
 
-    `sees`: whether a model takes images. `sibling`: the one to ask in place of a model that needs reasoning which is
-    not there; the same name when it needs none.
+    `supports_vision`: whether a model takes images. `non_thinking_sibling`: the model to call in place of one that
+    needs reasoning which is missing; the same name when it needs none.
     """
 
     supports_vision: Callable[[str], bool]
@@ -49,16 +49,16 @@ class ModelTraits:
     has_prompt_cache: bool = False
     api_key_env: str = ""
     has_key: bool = True
-    """As in model_calls.Provider."""
+    """As in model_calls.RuntimeProvider."""
 
     @property
     def requires_run_key(self) -> bool:
-        """Only runs with a key of their own are there."""
+        """Whether only runs with a key of their own can use the provider."""
         return bool(self.api_key_env) and not self.has_key
 
 
 class AvailabilityTracker:
-    """One for each process. `traits` are those of the providers this process can call."""
+    """Tracks the availability of models; one per process. `traits` are those of the providers this process can call."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class AvailabilityTracker:
         self._clock_ms = clock_ms
         self._name = name
         self._pending_marks: dict[tuple[str, str, bool], ModelMarked] = {}
-        """The latest mark of each model and state; the second state is the rate limit."""
+        """Latest mark by provider, model and whether it is a rate limit."""
         self._has_pending = asyncio.Event()
 
     def on_success(self, provider: str, model: str, *, key: ProviderKey = NO_KEY) -> None:
-        """A call made with that key was answered."""
+        """Record that a call made with that key was answered."""
         if self._requires_run_key(provider):
             return
         mark = success_mark(
@@ -90,9 +90,9 @@ class AvailabilityTracker:
         self._publish(mark)
 
     def on_failure(self, state: AwaitingModel, order: ModelFailed, *, key: ProviderKey = NO_KEY) -> ModelFailed:
-        """A call made with that key failed; the order with what else could be called, when no retry will follow.
+        """Record a failed call made with that key; return the failure, with alternatives when no retry will follow.
 
-        A rate limit, an empty balance or a refusal met with a key that is not everybody's says nothing of the model.
+        A rate limit, an empty balance or a refusal with a key that is not shared proves nothing about the model.
         """
         if retry_wait_ms(state, order) is not None:
             return order
@@ -112,13 +112,14 @@ class AvailabilityTracker:
         return self._with_alternatives(state, order)
 
     def on_saturated(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
-        """No place of the provider was free for a call, which says nothing of its model; the order as from `erred`,
-        with what other providers have."""
+        """Return the failure as from `on_failure`, with alternatives of other providers only: this one had no free
+        slot, which proves nothing about its model.
+        """
         if retry_wait_ms(state, order) is not None:
             return order
-        found = self._with_alternatives(state, order)
-        elsewhere = [one for one in found.alternatives if one.choice.provider != state.provider]
-        return replace(found, alternatives=tuple(elsewhere))
+        failure = self._with_alternatives(state, order)
+        elsewhere = [one for one in failure.alternatives if one.choice.provider != state.provider]
+        return replace(failure, alternatives=tuple(elsewhere))
 
     def _requires_run_key(self, provider: str) -> bool:
         traits = self._traits.get(provider)
@@ -133,7 +134,7 @@ class AvailabilityTracker:
         )
 
     async def run(self) -> None:
-        """Appends what was marked, until cancelled."""
+        """Append pending marks until cancelled."""
         while True:
             await self._has_pending.wait()
             self._has_pending.clear()
@@ -150,7 +151,7 @@ class AvailabilityTracker:
     def _alternatives(self, state: AwaitingModel, now_ms: int) -> tuple[Alternative, ...]:
         if not state.facts.definition.fallback_on_error:
             return ()
-        found = []
+        alternatives = []
         for choice in state.facts.definition.candidates:
             traits = self._traits.get(choice.provider)
             if traits is None or not _has_key(state.facts, traits):
@@ -159,14 +160,14 @@ class AvailabilityTracker:
             standing = self._global_table.matrix.availability(choice.provider, choice.model, now_ms, own_key=own_key)
             if traits.requires_run_key or standing.is_available:
                 sibling = traits.non_thinking_sibling(choice.model)
-                found.append(
+                alternatives.append(
                     Alternative(
                         choice=choice,
                         sees_images=traits.supports_vision(choice.model),
                         sibling=sibling if sibling != choice.model else "",
                     )
                 )
-        return tuple(found)
+        return tuple(alternatives)
 
     def _publish(self, mark: ModelMarked | None) -> None:
         if mark is None:
@@ -178,7 +179,7 @@ class AvailabilityTracker:
 
 
 def _has_key(facts: RunFacts, traits: ModelTraits) -> bool:
-    """A run goes only where it has a key, where it may use the operator's and there is one, or where none is needed."""
+    """Return whether the run has a key, may use the operator's and there is one, or the provider needs none."""
     if not traits.api_key_env or traits.api_key_env in facts.options.credentials:
         return True
     return traits.has_key and not facts.options.operator_key_restricted

@@ -1,25 +1,25 @@
-"""What a model call may cost is set aside before it is made, and what it did cost is told after it.
+"""Budget reservations: the worst case of a model call is reserved before the call, its usage is settled after it.
 
-    hold      whether any limit applies; None for most runs, which then cost nothing here
-    reserve   the worst case, or the limit that forbids the call
-    settle    what the call used; the soft limits that are reached now
+    reservation_for   the reservation, if any limit applies; None for most runs, which then cost nothing here
+    reserve           the worst case, or the limit that forbids the call
+    settle            the usage of the call; the soft limits that are reached now
 
-Between the two nobody else can spend what is set aside, on whichever runtime. How a call ends that brings no answer:
+Between the two no other call can spend the reserved amount, on any runtime. Calls that end without an answer:
 
-    the provider refused it, or could not be reached    released: nothing was computed
+    the provider refused it, or could not be reached         released: nothing was computed
     it broke off, timed out, was cancelled, its owner died   lost: counts as reserved, since it may be billed
 
 An answer whose tokens the provider did not count is lost in the same sense: it was not free.
 
-The answer is told before its run hears of it, so a caller who has seen a run end finds it counted. When an owner dies
-the next one makes another attempt, and first has the earlier ones counted as lost.
+An answer is settled before its run receives it, so a caller who has seen a run end finds it counted. When an owner dies
+the next one makes another attempt, and first settles the earlier ones as lost.
 
-A limit holds from the moment on at which somebody was told that it is set. Whether any applies is asked of the board,
-which may be behind, so two things make it catch up first: a start whose sender knows more limits than it, and a
-partition that was taken over, whose runs began under the limits that another process knew.
+A limit applies from the moment its setting is acknowledged. Whether any applies is read from the budget replica, which
+may lag, so two things make it catch up first: a start whose sender knows more limits than the replica, and a partition
+takeover, since its runs began under the limits that another process knew.
 
-The worst case must be one: every token has at least a byte, so the bytes of a request are never fewer than its tokens;
-what can come back is max_tokens, which is set for calls that set none.
+The worst case must be an upper bound: every token has at least a byte, so a request never has fewer bytes than tokens;
+the answer is bounded by max_tokens, which is set for calls that set none.
 
 Before: model_calls.py. After: services/families/budget/client.py.
 """
@@ -40,37 +40,37 @@ from loomlog.services.families.budget.client import BudgetClient, BudgetClientBu
 from loomlog.services.families.budget.limits import CALL_AMOUNT_MAX
 
 RESERVE_WAIT_S = 10.0
-"""How long one question to the books waits. Longer than their owner's death takes to be noticed."""
+"""Seconds to wait for the reply to one reservation. Longer than it takes to notice that the budget owner died."""
 BUDGET_WAIT_S = 60.0
-"""How long a call waits for books that do not answer, asking again; then it has failed. Nothing is spent meanwhile."""
+"""Seconds a call retries while the budget owner does not reply; then the call fails. Nothing is spent meanwhile."""
 RETRY_S = 0.2
-"""After the log has not said how far the books are."""
+"""Seconds between attempts to let the budget replica catch up, while the log does not answer."""
 CAPACITY_WAIT_S = 30.0
-"""How long a call waits that would fit if calls under way had ended; after that the limit stands."""
+"""Seconds to wait for calls in progress to end when the call would then fit; after that the limit applies."""
 SETTLE_WAIT_S = 5.0
-"""How long an answer waits until it is counted. It is in the log of commands by then, so only notices may be missed."""
+"""Seconds an answer waits until it is counted. It is in the command log by then, so only notices may be missed."""
 DEFAULT_MAX_TOKENS = 8_192
-"""What a call may bring back under a limit when its agent says nothing, so that there is a worst case."""
+"""Output tokens of a call under a limit whose agent sets no maximum, so that there is a worst case."""
 BILLABLE_FAILURES = frozenset({"broken_off", "timeout"})
 """Kinds of failures after which a provider may have computed something."""
 
 
 class BudgetUnavailable(Transient):
-    """Nobody says whether the call may be made. No fault of its provider, so nothing else is tried either."""
+    """The budget owner does not reply. Not the provider's fault, so no fallback is tried."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="unavailable")
 
 
 class WorstCase(Value, frozen=True):
-    """The most a call can use: tokens of all kinds, and millionths of the currency (0 without a price)."""
+    """Upper bound of a call's usage: tokens of all kinds, and millionths of the currency (0 without a price)."""
 
     tokens: int
     micros: int
 
 
 def worst_case(request: ModelRequest, price: Price | None, max_context_tokens: int) -> WorstCase:
-    """Of a request that says what it may bring back. `max_context_tokens` 0: the model's window is not known."""
+    """Return the worst case of a request with max_tokens. `max_context_tokens` 0: the context window is not known."""
     assert request.max_tokens > 0, "without max_tokens there is no worst case"
     sent = len(repr((request.system, request.messages, request.tools)).encode(errors="replace"))
     if max_context_tokens:
@@ -83,12 +83,12 @@ def worst_case(request: ModelRequest, price: Price | None, max_context_tokens: i
 
 
 def total_tokens(usage: Usage) -> int:
-    """Of all kinds, as limits count them."""
+    """Return the tokens of all kinds, as limits count them."""
     return usage.input_tokens + usage.output_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
 
 
 class CallAttempt(Value, frozen=True):
-    """An attempt of a call: its run, its step (the turn, or which compaction) and its number, from 1."""
+    """One attempt of a call: its run, its step (the turn, or which compaction) and its number, from 1."""
 
     run_id: str
     step: str
@@ -96,33 +96,33 @@ class CallAttempt(Value, frozen=True):
 
     @property
     def id(self) -> str:
-        """Its name in the books."""
+        """Id of the reservation in the budget state."""
         return f"{self.run_id}:{self.step}.{self.attempt}"
 
 
 class BudgetReservations:
-    """Of one process."""
+    """Budget reservations of one process."""
 
     def __init__(self, client: BudgetClient, clock_ms: Callable[[], int]) -> None:
         self._client = client
         self._clock_ms = clock_ms
         self._takeovers = 0
         self._known_takeovers = 0
-        """How many of those take-overs the board has caught up after."""
+        """Number of takeovers after which the replica has caught up."""
 
     def on_takeover(self) -> None:
-        """A partition is this process's now: its runs may be under limits that the board has not read."""
+        """Note a partition takeover: its runs may be under limits that the replica has not read."""
         self._takeovers += 1
 
     def _may_miss_limits(self, books_offset: int) -> bool:
-        """Whether there may be limits that the board has not read and that have to hold."""
+        """Return whether there may be limits that the replica has not read and that must apply."""
         return self._known_takeovers < self._takeovers or self._client.board.next_offset < books_offset
 
     async def wait_for_limits(self, books_offset: int = 0) -> None:
-        """Until every limit is known that a sender who was at that offset knows, and every one of before a take-over.
+        """Wait until every limit is read that a sender at that offset knows, and every one from before a takeover.
 
-        Usually at once. An offset that the books do not have means their end. Raises BudgetUnavailable when the log has
-        not answered for BOOKS_WAIT_S: a broker that is away for a moment must not cost a call an attempt.
+        Usually returns at once. An offset past the end of the budget log means its end. Raises BudgetUnavailable when
+        the log has not answered for BUDGET_WAIT_S: a short broker outage must not cost a call an attempt.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + BUDGET_WAIT_S
@@ -143,30 +143,30 @@ class BudgetReservations:
         self._known_takeovers = max(self._known_takeovers, taken_over)
 
     def reservation_for(self, attempt: CallAttempt, tenant: str, user_id: str) -> "CallReservation | None":
-        """A call's, when any limit applies to it that is known; `caught_up` comes first."""
+        """Return the reservation of a call when a known limit applies to it; `wait_for_limits` must be called first."""
         if not self._client.board.applies(tenant, user_id):
             return None
         return CallReservation(self._client, self._clock_ms, attempt, tenant, user_id)
 
     def may_be_limited(self, tenant: str, user_id: str, books_offset: int = 0) -> bool:
-        """Whether any limit applies, or may apply, to a run of that user that somebody starts who is at that offset."""
+        """Return whether a limit may apply to a run of the user whose starter has read up to that offset."""
         return self._client.board.applies(tenant, user_id) or self._may_miss_limits(books_offset)
 
     async def exhausted_limit(self, tenant: str, user_id: str) -> LimitNotice | None:
-        """The hard limit under which nothing is left now, whoever spent it. Raises BudgetUnavailable."""
+        """Return the hard limit that is exhausted now, by any spender. Raises BudgetUnavailable."""
         await self._catch_up()
         return exhausted(self._client.board.books, tenant, user_id, self._clock_ms())
 
 
 class CallBudgets(Protocol):
-    """What model calls need of Spending."""
+    """The part of BudgetReservations that model calls need."""
 
     async def wait_for_limits(self, books_offset: int = 0) -> None: ...
     def reservation_for(self, attempt: CallAttempt, tenant: str, user_id: str) -> "CallReservation | None": ...
 
 
 class StartBudgets(Protocol):
-    """What the start of a run needs of Spending, a child's like any other."""
+    """The part of BudgetReservations that the start of a run needs, a child's like any other."""
 
     def on_takeover(self) -> None: ...
     async def wait_for_limits(self, books_offset: int = 0) -> None: ...
@@ -175,23 +175,23 @@ class StartBudgets(Protocol):
 
 
 class NoBudgets:
-    """Without limits."""
+    """Budgets without limits."""
 
     async def wait_for_limits(self, books_offset: int = 0) -> None:
-        """There is nothing to know."""
+        """Return at once: there are no limits."""
 
     def reservation_for(self, attempt: CallAttempt, tenant: str, user_id: str) -> None:
         return None
 
 
 class CallReservation:
-    """One attempt of a call. `close` at its end, however it ends."""
+    """Reservation for one attempt of a call. `close` must be called when the call ends, however it ends."""
 
     def __init__(
         self, client: BudgetClient, clock_ms: Callable[[], int], attempt: CallAttempt, tenant: str, user_id: str
     ) -> None:
         self.was_sent = False
-        """The provider may have heard of it."""
+        """Whether the provider may have received the request."""
         self._client = client
         self._clock_ms = clock_ms
         self._attempt = attempt
@@ -202,7 +202,7 @@ class CallReservation:
         self._is_closed = False
 
     async def reserve(self, worst: WorstCase) -> LimitNotice | None:
-        """None: the call may be made. Otherwise the limit that forbids it. Raises BudgetUnavailable."""
+        """Return None when the call may be made, otherwise the limit that forbids it. Raises BudgetUnavailable."""
         self._settle_lost_attempts()
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -214,17 +214,17 @@ class CallReservation:
                 return None
             if answer is None or answer.code == "late":
                 if loop.time() >= began + BUDGET_WAIT_S:
-                    raise BudgetUnavailable(f"nobody has answered for the books within {BUDGET_WAIT_S:g} s")
+                    raise BudgetUnavailable(f"the budget partition has not replied within {BUDGET_WAIT_S:g} s")
                 end = loop.time() + CAPACITY_WAIT_S
             elif answer.may_fit and loop.time() < end:
                 await self._wait_for_capacity(worst, end)
             elif answer.code == "over_limit":
                 return notice_of(answer, tokens=worst.tokens, micros=worst.micros)
             else:
-                raise BudgetUnavailable(f"the books refused {self._id}: {answer.code}")
+                raise BudgetUnavailable(f"the budget partition refused {self._id}: {answer.code}")
 
     async def _request_reservation(self, worst: WorstCase) -> BudgetReserved | BudgetRefused | None:
-        """What the books say; None when they have not in time. Raises BudgetUnavailable."""
+        """Return the reply of the budget owner; None when there is none in time. Raises BudgetUnavailable."""
         command = ReserveBudget(
             envelope=self._client.envelope(self._tenant),
             id=self._id,
@@ -241,20 +241,20 @@ class CallReservation:
         return event if isinstance(event, BudgetReserved | BudgetRefused) else None
 
     async def _wait_for_capacity(self, worst: WorstCase, end: float) -> None:
-        """Until it may fit, can never fit, or the time is up."""
+        """Wait until the call may fit, can never fit, or the time is up."""
         board = self._client.board
         try:
             async with asyncio.timeout_at(end):
                 while True:
                     await board.wait_for()
-                    found = find_exceeded_limit(board.books, self._tenant, self._user_id, worst.tokens, worst.micros)
-                    if found is None or not found.may_fit:
+                    exceeded = find_exceeded_limit(board.books, self._tenant, self._user_id, worst.tokens, worst.micros)
+                    if exceeded is None or not exceeded.may_fit:
                         return
         except TimeoutError:
-            return  # the books have the last word
+            return  # the budget owner decides
 
     def _settle_lost_attempts(self) -> None:
-        """Those of this turn that nobody settled: their owner was lost."""
+        """Settle the open attempts of this step as lost: their owner died before it settled them."""
         opened = self._client.board.books.open
         for attempt in range(1, self._attempt.attempt):
             earlier = replace(self._attempt, attempt=attempt).id
@@ -262,8 +262,9 @@ class CallReservation:
                 self._client.publish(self._settlement(earlier, lost=True))
 
     async def settle(self, tokens: int, micros: int) -> tuple[LimitNotice, ...]:
-        """The call has used so much; the soft limits that are reached. 0 tokens: nobody has counted them, so it counts
-        as reserved."""
+        """Settle the usage of the call and return the soft limits that are reached. 0 tokens: the provider has not
+        counted them, so the reserved amount counts.
+        """
         self._is_closed = True
         command = (
             self._settlement(self._id, tokens=min(tokens, CALL_AMOUNT_MAX), micros=min(micros, CALL_AMOUNT_MAX))
@@ -277,12 +278,12 @@ class CallReservation:
         return passed_soft_limits(self._client.board.books, self._tenant, self._user_id, self._clock_ms())
 
     def on_failure(self, error: Transient | Permanent) -> None:
-        """The call brought no answer."""
+        """Release the reservation of a call that failed, unless the provider may bill it."""
         if not self._is_closed and self._is_reserved and not may_be_billed(error):
             self._release()
 
     def close(self) -> None:
-        """Whatever was not said of it until now: lost when it had begun, released when not."""
+        """Close a reservation that is still open: lost when the request was sent, released when not."""
         if self._is_closed:
             return
         if self.was_sent:
@@ -308,5 +309,5 @@ class CallReservation:
 
 
 def may_be_billed(error: ConnectorError) -> bool:
-    """Whether the provider may have computed something although it did not answer. One that gave a status did not."""
+    """Return whether a provider that did not answer may have computed something. One that sent a status did not."""
     return error.status == 0 and error.kind in BILLABLE_FAILURES

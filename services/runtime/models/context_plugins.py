@@ -1,16 +1,16 @@
-"""What a provider is sent instead of the conversation as it is: the context plugins of the configuration, in order.
+"""Context plugins of the configuration: they rewrite, in order, the conversation that is sent to a provider.
 
-There is one, `redact`. It works on a copy, for each turn anew: the log keeps what services/runtime/content/redaction.py
-let through, the provider gets it without secrets.
+There is one, `redact`. It works on a copy, once per turn: the log keeps what services/runtime/content/redaction.py let
+through, the provider receives it without secrets.
 
-    known      values of the environment whose names say that they are secrets     [redacted:NAME]
+    known      values of the environment whose names mark them as secrets          [redacted:NAME]
     run        credentials that came with the run's request                        [redacted:credential]
     patterns   what looks like a key, a token or a password assignment             [redacted:...]
 
-Reasoning that is signed stays as it is, because a changed one is refused by whoever signed it; so do the arguments of
-tool calls, unless `redact_tool_input` says otherwise. A bare hash (40 hex digits) is no secret: commits have it too.
+Signed reasoning stays as it is, because its signer refuses a changed one; so do the arguments of tool calls, unless
+`redact_tool_input` is set. A bare hash (40 hex digits) is no secret: commits have it too.
 
-Before: model_calls.py has the conversation in clear. After: the provider's driver.
+Before: model_calls.py has the conversation in plaintext. After: the provider's driver.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from loomlog.services.runtime.content.run_credentials import Credentials
 
 REDACT = "redact"
 MESSAGES_PER_YIELD = 8
-"""Then the other runs of the process have their turn: 75,000 characters take 3 ms."""
+"""Messages after which other runs of the process get their turn: 75,000 characters take 3 ms."""
 SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_AUTH", "_PASSWORD", "_CREDENTIAL", "_CREDENTIALS", "_DSN")
-"""Ends of the names of environment variables whose values are secrets (operations parity 1.4)."""
+"""Suffixes of environment variables whose values are secrets (operations parity 1.4)."""
 SECRET_CHARACTERS_MIN = 8
 
 
 class OutboundConversation(Value, frozen=True, kw_only=True):
-    """What is about to be sent."""
+    """The system texts and messages that are about to be sent."""
 
     system: tuple[str, ...]
     messages: tuple[Message, ...]
@@ -49,13 +49,13 @@ class ContextPlugin(Protocol):
 
 
 class ContextPlugins:
-    """The plugins in their order."""
+    """The configured plugins, applied in order."""
 
     def __init__(self, plugins: tuple[ContextPlugin, ...] = ()) -> None:
         self._plugins = plugins
 
     async def apply(self, outbound: OutboundConversation, facts: RunFacts, tenant: str) -> OutboundConversation:
-        """Raises Transient or Permanent, `context transform: ...`: what is not redacted is not sent."""
+        """Apply the plugins. Raises Transient or Permanent (`context transform: ...`): unredacted text is not sent."""
         for plugin in self._plugins:
             try:
                 outbound = await plugin.apply(outbound, facts, tenant)
@@ -109,14 +109,14 @@ class RedactPlugin:
                 text = mask(block.text)
                 return block if text == block.text else replace(block, text=text)
             case ToolUseBlock() if self._redact_tool_input:
-                given = clean_json(block.input, mask)
-                return block if given == block.input else replace(block, input=given)
+                masked_input = clean_json(block.input, mask)
+                return block if masked_input == block.input else replace(block, input=masked_input)
             case ToolUseBlock() | ImageBlock():
                 return block
 
 
 def collect_secrets(environ: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Values of the environment whose names say that they are secrets, and those the configuration knows, by name."""
+    """Return the values of environment variables named like secrets, and those the configuration knows, by name."""
     named = {
         name: value.strip()
         for name, value in environ.items()

@@ -1,4 +1,4 @@
-"""What starts, forks and children ask for the definition of an agent.
+"""Protocol through which starts, forks and children obtain the definition of an agent.
 
 Before: services/runtime/run/start_handler.py, services/runtime/run/fork_definition.py,
 services/runtime/run/child_runs.py. After: agent_definitions.py reads the configuration.
@@ -12,7 +12,7 @@ from loomlog.services.core.run.commands import CommandRefusal
 
 
 class DefinitionResolver(Protocol):
-    """Resolves an agent by name to what a run is pinned to.
+    """Resolves an agent by name to the definition that a run is pinned to.
 
     `credentials`: the names of those that the run brings, which may be keys for its calls.
     """
@@ -28,5 +28,5 @@ class DefinitionResolver(Protocol):
     ) -> AgentDefinition | CommandRefusal: ...
 
     def providers(self) -> Set[str]:
-        """Those that calls can be made to, some perhaps only with keys that the run brings."""
+        """Return the providers that can be called, some perhaps only with keys that the run brings."""
         ...

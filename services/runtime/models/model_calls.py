@@ -1,10 +1,10 @@
-"""Carries out model calls: one effect in, one order out.
+"""Carries out model calls: one effect in, one command out.
 
-The request is read off the folded state, blobs are loaded, the stream is followed, previews go out in small groups, and
-what comes back (a whole turn, or a typed failure) becomes an order. Nothing is decided here: retries, limits and ends
-are the core's. Calls are bounded for each provider, so that one slow provider cannot take every connection.
+The request is read off the folded state, blobs are loaded, the stream is read, previews are sent in small groups, and
+the outcome (a whole turn, or a typed failure) becomes a command. Nothing is decided here: retries, limits and ends are
+up to the core. Calls are bounded for each provider, so that one slow provider cannot take every connection.
 
-Before: react asked for CallModel, and the intent is in the log. After: decide with ModelAnswered or ModelFailed.
+Before: react requested CallModel, and the intent is in the log. After: decide with ModelAnswered or ModelFailed.
 """
 
 import asyncio
@@ -65,25 +65,25 @@ from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeProvider:
-    """A configured provider. retries_rate_limits: its 429s are waited for (every driver but the mock)."""
+    """A configured provider. `retries_rate_limits`: calls wait out its 429s (every driver but the mock)."""
 
     model: Model
     max_concurrent: int = 0
-    """0 = nobody named a bound."""
+    """Largest number of concurrent calls; 0 = not configured."""
     is_external: bool = True
-    """Context plugins and budgets apply; not for code agents, which run here and spend nothing."""
+    """Whether context plugins and budgets apply; false for code agents, which run here and spend nothing."""
     retries_rate_limits: bool = True
     api_key_env: str = ""
-    """The name under which a credential is a key for it; empty = it needs none."""
+    """Name of the credential that is a key for it; empty = it needs none."""
     has_key: bool = True
-    """The operator has one."""
+    """Whether the operator has a key."""
 
 
 class Toolset(Protocol):
-    """What the tools look like to a model, and what their calls may do."""
+    """The tools as a model sees them, and the possible effects of their calls."""
 
     def for_principal(self, tenant: str, subject: str) -> "Toolset":
-        """With what clients of that principal offer to its runs."""
+        """Return the toolset with the tools that clients of that principal offer to its runs."""
         ...
 
     def grants(self, names: tuple[str, ...], name: str) -> bool: ...
@@ -94,7 +94,7 @@ class Toolset(Protocol):
 
 
 class ModelCalls:
-    """Makes model calls of all providers."""
+    """Makes the model calls of all providers."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class ModelCalls:
         queue_limits: ProviderQueueLimits | None = None,
         credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
-        """`mask` and `mask_beginning` hide secrets in what goes to the log (services/runtime/content/redaction.py),
-        `secrecy` encrypts it.
+        """`mask` and `mask_prefix` hide secrets in what goes to the log (services/runtime/content/redaction.py),
+        `encryption` encrypts it.
 
-        `availability` is told how calls went and knows what else could be called; without it nothing falls back.
-        `plugins` change what providers are sent (context_plugins.py). `waiting` bounds how calls wait for a place.
-        `credentials` that came with runs may be keys for their calls (provider_keys.py).
+        `availability` receives the outcome of calls and knows the alternatives; without it there is no fallback.
+        `plugins` change what is sent to providers (context_plugins.py). `queue_limits` bounds how calls wait for a
+        slot. `credentials` that came with runs may be keys for their calls (provider_keys.py).
         """
         self._credentials = credentials
         self._plugins = plugins
@@ -149,7 +149,7 @@ class ModelCalls:
     async def run(
         self, effect: CallModel, state: AwaitingModel, tenant: str = ""
     ) -> ModelAnswered | ModelFailed | BudgetExceeded:
-        """The order that tells the core how the call went. Cancelling it closes the connection."""
+        """Make the call and return its outcome as a command for the core. Cancelling it closes the connection."""
         wait_ms = effect.not_before_ms - self._clock_ms() if effect.not_before_ms else 0
         if wait_ms > 0:
             await self._sleep(wait_ms / 1000)
@@ -195,7 +195,7 @@ class ModelCalls:
                     self._availability.on_success(effect.provider, effect.model, key=key)
             hold = hold or self._reservation(
                 provider, place, tenant, user_id
-            )  # the first limit may be younger than the call
+            )  # the first limit may be newer than the call
             spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
             notices = await hold.settle(total_tokens(reply.usage), spent_micros) if hold is not None else ()
             definition = state.facts.definition
@@ -213,7 +213,7 @@ class ModelCalls:
                 return order
             if error.kind == PROVIDER_FULL:
                 return self._availability.on_saturated(state, order)
-            # A blob store, a key or a budget that is away says nothing of the model, and is no better at another one.
+            # An unavailable blob store, key or budget proves nothing about the model; another model would not help.
             return self._availability.on_failure(state, order, key=key) if is_with_provider else order
         finally:
             if hold is not None:
@@ -222,7 +222,7 @@ class ModelCalls:
     async def call_summary_model(
         self, effect: Summarise, request: ModelRequest, state: Compacting, tenant: str
     ) -> tuple[Reply, ProviderKey]:
-        """One answer beside the turns of a run, without previews, and the key it was had with.
+        """Return one answer outside the turns of a run, without previews, and the key it was made with.
 
         Raises Transient or Permanent.
         """
@@ -273,14 +273,15 @@ class ModelCalls:
         raise Transient(f"{effect.provider}: the stream ended without a reply", kind="broken_off")
 
     async def _resolve_key(self, name: str, provider: RuntimeProvider, facts: RunFacts, tenant: str) -> ProviderKey:
-        """What a call of the run is made with. Raises ConnectorError: no key, or its store is away."""
+        """Return the key for a call of the run. Raises ConnectorError: no key, or its store is unavailable."""
         values = NO_VALUES
         if provider.api_key_env in facts.options.credentials:
             values = await self._credentials.load_values(facts, tenant)
             if not values.get(provider.api_key_env):
-                # Not the operator's instead: whoever brought a key did not mean to spend somebody else's money.
+                # No fallback to the operator's key: a caller who brought a key did not mean to spend another party's
+                # money.
                 raise Permanent(
-                    f"{name}: the credential {provider.api_key_env} that came with the run is gone, its time is over",
+                    f"{name}: the credential {provider.api_key_env} that came with the run has expired",
                     kind="refused",
                 )
         return provider_keys.resolve_key(
@@ -294,7 +295,7 @@ class ModelCalls:
     async def _open_reservation(
         self, provider: RuntimeProvider, place: CallAttempt, tenant: str, user_id: str
     ) -> CallReservation | None:
-        """With every limit known that its run has to be under. Raises BudgetUnavailable."""
+        """Open the reservation once every limit that must apply to the run is known. Raises BudgetUnavailable."""
         if provider.is_external:
             await self._budgets.wait_for_limits()
         return self._reservation(provider, place, tenant, user_id)
@@ -302,18 +303,19 @@ class ModelCalls:
     def _reservation(
         self, provider: RuntimeProvider, place: CallAttempt, tenant: str, user_id: str
     ) -> CallReservation | None:
-        """None when no limit applies, or nothing can be spent: a script uses no tokens, and a reservation for one would
-        only keep others from what is left."""
+        """Return the reservation; None when no limit applies, or nothing can be spent: a script uses no tokens, and a
+        reservation for one would only block others from what is left.
+        """
         return self._budgets.reservation_for(place, tenant, user_id) if provider.is_external else None
 
     def _with_worst_case(self, provider: str, request: ModelRequest) -> tuple[ModelRequest, WorstCase]:
-        """The request with a bound, and the most it may cost."""
+        """Return the request with max_tokens set, and the most it may cost."""
         request = replace(request, max_tokens=request.max_tokens or DEFAULT_MAX_TOKENS)
         price = self._prices.get((provider, request.model))
         return request, worst_case(request, price, self._providers[provider].model.capabilities.max_context_tokens)
 
     def cost(self, provider: str, model: str, usage: Usage) -> tuple[int, str]:
-        """What an answer costs, in millionths, and its currency; 0 and empty without a price, or without a count."""
+        """Return the cost of an answer in millionths and its currency; 0 and "" without a price or token count."""
         price = self._prices.get((provider, model)) if total_tokens(usage) else None
         return (cost_micros(price, usage), self._currency) if price is not None else (0, "")
 
@@ -333,7 +335,7 @@ class ModelCalls:
             sent = await self._plugins.apply(OutboundConversation(system=system, messages=messages), facts, tenant)
             system, messages = sent.system, sent.messages
         if not provider.model.capabilities.metadata_via_input:
-            messages = fence_results(messages)  # a script takes values, and no text can talk it into anything
+            messages = fence_results(messages)  # a script takes values, so no prompt injection is possible
         definition = facts.definition
         return ModelRequest(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
@@ -351,18 +353,19 @@ class ModelCalls:
         )
 
     def _visible_tools(self, provider: RuntimeProvider, facts: RunFacts, tenant: str) -> tuple[ToolSpec, ...]:
-        """The tools that the model is shown.
+        """Return the tools that the model is shown.
 
-        A script is executed again from its beginning: what it names or has called exists, also when its client left.
+        A script is executed again from its beginning: tools that it names or has called exist, even when their client
+        has left.
         """
         granted = facts.definition.tools
         specs = self._tools.for_principal(tenant, facts.subject).specs(granted)
         if not provider.model.capabilities.metadata_via_input:
             return specs
         blocks = (block for message in facts.messages for block in message.blocks if isinstance(block, ToolUseBlock))
-        wanted = (*(name for name in granted if not name.endswith("*")), *(block.name for block in blocks))
+        needed = (*(name for name in granted if not name.endswith("*")), *(block.name for block in blocks))
         there = {spec.name for spec in specs}
-        lost = [name for name in dict.fromkeys(wanted) if name.startswith(CLIENT_PREFIX) and name not in there]
+        lost = [name for name in dict.fromkeys(needed) if name.startswith(CLIENT_PREFIX) and name not in there]
         return (*specs, *(ToolSpec(name=name, description="", input_schema={"type": "object"}) for name in lost))
 
     async def _stream_reply(
@@ -386,7 +389,7 @@ class ModelCalls:
         return reply
 
     async def _build_script_run(self, effect: CallModel, facts: RunFacts, tenant: str) -> ScriptRun:
-        """The run as values, in clear. Raises ConnectorError."""
+        """Return the run as plaintext values for a script. Raises ConnectorError."""
         definition = facts.definition
         body = definition.code_body
         if definition.code_blob is not None:
@@ -404,7 +407,7 @@ class ModelCalls:
         )
 
     async def close(self) -> None:
-        """Closes every provider."""
+        """Close every provider."""
         for provider in self._providers.values():
             await provider.model.close()
 
@@ -421,7 +424,8 @@ class ModelCalls:
     ) -> ModelAnswered:
         text, blob = await inline_or_blob(cipher.text(make_storable(self._mask(reply.text))), self._blobs)
         reasoning = self._mask(reply.reasoning)
-        # Changed reasoning no longer fits its signature, and providers refuse that; without one they are not sent it.
+        # Changed reasoning no longer fits its signature, and providers refuse that; unsigned reasoning is not sent to
+        # them.
         signature = reply.reasoning_signature if reasoning == reply.reasoning else ""
         spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
         calls = tuple(
@@ -458,11 +462,11 @@ class ModelCalls:
     def _interruption_requests(
         self, calls: tuple[ToolCall, ...], definition: AgentDefinition, cipher: ContentCipher | NoCipher
     ) -> tuple[InterruptionRequest, ...]:
-        """What calls of Interruption ask for, read off while they are in clear."""
+        """Return the requests in calls of Interruption, read while the calls are in plaintext."""
         if interruptions.TOOL_NAME not in [call.name for call in calls]:
             return ()
         if not any(spec.name == interruptions.TOOL_NAME for spec in self._tools.specs(definition.tools)):
-            return ()  # the agent has no such tool, and hears that as of any other
+            return ()  # the agent has no such tool; the call fails like that of any unknown tool
         return tuple(
             [
                 self._encrypt_request(interruptions.parse_request(index, call.input), cipher)
@@ -496,7 +500,7 @@ class ModelCalls:
         key: ProviderKey = NO_KEY,
     ) -> ModelFailed:
         retry_after_s = error.retry_after_s if isinstance(error, Transient) else None
-        # The drivers cut the key out of what they say; this is for whatever stands around them.
+        # The drivers remove the key from their messages; this covers the code around them.
         message = make_storable(mask_credentials((key.value,), self._mask(str(error))))
         return ModelFailed(
             at_ms=self._clock_ms(),
@@ -517,10 +521,10 @@ def _encrypt_call(call: ToolCall, cipher: ContentCipher | NoCipher) -> ToolCall:
 
 
 def idempotency_key(effect: CallModel, state: AwaitingModel) -> str:
-    """Run, turn and the number of the try, in which attempts lost with their owner do not count.
+    """Return run, turn and the number of the try; attempts lost with their owner do not count.
 
-    The next owner asks for the same try, so that a provider which honours the key answers from memory. A failure that
-    was answered begins a new try: under the old key such a provider would repeat the failure.
+    The next owner repeats the same try, so that a provider which honours the key answers from memory. After a failure
+    that was answered a new try begins: under the old key such a provider would repeat the failure.
     """
     return f"{effect.run_id}:{effect.turn}.{effect.attempt - state.lost_attempts}"
 

@@ -1,9 +1,9 @@
-"""What models have said in calls that are under way, for whoever stops one of them.
+"""Partial output of model calls in progress, for the case that one of them is stopped.
 
 A preview is not in the log, and a turn that is stopped has no reply. So its owner is asked for the text of the call it
 is about to stop, and that goes into TurnCancelled. Reasoning is not kept: without its signature no provider takes it.
 
-Before: model_calls.py adds as it streams. After: services/runtime/run/command_handler.py puts it into the order.
+Before: model_calls.py adds text as it streams. After: services/runtime/run/command_handler.py puts it into the command.
 """
 
 import logging
@@ -22,11 +22,11 @@ from loomlog.services.stream.encryption.subject_keys import ContentCipher
 log = logging.getLogger(__name__)
 
 TRUNCATED_CHARACTERS = INLINE_TEXT_BYTES // 8
-"""What is kept of a long text when the blob store is away: encrypted and in any alphabet it still fits inline."""
+"""Characters kept of a long text when the blob store is unavailable: encrypted, in any alphabet, it fits inline."""
 
 
 class PartialOutputs:
-    """The calls under way, by run, turn and attempt. `mask` hides secrets."""
+    """The calls in progress, by run, turn and attempt. `mask` hides secrets."""
 
     def __init__(self, blobs: Blobs, *, mask: Callable[[str], str] = str) -> None:
         self._blobs = blobs
@@ -34,11 +34,11 @@ class PartialOutputs:
         self._calls: dict[tuple[str, int, int], PartialOutput] = {}
 
     def track(self, effect: CallModel, cipher: ContentCipher | NoCipher) -> "PartialOutput":
-        """One call, as a context manager: it is known as long as it is under way."""
+        """Track one call, as a context manager, while it is in progress."""
         return PartialOutput(self._calls, (effect.run_id, effect.turn, effect.attempt), cipher)
 
     async def read(self, run_id: str, turn: int, attempt: int) -> tuple[str, BlobRef | None]:
-        """The text as an event may hold it; empty when the call has said nothing, or is not under way here."""
+        """Return the text for an event; empty when the call has none yet, or is not in progress here."""
         saying = self._calls.get((run_id, turn, attempt))
         if saying is None:
             return "", None
@@ -51,7 +51,7 @@ class PartialOutputs:
 
 
 class PartialOutput:
-    """What one call has said."""
+    """The text that one call has produced so far."""
 
     def __init__(
         self,
@@ -71,6 +71,6 @@ class PartialOutput:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The same attempt may be under way anew after the partition was lost and taken again.
+        # The same attempt may be in progress again after the partition was lost and taken over again.
         if self._calls.get(self._key) is self:
             del self._calls[self._key]

@@ -1,8 +1,8 @@
-"""Previews of model turns while they stream, on their own topic. Never truth, and never waited for.
+"""Previews of model turns while they stream, on their own topic. Not authoritative, and never waited for.
 
-How soon an answer begins is what people notice, so the first characters of a call leave at once. What follows is
-gathered for a moment, so that a stream of tokens is a few records a second. A turn that is done as soon as it has begun
-(a cache, a model that does not stream) sends nothing: its text is in ModelReplied.
+People notice how soon an answer begins, so the first characters of a call are sent at once. What follows is gathered
+for a moment, so that a stream of tokens is a few records a second. A turn that ends as soon as it has begun (a cache, a
+model that does not stream) sends nothing: its text is in ModelReplied.
 """
 
 import asyncio
@@ -25,18 +25,19 @@ from loomlog.services.stream.snapshots.snapshots import batch_records
 log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_S = 0.04
-"""How long characters gather: below what a person sees as a stutter, 25 records a second for each stream."""
+"""Seconds for which characters are gathered: below what a person sees as a stutter, 25 records a second per stream."""
 FIRST_FLUSH_PAUSE_S = 0.005
-"""Pause after first characters have left before those of other calls do, so that many calls share an append: at most
-200 appends a second. It is a third of what a start may add to the first token of its provider (15 ms)."""
+"""Seconds of pause after first characters were sent, before those of other calls are, so that many calls share an
+append: at most 200 appends a second. It is a third of what a start may add to the first token of its provider (15 ms).
+"""
 MAX_CHARACTERS = 100_000
-"""Characters of one record, so that it fits an append; a provider that does not stream gives its text in one piece."""
+"""Characters of one record, so that it fits an append; a provider without streaming sends one large piece."""
 MAX_WAITING = 10_000
-"""Records waiting to be sent; more are dropped, the whole turn follows in any case."""
+"""Records waiting to be sent; more are dropped, since the whole turn follows in any case."""
 
 
 class Previews:
-    """Sends ModelDelta records. `term_of` gives the term under which a partition is held, -1 when it is not."""
+    """Sends ModelDelta records. `term_of` returns the term under which a partition is held, -1 when it is not."""
 
     def __init__(
         self, codec: Codec, appender: LogAppender, *, topic: str, partitions: int, term_of: Callable[[int], int]
@@ -48,9 +49,9 @@ class Previews:
         self._partitions = partitions
         self._term_of = term_of
         self._first_text_waiting: set[ModelPreview] = set()
-        """Calls whose first characters wait."""
+        """Calls whose first characters wait to be sent."""
         self._more_text_waiting: set[ModelPreview] = set()
-        """Calls of which further characters wait."""
+        """Calls whose further characters wait to be sent."""
         self._wakeup = asyncio.Event()
         self._waiting: dict[int, list[ProducerRecord]] = {}
         self._waiting_count = 0
@@ -61,12 +62,13 @@ class Previews:
         encrypt: Callable[[str], str] = str,
         mask: Callable[[str], tuple[str, str]] = NO_REDACTION.mask_prefix,
     ) -> "ModelPreview":
-        """The preview of one model call, as a context manager; `seal` encrypts what goes out, `mask` gives what of a
-        text is certain, without secrets, and the rest (Redaction.mask_prefix)."""
+        """Return the preview of one model call, as a context manager; `encrypt` encrypts what is sent, `mask` splits a
+        text into its final part, without secrets, and the rest (Redaction.mask_prefix).
+        """
         return ModelPreview(self, effect, encrypt, mask)
 
     def schedule(self, preview: "ModelPreview", *, is_first: bool) -> None:
-        """Characters of a call wait."""
+        """Schedule a call whose characters wait to be sent."""
         if is_first:
             self._first_text_waiting.add(preview)
             self._wakeup.set()
@@ -76,12 +78,12 @@ class Previews:
             self._more_text_waiting.add(preview)
 
     def discard(self, preview: "ModelPreview") -> None:
-        """Of a call that has returned nothing more is sent."""
+        """Send nothing more of a call that has returned."""
         self._first_text_waiting.discard(preview)
         self._more_text_waiting.discard(preview)
 
     async def run(self) -> None:
-        """Sends groups until cancelled."""
+        """Send groups until cancelled."""
         clock = asyncio.get_running_loop().time
         group_at = 0.0
         while True:
@@ -104,7 +106,7 @@ class Previews:
         previews.clear()
 
     async def _send(self) -> None:
-        """All partitions at once: one after the other, the last one's listeners would wait for every other append."""
+        """Append to all partitions concurrently: in sequence, the last one's listeners would wait for all."""
         waiting, self._waiting, self._waiting_count = self._waiting, {}, 0
         async with asyncio.TaskGroup() as group:
             for partition, records in waiting.items():
@@ -167,7 +169,7 @@ class ModelPreview:
             self._has_text = True
 
     def drain(self, *, thinking: bool) -> str:
-        """What gathered since the last time, masked; `sent` counts it."""
+        """Return the text gathered since the last call, masked; `sent_characters` counts it."""
         pieces = self._buffers[thinking]
         if not pieces:
             return ""

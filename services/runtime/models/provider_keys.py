@@ -1,16 +1,16 @@
-"""Which key a model call is made with, and who pays for it.
+"""Selection of the key for a model call, which also decides who pays for it.
 
 A provider names the variable of its key (`api_key_env`); a credential under that name, wherever it is kept, is a key
-for that provider. The sources are asked in order and the first that has the name wins:
+for that provider. The sources are tried in order and the first that has the name wins:
 
-    run         a credential that came with the request of the run, or of the run its tree began with
+    run         a credential that came with the request of the run, or of the root run of its tree
     operator    the key this process has from its environment, when the run may use it
 
-Where none has it the call fails for good: another try would end the same way, and another model may not be what whoever
-must not spend the operator's money wanted. A provider without a key of any kind is called without.
+Without one the call fails for good: another try would end the same way, and a caller who must not spend the operator's
+money may not want another model. A provider without a key of any kind is called without.
 
-Looked for at each call, so that a key is nowhere kept beside the run: values are in the store of the run's credentials
-and in the request to the driver, and in nothing that is written, shown or traced.
+The key is looked up at each call, so that it is not stored with the run: values are in the store of the run's
+credentials and in the request to the driver, and in nothing that is written, shown or traced.
 
 Before: model_calls.py. After: the drivers send it instead of their own.
 """
@@ -26,14 +26,14 @@ from loomlog.services.core.run.subagents.children import root_of
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 
 RUN, OPERATOR = "run", "operator"
-"""Sources, as the log and the clients name them."""
+"""Names of the sources in the log and in the clients."""
 SHARED_SOURCES = frozenset({"", OPERATOR})
-"""Sources whose rate limits and balances are everybody's."""
+"""Sources whose rate limits and balances are shared by all runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySource:
-    """Credentials of one kind of owner. `scope` says whose they are: for those of a run, its id."""
+    """Credentials of one kind of owner. `scope` identifies the owner: for those of a run, its id."""
 
     source: str
     scope: str
@@ -41,7 +41,7 @@ class KeySource:
 
 
 class ProviderKey(Secretive, frozen=True, kw_only=True):
-    """What one call is made with. `value` empty: the driver's own, or none at all."""
+    """Key of one call. `value` empty: the driver's own, or none at all."""
 
     SECRETS: ClassVar[frozenset[str]] = frozenset({"value"})
 
@@ -51,7 +51,7 @@ class ProviderKey(Secretive, frozen=True, kw_only=True):
 
     @property
     def is_shared(self) -> bool:
-        """What the provider says of this key holds for every run."""
+        """Whether the provider's answers about this key apply to every run."""
         return self.source in SHARED_SOURCES
 
 
@@ -62,9 +62,9 @@ OPERATOR_KEY = ProviderKey(source=OPERATOR)
 def resolve_key(
     provider: str, name: str, sources: Sequence[KeySource], *, operator_has_key: bool, may_use_operator_key: bool
 ) -> ProviderKey:
-    """The key of one call. `name` is the provider's `api_key_env`, empty for one that needs none.
+    """Return the key of one call. `name` is the provider's `api_key_env`, empty for one that needs none.
 
-    Raises Permanent (operator_key_restricted, or refused when nobody has a key).
+    Raises Permanent (operator_key_restricted, or refused when there is no key).
     """
     if not name:
         return NO_KEY
@@ -88,5 +88,5 @@ def resolve_key(
 
 
 def run_key_source(facts: RunFacts, values: Mapping[str, str]) -> KeySource:
-    """The credentials of a run's tree as a source."""
+    """Return the credentials of a run's tree as a source."""
     return KeySource(source=RUN, scope=root_of(facts), values=values)

@@ -1,10 +1,10 @@
-"""Asks providers whether they are there and what they list, for all replicas: one of them probes, all read the result.
+"""Probes whether providers are reachable and which models they list: one replica probes, all read the result.
 
-The one is whoever owns run partition 0, so there is one as long as any runtime works. Two for a moment do no harm: a
-probe is a request without tokens, and the later answer counts. Every provider is asked again after `interval_s`; one
-that is away or has a stalled model after PASSED_OVER_S; all of them when somebody asked for it.
+The owner of run partition 0 probes, so there is a prober as long as any runtime works. Two for a moment do no harm: a
+probe is a request without tokens, and the later answer counts. Every provider is probed again after `interval_s`; one
+that is unreachable or has a stalled model after UNHEALTHY_INTERVAL_S; all of them on request.
 
-Before: the board says what was last known. After: services/stream/global_tables/providers.py folds the answers.
+Before: the global table has the last known state. After: services/stream/global_tables/providers.py folds the answers.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ from loomlog.services.stream.global_tables.providers import PARTITION, ProviderG
 log = logging.getLogger("loomlog.runtime")
 
 INTERVAL_RANGE_S = (60.0, 3_600.0)
-"""Least and most between two probes of a provider (parity); the default is in the settings."""
+"""Least and most seconds between two probes of a provider (parity); the default is in the settings."""
 UNHEALTHY_INTERVAL_S = 60.0
-"""Between probes of a provider that is away or has a stalled model: as long as that is so, runs pass it over."""
+"""Seconds between probes of a provider that is unreachable or has a stalled model; until it recovers, runs skip it."""
 POLL_S = 1.0
-"""How often the prober looks whether something is due, when nobody wakes it."""
+"""Seconds between checks whether a probe is due, without a wake-up."""
 PROBE_WAIT_S = 10.0
-"""Longest wait for one provider; a slower one is as good as away."""
+"""Seconds to wait for one provider; a slower one counts as unreachable."""
 MODELS_MAX = 2_000
-"""Names of a list that are kept; a gateway may list thousands, and a record has to fit one append."""
+"""Model names kept of a list; a gateway may list thousands, and a record has to fit one append."""
 NAME_MAX = 200
-"""Characters of a name; a longer one is no model anybody configured."""
+"""Characters of a model name; a longer one is no configured model."""
 
 
 class ProviderProber:
-    """One for each runtime; which one is to probe is told to `run`."""
+    """Prober of one runtime; `run` decides through `is_active` whether it probes."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ProviderProber:
         self._name = name
 
     async def run(self, is_active: Callable[[], bool]) -> None:
-        """Probes what is due while it is this one's to do, until cancelled."""
+        """Probe what is due while this runtime is the active prober, until cancelled."""
         while True:
             if is_active():
                 request, due = self.due_probes(self._clock_ms())
@@ -68,7 +68,7 @@ class ProviderProber:
             await self._global_table.wait_for(lambda: is_active() and bool(self._open_request()), timeout_s=POLL_S)
 
     def due_probes(self, now_ms: int) -> tuple[str, tuple[str, ...]]:
-        """The providers to be probed now, and the request that asks for it; empty when only time does."""
+        """Return the open request (empty when only time makes probes due) and the providers to probe now."""
         request = self._open_request()
         if request:
             return request, tuple(
@@ -77,26 +77,26 @@ class ProviderProber:
         return "", tuple(name for name in self._models if self._is_due(name, now_ms))
 
     async def probe(self, names: tuple[str, ...], request_id: str = "") -> None:
-        """Asks these providers at once and tells everybody, each as soon as it has answered."""
+        """Probe these providers concurrently and publish each answer as soon as it arrives."""
         async with asyncio.TaskGroup() as group:
             for name in names:
                 group.create_task(self._probe_one(name, request_id), name=f"probe {name}")
 
     async def _probe_one(self, name: str, request_id: str) -> None:
-        found = await probe_provider(
+        probed = await probe_provider(
             name, self._models[name], request_id=request_id, by=self._name, clock_ms=self._clock_ms
         )
         before = self._global_table.matrix.providers.get(name)
-        if before is not None and found.reachable != before.reachable:
-            # One that was never there (a local server nobody installed) is nobody's worry.
-            log.warning("%s %s", name, "answers again" if found.reachable else f"does not answer: {found.error}")
+        if before is not None and probed.reachable != before.reachable:
+            # A provider that was never reachable (a local server that is not installed) is not reported.
+            log.warning("%s %s", name, "answers again" if probed.reachable else f"does not answer: {probed.error}")
         try:
-            self._global_table.publish_locally(found)
+            self._global_table.publish_locally(probed)
             await self._appender.append(
-                self._global_table.topic, PARTITION, [ProducerRecord(key=None, value=self._codec.encode(found))]
+                self._global_table.topic, PARTITION, [ProducerRecord(key=None, value=self._codec.encode(probed))]
             )
         except (UnknownOutcome, UnknownRecord) as error:
-            log.warning("the probe of %s was not told to the others: %s", name, error)
+            log.warning("the probe of %s could not be published: %s", name, error)
 
     def _is_due(self, name: str, now_ms: int) -> bool:
         probed = self._global_table.matrix.providers.get(name)
@@ -108,7 +108,7 @@ class ProviderProber:
         return now_ms - probed.checked_at_ms >= wait_ms
 
     def _open_request(self) -> str:
-        """The newest, when a provider has not been probed for it: that answers the older ones too."""
+        """Return the newest request that a provider has not been probed for; it covers the older ones too."""
         matrix = self._global_table.matrix
         newest = matrix.request_ids[-1] if matrix.request_ids else ""
         return newest if newest and any(not matrix.has_answered(newest, name) for name in self._models) else ""
@@ -117,7 +117,7 @@ class ProviderProber:
 async def probe_provider(
     name: str, model: Model, *, request_id: str = "", by: str = "", clock_ms: Callable[[], int]
 ) -> ProviderProbed:
-    """What a provider says when it is asked now. A provider that answers and lists nothing is reachable."""
+    """Probe a provider and return the outcome. A provider that answers and lists nothing is reachable."""
     error = ""
     listed: tuple[str, ...] = ()
     reachable = key_refused = False

@@ -1,15 +1,16 @@
-"""Places of a provider: so many model calls at once, the others wait for their turn, each at most its time.
+"""Slots of a provider: a bounded number of concurrent model calls; the others wait for a slot, up to a timeout.
 
-    free place          taken at once; the usual call pays nothing else
-    none free           the call waits: tenants in turn, their users in turn (services/core/fair_queue.py)
-    queue full, or its time is up    PROVIDER_FULL, a transient failure: between us and the provider, so waited for like
-                        a rate limit and no try of the run's; then the run falls back or ends with that code
+    free slot                 taken at once; the usual call pays nothing else
+    none free                 the call waits: tenants in turn, their users in turn (services/core/fair_queue.py)
+    queue full, or timeout    PROVIDER_FULL, a transient failure of ours and not of the provider: waited for like a
+                              rate limit without using up a try of the run; then the run falls back or ends with that
+                              code
 
-A call that waits is an intent in the log and a task here, so nothing is lost with this process: the next owner makes
-it again. Starts of runs have a queue of their own before this one (services/runtime/admission/queue.py); what meets
-here besides them are children, forks and runs that fell back, none of which asks for a place there.
+A call that waits is an intent in the log and a task here, so nothing is lost with this process: the next owner makes it
+again. Starts of runs have a queue of their own before this one (services/runtime/admission/queue.py); in addition to
+them, children, forks and runs that fell back wait here, which do not pass that queue.
 
-Before: model_calls.py. After: the call. services/runtime/telemetry/exposition.py shows the figures.
+Before: model_calls.py. After: the call. services/runtime/telemetry/exposition.py exports the metrics.
 """
 
 import asyncio
@@ -24,26 +25,27 @@ from loomlog.services.core.fair_queue import FairQueue
 from loomlog.services.stream.histogram import CALL_SECONDS, Histogram
 
 DEFAULT_SLOTS = 1_000
-"""Calls at once with a provider for which nobody named a bound: as many as runs at work, of which each has one, unless
-`max_concurrent_runs` says more (parity: no bound)."""
+"""Concurrent calls of a provider without a configured bound: as many as there are runs in progress, each of which has
+one, unless `max_concurrent_runs` is higher (parity: no bound).
+"""
 DEFAULT_WAIT_S = 600.0
-"""How long a call waits there. Nobody asked to be refused, so it only keeps the wait from being endless."""
+"""Seconds a call waits at such a provider. No refusal was configured, so it only keeps the wait from being endless."""
 RETRY_AFTER_S = 5.0
-"""What whoever was turned away is told to wait (parity: reference runtime 1.3)."""
+"""Seconds after which a refused call may retry (parity: reference runtime 1.3)."""
 FULL, LATE = "full", "late"
-"""Why a call was turned away: too many waited, or it waited too long."""
+"""Reasons for a refusal: too many calls waited, or the call waited too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderQueueLimits:
-    """Bounds of waiting for one provider's place: how many calls, and how long each."""
+    """Bounds of the wait for a slot of one provider: number of calls, and seconds for each."""
 
     depth: int = 4_000
     wait_s: float = 30.0
 
 
 class ProviderQueue:
-    """Of one provider in this process. `places` 0: nobody named a bound."""
+    """Queue of one provider in this process. `slots` 0: no bound is configured."""
 
     def __init__(self, provider: str, *, slots: int = 0, limits: ProviderQueueLimits | None = None) -> None:
         bounds = limits or ProviderQueueLimits()
@@ -54,29 +56,29 @@ class ProviderQueue:
         self.in_use = 0
         self.refused: Counter[str] = Counter()
         self.wait_seconds = Histogram(CALL_SECONDS)
-        """Of calls that had to wait and got a place."""
+        """Wait times of calls that had to wait and got a slot."""
         self._queue: FairQueue[int] = FairQueue()
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self._last_ticket = 0
 
     @property
     def waiting(self) -> int:
-        """Calls that wait now."""
+        """Number of calls that wait now."""
         return len(self._queue)
 
     def slot(self, tenant: str, user: str) -> "ProviderSlot":
-        """A place for the length of an `async with`, which raises Transient when there is none in time."""
+        """Return a slot as an async context manager; entering it raises Transient when there is no slot in time."""
         return ProviderSlot(self, tenant, user)
 
     def try_acquire(self) -> bool:
-        """A place if one is free. Nobody waits then: a place that gets free goes to whoever waits."""
+        """Take a slot if one is free. No call waits then: a released slot goes to the next waiting call."""
         if self.in_use < self.slots:
             self.in_use += 1
             return True
         return False
 
     async def acquire(self, tenant: str, user: str) -> None:
-        """Until there is a place; it is given back with `leave`. Raises Transient."""
+        """Wait for a slot; it is returned with `release`. Raises Transient."""
         if self.try_acquire():
             return
         if len(self._queue) >= self.depth:
@@ -96,7 +98,7 @@ class ProviderQueue:
         except TimeoutError as error:
             if self._queue.leave(ticket):
                 raise self._refusal(LATE) from error
-            # It was let in at the last moment.
+            # The slot was granted at the last moment.
         except asyncio.CancelledError:
             if not self._queue.leave(ticket):
                 self.release()
@@ -105,13 +107,13 @@ class ProviderQueue:
             del self._waiters[ticket]
 
     def release(self) -> None:
-        """The place is free for whoever is next."""
+        """Release the slot to the next waiting call."""
         ticket = self._queue.next()
         if ticket is None:
             self.in_use -= 1
             return
         entered = self._waiters[ticket]
-        if not entered.done():  # else it is being cancelled, and gives the place back itself
+        if not entered.done():  # otherwise it is being cancelled and releases the slot itself
             entered.set_result(None)
 
     def _refusal(self, reason: str) -> Transient:
@@ -129,7 +131,7 @@ class ProviderQueue:
 
 
 class ProviderSlot:
-    """A place of a provider while a call has it."""
+    """A slot of a provider while a call has it."""
 
     __slots__ = ("_queue", "_tenant", "_user")
 
@@ -139,7 +141,7 @@ class ProviderSlot:
         self._user = user
 
     async def __aenter__(self) -> None:
-        if not self._queue.try_acquire():  # mostly it is free, and no other coroutine is needed
+        if not self._queue.try_acquire():  # usually a slot is free, and no other coroutine is needed
             await self._queue.acquire(self._tenant, self._user)
 
     async def __aexit__(

@@ -1,7 +1,7 @@
-"""The parts of a runtime that decide which model a run goes to, opened together.
+"""The parts of a runtime that decide which model a run is sent to, opened together.
 
 Before: services/runtime/main.py. After: agent_definitions.py for runs that start, availability.py for calls that fail,
-provider_probe.py beside them.
+provider_probe.py in parallel.
 """
 
 import asyncio
@@ -30,8 +30,9 @@ from loomlog.services.stream.global_tables.providers import PARTITION, ProviderG
 
 
 class Routing:
-    """One for each process; `models` are the drivers of the providers it can call, also of those that only runs with a
-    key of their own can use. Those are never called for anything else, so they are not probed."""
+    """Routing of one process; `models` are the drivers of all providers it can call, including those usable only by
+    runs with a key of their own. Those are never called for anything else, so they are not probed.
+    """
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Routing:
                 for name, provider in self.providers.items()
                 if provider.driver == CODE_DRIVER
             },
-            key_names={name: found.api_key_env for name, found in self.providers.items() if found.api_key_env},
+            key_names={name: entry.api_key_env for name, entry in self.providers.items() if entry.api_key_env},
         )
         self._pattern_providers = sorted({provider for provider, _ in collect_patterns(loaded.configuration)} & usable)
         self.prober = ProviderProber(
@@ -86,7 +87,7 @@ class Routing:
         )
 
     async def open(self, stack: AsyncExitStack, ranges: LogRanges, kafka: KafkaOptions) -> KafkaTail:
-        """Reads what is known of the models; the tail from there on. Raises Transient."""
+        """Read what is known of the models and return the tail from there on. Raises Transient."""
         await self.global_table.catch_up(ranges)
         await self.prober.probe(self.unlisted_providers())
         tail = await open_tail(kafka, self.global_table.topic, {PARTITION: self.global_table.next_offset})
@@ -94,15 +95,16 @@ class Routing:
         return tail
 
     def unlisted_providers(self) -> tuple[str, ...]:
-        """The providers whose models are looked up by patterns, and which have not listed any: a pattern means nothing
-        until then."""
+        """Return the providers with model patterns that have not listed any model; a pattern matches nothing until
+        then.
+        """
         listed = self.global_table.matrix.listings()
         return tuple(name for name in self._pattern_providers if not listed.get(name))
 
     def start_tasks(
         self, tasks: asyncio.TaskGroup, tail: LogTail, *, is_active_prober: Callable[[], bool]
     ) -> list[asyncio.Task[None]]:
-        """What has to be kept running. `is_prober`: this process is the one that probes now."""
+        """Start the background tasks. `is_active_prober`: whether this process probes now."""
         return [
             tasks.create_task(self.global_table.follow(tail), name="providers"),
             tasks.create_task(self.availability.run(), name="marks of models"),
@@ -111,7 +113,7 @@ class Routing:
 
 
 def check_configured_tiers(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> list[str]:
-    """What is odd about the tiers. Raises ConfigurationError when one resolves to nothing."""
+    """Return warnings about the tiers. Raises ConfigurationError when one resolves to nothing."""
     providers = build_providers(loaded.configuration, loaded.settings, environ).values()
     return check_tiers(
         loaded.configuration, usable_provider_ids(providers), run_key_provider_ids(providers, loaded.settings)
@@ -119,7 +121,7 @@ def check_configured_tiers(loaded: ProcessConfiguration, environ: Mapping[str, s
 
 
 def model_traits(provider: Provider) -> ModelTraits:
-    """What a fallback has to know of a provider's models."""
+    """Return the properties of a provider's models that a fallback needs."""
     return ModelTraits(
         supports_vision=lambda model: model_capabilities.provider_supports_vision(
             provider.driver, model, provider.options, provider.capabilities

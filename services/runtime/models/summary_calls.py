@@ -1,9 +1,9 @@
-"""Carries out summary calls: the older part of a conversation goes to a model, its summary comes back as an order.
+"""Carries out summary calls: the older part of a conversation is sent to a model, its summary becomes a command.
 
 A call like any other (bounded, paid, with an idempotency key), but without tools and without previews, and never
 retried: a compaction that fails changes nothing.
 
-Before: react asked for Summarise, and the intent is in the log. After: decide with Summarised or SummaryFailed.
+Before: react requested Summarise, and the intent is in the log. After: decide with SummaryCompleted or SummaryFailed.
 """
 
 import time
@@ -23,11 +23,11 @@ from loomlog.services.runtime.models.model_calls import ModelCalls
 from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 ANSWER_FACTOR = 2
-"""Tokens an answer may have for each that was asked for: a summary that is cut off lacks its end."""
+"""Output tokens allowed for each requested one: a summary that is cut off lacks its end."""
 
 
 class SummaryCalls:
-    """Makes summary calls by the models of `models`. `mask` and `secrecy` as there."""
+    """Makes summary calls through `models`. `mask` and `encryption` as there."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class SummaryCalls:
         self._encryption = encryption
 
     async def run(self, effect: Summarise, state: Compacting, tenant: str = "") -> SummaryCompleted | SummaryFailed:
-        """The order that tells the core how the call went. Cancelling it closes the connection."""
+        """Make the call and return its outcome as a command for the core. Cancelling it closes the connection."""
         began = time.monotonic()
         sealer: ContentCipher | NoCipher = NO_CIPHER
         try:
@@ -69,7 +69,7 @@ class SummaryCalls:
             at_ms=self._clock_ms(),
             number=effect.number,
             attempt=effect.attempt,
-            # Whatever the model had read may speak in it, so it is shown fenced.
+            # The summary may repeat anything the model has read, so it is shown fenced.
             summary=sealer.untrusted_text(summary),
             usage=reply.usage,
             provider=effect.provider,
@@ -83,13 +83,13 @@ class SummaryCalls:
         )
 
     async def _build_request(self, effect: Summarise, state: Compacting, tenant: str) -> ModelRequest:
-        """Raises ConnectorError when the conversation cannot be read."""
+        """Build the request. Raises ConnectorError when the conversation cannot be read."""
         facts, tokens = state.facts, summary_tokens(state.facts, state.split)
         older = facts.messages[: len(facts.messages) - state.keep_n]
         messages = await load_messages(older, self._blobs, self._encryption, tenant)
         return ModelRequest(
             call_id=f"{effect.run_id}:compact.{effect.number}.{effect.attempt}",
-            # Only owners that were lost make it again, so every attempt asks for the same answer.
+            # It is repeated only after an owner was lost, so every attempt requests the same answer.
             idempotency_key=f"{effect.run_id}:compact.{effect.number}",
             model=effect.model,
             system=(SystemBlock(text=SYSTEM),),

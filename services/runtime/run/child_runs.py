@@ -1,22 +1,22 @@
-"""Runs of one tree: parents, their children, and what they owe each other. All of a tree lies in one partition.
+"""Coordination of runs in one tree: parents and their children. All runs of a tree are in one partition.
 
-A child is started, asked and told of by orders between aggregates that one owner holds, so nothing travels and nothing
-is looked for: ids tell where everybody is. Only after a take-over it may be unknown whether a child is over or was
-never begun; then the log is asked, by way of the index for what memory has forgotten.
+A child is started, commanded and reported by commands between aggregates that one owner holds, so nothing is sent over
+the network and nothing is looked up: ids identify every run. Only after a takeover it may be unknown whether a child
+has ended or never began; then the log is read, with the index for what memory has forgotten.
 
-A child is a run like any other where spending is concerned: with a limit under which nothing is left it is not begun,
-and the call that wanted it is told so.
+A child is a run like any other where spending is concerned: when a limit is exhausted it is not started, and the call
+that requested it gets the refusal.
 
-Before: command_handler.py, for an effect of services/core/run/react.py that concerns kin. After: the owner gives the
-orders.
+Before: command_handler.py, for an effect of services/core/run/react.py that concerns related runs. After: the owner
+decides the commands.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, assert_never
+from collections.abc import Sequence
+from typing import Any, assert_never
 
 from loomlog.schemas.generated.run_commands import CancelRun, CancelTurn, CloseResident, PostInput
 from loomlog.schemas.generated.run_events import RunRefused
-from loomlog.schemas.generated.values import CommandEnvelope, LimitNotice, RunPosition
+from loomlog.schemas.generated.values import CommandEnvelope, LimitNotice
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
@@ -31,7 +31,7 @@ from loomlog.services.core.run.commands import (
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.react import CancelChildren, EnsureChild, EnsureParent, NotifyParent, RelatedRunEffect
-from loomlog.services.core.run.run_facts import Pause, RunFacts
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
 from loomlog.services.core.run.subagents import delegation
 from loomlog.services.core.run.subagents.children import (
@@ -43,10 +43,9 @@ from loomlog.services.core.run.subagents.children import (
 )
 from loomlog.services.core.run.subagents.delegation import DelegatedChild, Delegation
 from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
-from loomlog.services.runtime.models.budget_reservation import StartBudgets
-from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
+from loomlog.services.runtime.run.context import RunContext
+from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.stream.context import PendingDecision
-from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.fold import BrokenHistory
 from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Partition
@@ -55,54 +54,27 @@ NO_COMMANDS: Sequence[PendingDecision] = ()
 UNKNOWN_CHILD = "{} is no sub-agent of this run"
 
 
-class RunLocator(Protocol):
-    """What the desk knows of runs."""
-
-    async def __call__(self, run_id: str, tenant: str, partition: Partition) -> RunPosition | None: ...
-
-
 class ChildRunCoordinator:
-    """Carries out what a run of one partition asks of its kin."""
+    """Executes the effects of one partition's runs that concern their parents and children."""
 
-    def __init__(
-        self,
-        *,
-        number: int,
-        past: EndedAggregates,
-        definitions: DefinitionResolver,
-        locate: RunLocator,
-        is_ending: Callable[[str], bool],
-        has_ended: Callable[[str], bool],
-        handle_holder: Callable[[str, str], str],
-        pauses: Callable[[str, str], tuple[Pause, ...]],
-        clock_ms: Callable[[], int],
-        absent_state: Callable[[str, Any], Any],
-        budgets: StartBudgets | None = None,
-    ) -> None:
-        """`is_ending`: its end is decided and not in the log yet; `is_over`: it is remembered to be over. `holder`
-        gives the live run of a tenant that has a handle, `pauses` what holds runs of a tenant and agent now."""
+    def __init__(self, context: RunContext, directory: RunDirectory, *, number: int) -> None:
+        self._context = context
+        self._directory = directory
         self._number = number
-        self._past = past
-        self._definitions = definitions
-        self._locate = locate
-        self._is_ending = is_ending
-        self._has_ended = has_ended
-        self._handle_holder = handle_holder
-        self._pauses = pauses
-        self._clock_ms = clock_ms
-        self._absent_state = absent_state
-        self._budgets = budgets
+        self._past = context.ended_runs
+        self._clock_ms = context.clock_ms
+        self._budgets = context.budgets
         self._children: dict[str, dict[str, None]] = {}
-        """Live children by their parent, in the order they began."""
+        """Live children by parent, in the order they began."""
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
     def on_child_started(self, run_id: str, parent: str) -> None:
-        """A child is live, or about to be."""
+        """Track a child that is live, or about to be."""
         self._children.setdefault(parent, {})[run_id] = None
 
     def on_child_ended(self, run_id: str, parent: str) -> None:
-        """A child is over."""
+        """Stop tracking a child that has ended."""
         children = self._children.get(parent)
         if children is not None:
             children.pop(run_id, None)
@@ -110,18 +82,18 @@ class ChildRunCoordinator:
                 del self._children[parent]
 
     def descendants(self, run_id: str) -> list[str]:
-        """The live runs below a run, parents before their children."""
-        found = list(self._children.get(run_id, ()))
-        for name in found:  # grows while it is walked: a tree has no circles, its ids are hashes of their parents'
-            found += self._children.get(name, ())
-        return found
+        """Return the live runs below a run, parents before their children."""
+        run_ids = list(self._children.get(run_id, ()))
+        for name in run_ids:  # grows during iteration: a tree has no cycles, its ids are hashes of their parents'
+            run_ids += self._children.get(name, ())
+        return run_ids
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 
     async def execute(
         self, aggregate: Aggregate, effect: RelatedRunEffect, state: State, partition: Partition
     ) -> Sequence[PendingDecision]:
-        """The orders that an effect means now."""
+        """Return the commands that an effect requires now."""
         match effect:
             case EnsureChild():
                 return await self._ensure_child(aggregate, effect, partition)
@@ -141,26 +113,26 @@ class ChildRunCoordinator:
     async def _ensure_child(
         self, parent: Aggregate, effect: EnsureChild, partition: Partition
     ) -> Sequence[PendingDecision]:
-        found = self._find_awaited_child(parent, effect, partition)
-        if found is None:
+        awaited = self._find_awaited_child(parent, effect, partition)
+        if awaited is None:
             return NO_COMMANDS
-        wanted, child = found
+        plan, child = awaited
         live = partition.aggregates.get(child.run_id)
-        if wanted.op in delegation.START_OPERATIONS:
+        if plan.op in delegation.START_OPERATIONS:
             if live is not None:
-                return self._report_if_parked(parent, live, wanted, child)
-            if self._is_ending(child.run_id):
-                return NO_COMMANDS  # its own end tells the parent
-            if effect.is_new and not self._has_ended(child.run_id):
-                return await self._begin_child(parent, effect, wanted, child, partition)
+                return self._report_if_parked(parent, live, plan, child)
+            if self._directory.is_ending(child.run_id):
+                return NO_COMMANDS  # its own end is reported to the parent
+            if effect.is_new and not self._directory.has_ended(child.run_id):
+                return await self._begin_child(parent, effect, plan, child, partition)
             await continue_in_task()
             return await self._resolve_absent_child(parent, effect, partition)
         if partition_key(child.run_id) != partition_key(parent.id):
-            # The index would tell where it lies in its own partition, and that place means nothing in this one.
+            # The index would return an offset in the child's own partition, which means nothing in this one.
             return [self._child_refusal(parent, child, UNKNOWN_CHILD.format(child.run_id))]
         if live is not None:
-            return self._command_resident(parent, live, effect, wanted, child)
-        if self._is_ending(child.run_id):
+            return self._command_resident(parent, live, effect, plan, child)
+        if self._directory.is_ending(child.run_id):
             return NO_COMMANDS
         await continue_in_task()
         return await self._resolve_absent_child(parent, effect, partition)
@@ -168,7 +140,7 @@ class ChildRunCoordinator:
     def _find_awaited_child(
         self, parent: Aggregate, effect: EnsureChild, partition: Partition
     ) -> tuple[Delegation, DelegatedChild] | None:
-        """The child as the parent waits for it now; None when it does not any more."""
+        """Return the child as the parent waits for it now; None when it no longer does."""
         state = parent.state
         if partition.aggregates.get(parent.id) is not parent or parent.quarantined:
             return None
@@ -187,12 +159,12 @@ class ChildRunCoordinator:
             return [self._prepare_child_start(parent, effect, plan, child)]
         await continue_in_task()
         exhausted = await self._budgets.exhausted_limit(parent.tenant, user_id)
-        found = self._find_awaited_child(parent, effect, partition)
-        if found is None or found[1].run_id in partition.aggregates or self._is_ending(found[1].run_id):
-            return NO_COMMANDS  # not wanted any more, or begun meanwhile: its own end tells the parent
-        if self._has_ended(found[1].run_id):
-            return await self._resolve_absent_child(parent, effect, partition)  # and over already
-        return [self._prepare_child_start(parent, effect, *found, exhausted=exhausted)]
+        awaited = self._find_awaited_child(parent, effect, partition)
+        if awaited is None or awaited[1].run_id in partition.aggregates or self._directory.is_ending(awaited[1].run_id):
+            return NO_COMMANDS  # no longer awaited, or begun meanwhile: its own end is reported to the parent
+        if self._directory.has_ended(awaited[1].run_id):
+            return await self._resolve_absent_child(parent, effect, partition)  # and has already ended
+        return [self._prepare_child_start(parent, effect, *awaited, exhausted=exhausted)]
 
     def _prepare_child_start(
         self,
@@ -207,7 +179,7 @@ class ChildRunCoordinator:
         if child.spawn.def_id:
             text = f"def_id {child.spawn.def_id}: this server keeps no versions of definitions; leave def_id out"
             return self._child_refusal(parent, child, text)
-        definition = self._definitions.resolve(
+        definition = self._context.definitions.resolve(
             agent,
             tenant=parent.tenant,
             user_tier=facts.options.user_tier,
@@ -216,7 +188,7 @@ class ChildRunCoordinator:
         )
         if isinstance(definition, CommandRefusal):
             return self._child_refusal(parent, child, definition.message)
-        holder = self._handle_holder(parent.tenant, child.agent_id)
+        holder = self._directory.handle_holder(parent.tenant, child.agent_id)
         if holder:
             return self._child_refusal(parent, child, f"the live run {holder} has the handle {child.agent_id}")
         order = child_start_command(
@@ -227,13 +199,13 @@ class ChildRunCoordinator:
             plan=plan,
             child=child,
             definition=definition,
-            pauses=self._pauses(parent.tenant, agent),
+            pauses=self._context.pauses_for(parent.tenant, agent),
             at_ms=self._clock_ms(),
         )
         order = replace(order, exhausted_limit=exhausted)
-        state = self._absent_state(child.run_id, None)
+        state = self._context.family.absent(child.run_id, None)
         first = decide(state, order)[0]
-        if isinstance(first, RunRefused):  # nobody would wait for a run that never was
+        if isinstance(first, RunRefused):  # reported here: a refused run would never report to its parent
             return self._child_refusal(parent, child, first.message)
         begun = Aggregate(id=child.run_id, state=state, key=parent.key, tenant=parent.tenant)
         return PendingDecision(begun, lambda: order)
@@ -241,7 +213,7 @@ class ChildRunCoordinator:
     def _report_if_parked(
         self, parent: Aggregate, live: Aggregate, plan: Delegation, child: DelegatedChild
     ) -> Sequence[PendingDecision]:
-        """A child that was started: one that stands still has said what its parent waits for."""
+        """Report an opened child that is parked already: that is what its parent waits for."""
         if plan.op == delegation.OPEN and isinstance(live.state, Parked):
             return [self._child_report(parent, child.run_id, live.state)]
         return NO_COMMANDS
@@ -249,7 +221,7 @@ class ChildRunCoordinator:
     def _command_resident(
         self, parent: Aggregate, live: Aggregate, effect: EnsureChild, plan: Delegation, child: DelegatedChild
     ) -> Sequence[PendingDecision]:
-        """What is wanted of a resident child that is live. Asked again it changes nothing."""
+        """Return the commands for a live resident child. Repeating them changes nothing."""
         state, at_ms = live.state, self._clock_ms()
         facts = _require_facts(state)
         if facts.parent is None or facts.parent.run_id != parent.id or not facts.parent.is_resident:
@@ -274,7 +246,7 @@ class ChildRunCoordinator:
                 return [PendingDecision(live, lambda: InputCommand(at_ms=at_ms, command=command))]
             case delegation.CLOSE:
                 close = CloseResident(envelope=envelope, run_id=live.id, reason="closed by its parent")
-                # What could not be folded whole has no next event: it waits until it is released.
+                # A run that could not be folded completely has no next event: the close waits until it is released.
                 return [
                     PendingDecision(
                         live,
@@ -291,27 +263,27 @@ class ChildRunCoordinator:
     async def _resolve_absent_child(
         self, parent: Aggregate, effect: EnsureChild, partition: Partition
     ) -> Sequence[PendingDecision]:
-        """A child that is not live: over, or never begun. Raises Transient."""
-        found = self._find_awaited_child(parent, effect, partition)
-        if found is None:
+        """Handle a child that is not live: it has ended, or never began. Raises Transient."""
+        awaited = self._find_awaited_child(parent, effect, partition)
+        if awaited is None:
             return NO_COMMANDS
-        position = await self._locate(found[1].run_id, parent.tenant, partition)
+        position = await self._directory.position_of(awaited[1].run_id, parent.tenant, partition)
         state, broken = None, ""
         try:
             state = await self._past.state(self._number, position) if position is not None else None
         except BrokenHistory as error:
-            broken = f"what became of {found[1].run_id} cannot be read: {error}"
-        found = self._find_awaited_child(parent, effect, partition)
-        if found is None or found[1].run_id in partition.aggregates or self._is_ending(found[1].run_id):
-            return NO_COMMANDS  # begun while it was looked for: its own end tells the parent
-        wanted, child = found
-        if state is None and not broken and self._has_ended(child.run_id):
-            return await self._resolve_absent_child(parent, effect, partition)  # and over already
+            broken = f"what became of {awaited[1].run_id} cannot be read: {error}"
+        awaited = self._find_awaited_child(parent, effect, partition)
+        if awaited is None or awaited[1].run_id in partition.aggregates or self._directory.is_ending(awaited[1].run_id):
+            return NO_COMMANDS  # begun during the lookup: its own end is reported to the parent
+        plan, child = awaited
+        if state is None and not broken and self._directory.has_ended(child.run_id):
+            return await self._resolve_absent_child(parent, effect, partition)  # and has already ended
         if broken:
             return [self._child_refusal(parent, child, broken)]
         if state is None:
-            if wanted.op in delegation.START_OPERATIONS:
-                return await self._begin_child(parent, effect, wanted, child, partition)
+            if plan.op in delegation.START_OPERATIONS:
+                return await self._begin_child(parent, effect, plan, child, partition)
             return [self._child_refusal(parent, child, UNKNOWN_CHILD.format(child.run_id))]
         theirs = state.facts.parent if isinstance(state, Ended) else None
         if theirs is None or theirs.run_id != parent.id:
@@ -319,18 +291,18 @@ class ChildRunCoordinator:
         return [self._child_report(parent, child.run_id, state)]
 
     def _notify_parent(self, aggregate: Aggregate, state: State, partition: Partition) -> Sequence[PendingDecision]:
-        """How the run stands, to the run that started it; nothing when that is over."""
+        """Report the run's state to its parent; nothing when the parent is not live."""
         parent = _require_facts(state).parent
         assert parent is not None
         live = partition.aggregates.get(parent.run_id)
         if live is None:
             return NO_COMMANDS
         if isinstance(state, Parked) and not isinstance(aggregate.state, Parked):
-            return NO_COMMANDS  # meanwhile it goes on, and tells when it stands still again
+            return NO_COMMANDS  # it is active again meanwhile, and reports when it parks the next time
         return [self._child_report(live, aggregate.id, state)]
 
     async def _ensure_parent(self, aggregate: Aggregate, partition: Partition) -> Sequence[PendingDecision]:
-        """The end of a run that was left behind; otherwise what its parent wants of it and it may not have heard."""
+        """End an orphaned run; otherwise repeat the parent's open requests to it, which it may not have received."""
         theirs = _require_facts(aggregate.state).parent
         assert theirs is not None
         parent = partition.aggregates.get(theirs.run_id)
@@ -341,14 +313,14 @@ class ChildRunCoordinator:
         for opened in parent.state.open if isinstance(parent.state, AwaitingTools) else ():
             for child in delegation.running_children(opened.delegation) if opened.delegation is not None else ():
                 if child.run_id == aggregate.id:
-                    wish = EnsureChild(
+                    start = EnsureChild(
                         run_id=parent.id,
                         turn=parent.state.turn,
                         index=opened.index,
                         number=child.number,
                         is_new=False,
                     )
-                    orders += await self._ensure_child(parent, wish, partition)
+                    orders += await self._ensure_child(parent, start, partition)
         return orders
 
     def _child_report(self, parent: Aggregate, child_run_id: str, state: State) -> PendingDecision:
@@ -371,7 +343,7 @@ class ChildRunCoordinator:
         return PendingDecision(parent, lambda: order)
 
     def _cancel_orphan(self, live: Aggregate | None) -> PendingDecision | None:
-        """The end of a run whose parent is over."""
+        """Return the command that ends a run whose parent has ended."""
         if live is None:
             return None
         facts, at_ms = _require_facts(live.state), self._clock_ms()
@@ -391,9 +363,10 @@ class ChildRunCoordinator:
 
 
 def _is_orphaned(parent: Aggregate, child: Aggregate) -> bool:
-    """A child whose live parent does not wait for it any more, because that turn was stopped. A resident one lives
-    between calls, once the call that opened it has told of it. What a parent wants that is not told whole here yet,
-    nobody knows."""
+    """Return whether a child's live parent no longer waits for it, because that turn was stopped. A resident child
+    stays live between calls, once the call that opened it has its report. What a parent waits for is unknown while its
+    import is incomplete.
+    """
     facts, state = _require_facts(child.state), parent.state
     if facts.parent is None or is_importing(state) or child.id in _require_facts(state).residents:
         return False
@@ -405,5 +378,5 @@ def _is_orphaned(parent: Aggregate, child: Aggregate) -> bool:
 
 def _require_facts(state: Any) -> RunFacts:
     facts = getattr(state, "facts", None)
-    assert isinstance(facts, RunFacts), f"a {type(state).__name__} has no kin"
+    assert isinstance(facts, RunFacts), f"a {type(state).__name__} has no run facts"
     return facts

@@ -1,14 +1,14 @@
-"""What the owner of a run partition keeps for it: it watches decisions, and makes commands ready for the core.
+"""Command handler of a run partition: observes decisions, and prepares commands for the core.
 
-What it remembers of runs is in run_directory.py; new runs are made ready in start_handler.py (forks and imports:
-history_handler.py), orders between the runs of a tree in child_runs.py. Here is the rest: orders to runs that exist,
-pauses wider than a run, and what has to be done when a run has begun or ended.
+The known runs are in run_directory.py; new runs are prepared in start_handler.py (forks and imports:
+history_handler.py), commands between the runs of a tree in child_runs.py. This module has the rest: commands to
+existing runs, pauses wider than a run, and the work at the start and end of a run.
 
-Before: partition/command_intake.py. After: the core decides on the orders.
+Before: partition/command_intake.py. After: the core decides the commands.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
 from loomlog.connectors.protocols import LogRecord
@@ -39,9 +39,7 @@ from loomlog.schemas.generated.run_events import (
     RunRestored,
     RunStarted,
 )
-from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
-from loomlog.services.core.pauses import PauseTable
 from loomlog.services.core.run.commands import (
     ApplyWidePauses,
     CancelCommand,
@@ -57,31 +55,23 @@ from loomlog.services.core.run.commands import (
 )
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.react import RelatedRunEffect
-from loomlog.services.core.run.run_facts import Pause
 from loomlog.services.core.run.state import AwaitingModel, Ended
 from loomlog.services.runtime.admission.partition_gate import PartitionAdmission
-from loomlog.services.runtime.admission.queue import AdmissionQueue
-from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
-from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials
-from loomlog.services.runtime.models.budget_reservation import StartBudgets
-from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.child_runs import ChildRunCoordinator
+from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.history_handler import HistoryHandler
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.late_results import decode_result
 from loomlog.services.runtime.run.partition_check import check_partition
 from loomlog.services.runtime.run.run_directory import RunDirectory
-from loomlog.services.runtime.run.run_index import EndedRun, RunIndex
+from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.run.start_handler import StartHandler
-from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
 from loomlog.services.stream.context import PendingDecision
-from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
 
 CASCADED_MAX = 2_000
-"""Handles of descendants that a cancel lists, 30 bytes each, so that it fits one append; all of them end."""
+"""Maximum handles of descendants that a cancel lists, 30 bytes each, so that it fits one append; all of them end."""
 LiveRunCommand = (
     CancelRun
     | CancelTurn
@@ -97,93 +87,34 @@ LiveRunCommand = (
     | HandOverModelReply
     | HandOverToolResult
 )
-"""Commands to a run that exists."""
+"""Commands to an existing run."""
 REGISTRY_EVENTS = frozenset({RunStarted, RunRestored, RunRefused, RunCompleted, RunFailed, RunCancelled})
-"""Events by which somebody begins or ends to hold a session and a handle; most do not."""
-
-PartialOutputReader = Callable[[str, int, int], Coroutine[Any, Any, tuple[str, BlobRef | None]]]
-"""What the model has said in that run, turn and attempt, if this process asks it; so_far.PartialOutputs."""
+"""Events with which a run begins or stops holding its session and handle; most events do not."""
 
 
 class RunCommandHandler:
     """The command handler of one partition (protocol loomlog.services.stream.context.CommandHandler)."""
 
-    def __init__(
-        self,
-        *,
-        number: int,
-        partitions: int,
-        known_since_ms: int,
-        forgotten_until: int,
-        definitions: DefinitionResolver,
-        index: RunIndex,
-        past: EndedAggregates,
-        run_summaries: RunSummaries,
-        clock_ms: Callable[[], int],
-        absent_state: Callable[[str, Any], Any],
-        tracing: Tracing = NO_TRACING,
-        pauses: Callable[[], PauseTable] | None = None,
-        encryption: ContentEncryption = PLAINTEXT,
-        interruption_answers: InterruptionAnswers | None = None,
-        read_partial_output: PartialOutputReader | None = None,
-        budgets: StartBudgets | None = None,
-        admission_queue: AdmissionQueue | None = None,
-        credentials: Credentials = NO_CREDENTIALS,
-    ) -> None:
-        self._encryption = encryption
-        self._interruption_answers = interruption_answers or InterruptionAnswers(encryption)
-        self._read_partial_output = read_partial_output
-        self._admission = PartitionAdmission(admission_queue)
-        self._credentials = credentials
+    def __init__(self, context: RunContext, *, number: int, known_since_ms: int, forgotten_until: int) -> None:
+        """`number` is the partition; `known_since_ms` and `forgotten_until`: see run_directory.py."""
+        self._context = context
         self._number = number
-        self._partitions = partitions
+        self._encryption = context.encryption
+        self._clock_ms = context.clock_ms
+        self._past = context.ended_runs
+        self._interruption_answers = context.interruption_answers or InterruptionAnswers(context.encryption)
+        self._admission = PartitionAdmission(context.admission_queue)
+        self._timeline = context.tracing.timeline()
         self._directory = RunDirectory(
-            number=number, known_since_ms=known_since_ms, forgotten_until=forgotten_until, index=index, past=past
-        )
-        self._past = past
-        self._run_summaries = run_summaries
-        self._clock_ms = clock_ms
-        self._pauses = pauses
-        self._timeline = tracing.timeline()
-        self._history = HistoryHandler(
             number=number,
-            past=past,
-            definitions=definitions,
-            locate=self._directory.position_of,
-            handle_holder=lambda tenant, handle: self._directory.handles.get((tenant, handle), ""),
-            session_holder=lambda tenant, session: self._directory.sessions.get((tenant, session), ""),
-            clock_ms=clock_ms,
-            absent_state=absent_state,
-            pauses=self._pauses_for,
-            encryption=encryption,
+            known_since_ms=known_since_ms,
+            forgotten_until=forgotten_until,
+            index=context.index,
+            past=context.ended_runs,
         )
-        self._child_runs = ChildRunCoordinator(
-            number=number,
-            past=past,
-            definitions=definitions,
-            locate=self._directory.position_of,
-            is_ending=lambda run_id: run_id in self._directory.ending,
-            has_ended=lambda run_id: run_id in self._directory.ended,
-            handle_holder=lambda tenant, handle: self._directory.handles.get((tenant, handle), ""),
-            pauses=self._pauses_for,
-            clock_ms=clock_ms,
-            absent_state=absent_state,
-            budgets=budgets,
-        )
-        self._start_handler = StartHandler(
-            number=number,
-            partitions=partitions,
-            directory=self._directory,
-            definitions=definitions,
-            past=past,
-            history=self._history,
-            pauses_for=self._pauses_for,
-            is_erased=encryption.is_erased,
-            clock_ms=clock_ms,
-            absent_state=absent_state,
-            tracing=tracing,
-            budgets=budgets,
-        )
+        self._history = HistoryHandler(context, self._directory, number=number)
+        self._child_runs = ChildRunCoordinator(context, self._directory, number=number)
+        self._start_handler = StartHandler(context, self._directory, self._history, number=number)
 
     @property
     def issued_until_ms(self) -> int:
@@ -217,7 +148,7 @@ class RunCommandHandler:
 
     def durable(self, aggregate: Aggregate, decision: Decision) -> None:
         if RunRestored in map(type, decision.events):
-            # What was told again was no work of this process.
+            # An imported history is not the work of this process.
             self._timeline.on_recovered(aggregate.id, aggregate.state, self._clock_ms())
         elif not is_importing(aggregate.state):
             self._timeline.on_durable(
@@ -231,7 +162,7 @@ class RunCommandHandler:
         state = aggregate.state
         session = ""
         if isinstance(state, Ended):
-            # Not before: until its end is in the log a run keeps its session and its handle.
+            # Only now: until its end is in the log a run keeps its session and its handle.
             session = state.facts.session_id
             self._past.cache(aggregate.id, state)
             if not is_importing(state):
@@ -239,8 +170,8 @@ class RunCommandHandler:
                 self._directory.handles.pop((aggregate.tenant, state.facts.agent_id), None)
                 if state.facts.parent is not None:
                     self._child_runs.on_child_ended(aggregate.id, state.facts.parent.run_id)
-                self._run_summaries.add_ended_run(aggregate, state, self._number)
-                self._credentials.on_run_ended(state.facts)
+                self._context.run_summaries.add_ended_run(aggregate, state, self._number)
+                self._context.credentials.on_run_ended(state.facts)
         self._directory.add_ended(
             EndedRun(
                 run_id=aggregate.id,
@@ -259,13 +190,13 @@ class RunCommandHandler:
 
     def live_found(self, aggregate: Aggregate) -> None:
         if is_importing(aggregate.state):
-            return  # it holds no session and no handle: nothing of it is done here
+            return  # it holds no session and no handle, and nothing of it is executed here
         self._admission.update_activity(aggregate)
         self._timeline.on_recovered(aggregate.id, aggregate.state, self._clock_ms())
         self._register_live_run(aggregate)
 
     def _register_live_run(self, aggregate: Aggregate) -> None:
-        """Its session and its handle are its own while it lives."""
+        """Record the run as the holder of its session and handle."""
         facts = getattr(aggregate.state, "facts", None)
         if facts is not None:
             self._directory.sessions[aggregate.tenant, facts.session_id] = aggregate.id
@@ -282,21 +213,22 @@ class RunCommandHandler:
         return await self._child_runs.execute(aggregate, effect, state, partition)
 
     def wide_pauses_command(self, aggregate: Aggregate) -> ApplyWidePauses | None:
-        """The pauses wider than the run that hold it now."""
+        """Return the command with the pauses wider than the run that apply to it now."""
         facts = getattr(aggregate.state, "facts", None)
-        if self._pauses is None or facts is None:
+        if self._context.pauses is None or facts is None:
             return None
-        table = self._pauses()
+        table = self._context.pauses()
         pauses = table.pauses_for(aggregate.tenant, facts.definition.name)
         return ApplyWidePauses(at_ms=self._clock_ms(), pauses=pauses, by=table.changed_by)
 
     # --- preparing ---------------------------------------------------------------------------------------------------
 
     async def prepare(self, record: LogRecord, command: Command, partition: Partition) -> PendingDecision:
-        """Raises ValueError for a command that does not belong here."""
+        """Prepare a command for the core. Raises ValueError for a command that does not belong in this partition."""
         if isinstance(command, LiveRunCommand):
-            check_partition(record, command.run_id, self._partitions)
-        if self._encryption.is_enabled and not isinstance(command, ForkRun):  # whose a fork is tells its origin
+            check_partition(record, command.run_id, self._context.partitions)
+        # the user of a fork is known only from its origin
+        if self._encryption.is_enabled and not isinstance(command, ForkRun):
             subject = _subject_of(command, partition)
             if subject is not None:
                 command = await self._encryption.encrypt_command(command, subject)
@@ -313,7 +245,7 @@ class RunCommandHandler:
                     at_ms=self._clock_ms(), command=command, cascaded=self._descendants(command.run_id, partition)
                 )
                 prepared = self._prepare_for_live_run(command.run_id, command, partition, lambda: cancel)
-                # A run that stands still may be ended when it is known how far it came.
+                # A quarantined run may be cancelled if all of its events could be folded.
                 prepared.allowed_in_quarantine = (
                     prepared.aggregate is not None and not prepared.aggregate.pending_events
                 )
@@ -334,7 +266,7 @@ class RunCommandHandler:
                 compact = CompactCommand(at_ms=self._clock_ms(), command=command)
                 return self._prepare_for_live_run(command.run_id, command, partition, lambda: compact)
             case ResolveCall():
-                # Sent again it is refused or has no place: what it resolved does not wait any more.
+                # A repeated command is refused or finds no run: the call it resolved is not open any more.
                 resolve = ResolveCallCommand(at_ms=self._clock_ms(), command=command)
                 return self._prepare_for_live_run(command.run_id, command, partition, lambda: resolve)
             case ResolveInterruption():
@@ -352,7 +284,7 @@ class RunCommandHandler:
                 assert_never(command)
 
     def _descendants(self, run_id: str, partition: Partition) -> tuple[str, ...]:
-        """Handles of the live runs below it."""
+        """Return the handles of the live runs below a run."""
         live = (partition.aggregates.get(name) for name in self._child_runs.descendants(run_id))
         handles = [aggregate.state.facts.agent_id for aggregate in live if aggregate is not None]
         return tuple(handles[:CASCADED_MAX])
@@ -379,11 +311,11 @@ class RunCommandHandler:
         stop = CancelTurnCommand(at_ms=self._clock_ms(), command=command)
         prepared = self._prepare_for_live_run(command.run_id, command, partition, lambda: stop)
         held = prepared.aggregate
-        if held is None or self._read_partial_output is None or not isinstance(held.state, AwaitingModel):
+        if held is None or self._context.read_partial_output is None or not isinstance(held.state, AwaitingModel):
             return prepared
         turn, attempt = held.state.turn, held.state.attempt
         await continue_in_task()
-        text, blob = await self._read_partial_output(held.id, turn, attempt)
+        text, blob = await self._context.read_partial_output(held.id, turn, attempt)
         cancel = CancelTurnCommand(
             at_ms=self._clock_ms(), command=command, turn=turn, attempt=attempt, text=text, text_blob=blob
         )
@@ -409,15 +341,15 @@ class RunCommandHandler:
     async def _release_from_log(
         self, command: ReleaseRun, aggregate: Aggregate, partition: Partition
     ) -> PendingDecision:
-        """The run folded again, which may have been repaired. Raises Transient."""
+        """Fold the run again, because it may have been repaired, and prepare its release. Raises Transient."""
         settled = asyncio.Event()
         partition.on_durable(lambda _: settled.set())
         await settled.wait()
         seq = aggregate.seq
         again = await self._past.refold(self._number, aggregate)
         error = again if isinstance(again, str) else ""
-        found = aggregate if isinstance(again, str) else again
-        found.quarantined = aggregate.quarantined
+        released = aggregate if isinstance(again, str) else again
+        released.quarantined = aggregate.quarantined
 
         def order() -> ReleaseCommand:
             if partition.aggregates.get(aggregate.id) is not aggregate or aggregate.seq != seq:
@@ -429,18 +361,14 @@ class RunCommandHandler:
                 command=command,
                 existing_reason=aggregate.quarantined,
                 error=error,
-                wide_pauses=self.wide_pauses_command(found),
+                wide_pauses=self.wide_pauses_command(released),
             )
 
-        return PendingDecision(found, order, command.envelope.command_id, allowed_in_quarantine=True)
-
-    def _pauses_for(self, tenant: str, agent: str) -> tuple[Pause, ...]:
-        """What holds runs of that tenant and agent now, wider than a run."""
-        return self._pauses().pauses_for(tenant, agent) if self._pauses is not None else ()
+        return PendingDecision(released, order, command.envelope.command_id, allowed_in_quarantine=True)
 
 
 def _subject_of(command: Command, partition: Partition) -> str | None:
-    """The user of the run a command is for; None when nothing will come of it."""
+    """Return the user of the run a command is for; None when the run is unknown."""
     if isinstance(command, StartRun):
         return command.user_id
     aggregate = partition.aggregates.get(command.run_id)

@@ -1,4 +1,5 @@
-"""What a caller may wish of an agent: fewer tools, never more, and other sampling and compaction, field by field.
+"""Overrides of an agent's definition by a caller: fewer tools, never more, and other sampling and compaction, field by
+field.
 
 Before: command_handler.py has resolved the agent. After: the run is pinned to the result.
 """
@@ -12,7 +13,7 @@ from loomlog.services.core.run.lifecycle.fork import merge_sampling
 
 
 def apply_overrides(definition: AgentDefinition, command: StartRun) -> AgentDefinition:
-    """The definition with the caller's wishes: tools only ever fewer, sampling and compaction field by field."""
+    """Return the definition with the caller's overrides: tools only removed, sampling and compaction field by field."""
     if command.tools is None and command.sampling is None and command.compaction is None:
         return definition
     tools = definition.tools if command.tools is None else intersect_grants(definition.tools, command.tools)
@@ -25,10 +26,10 @@ def apply_overrides(definition: AgentDefinition, command: StartRun) -> AgentDefi
 
 
 def intersect_grants(granted: tuple[str, ...], requested: tuple[str, ...]) -> tuple[str, ...]:
-    """What both lists of names and trailing-star patterns grant; of two patterns the narrower."""
+    """Return what both lists of names and trailing-star patterns grant; of two patterns the narrower."""
     requested = tuple(map(visible_name, requested))
-    both = [entry for entry in granted if any(_covers(wish, entry) for wish in requested)]
-    both += [wish for wish in requested if any(_covers(entry, wish) for entry in granted)]
+    both = [entry for entry in granted if any(_covers(pattern, entry) for pattern in requested)]
+    both += [pattern for pattern in requested if any(_covers(entry, pattern) for entry in granted)]
     return tuple(dict.fromkeys(both))
 
 

@@ -1,4 +1,4 @@
-"""The run family as the generic loop sees it: the three functions of services/core/run and a few names."""
+"""Run family for the generic loop: the three functions of services/core/run and a few names."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -65,7 +65,7 @@ from loomlog.services.core.run.tools import unknown_outcome
 
 NO_USAGE = Usage()
 RELATED_RUN_EFFECTS = (EnsureChild, NotifyParent, CancelChildren, EnsureParent)
-"""A tuple, because a union is made anew at every look."""
+"""Effects on related runs; a tuple, because a union type would be built at every check."""
 
 
 class RunFamily:
@@ -119,7 +119,7 @@ class RunFamily:
         return isinstance(state, (Ended, Refused))
 
     def quarantined(self, state: State) -> str:
-        # One that is only told here was quarantined where it happened; its next part must be heard.
+        # A run whose import is incomplete was quarantined in its original installation; its next part must be accepted.
         if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)) and not is_importing(
             state
         ):

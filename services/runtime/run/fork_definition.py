@@ -1,15 +1,15 @@
-"""Which definition a fork is pinned to: that of its origin, that of its agent now, another agent's, with overrides.
+"""Definition that a fork is pinned to: its origin's, its agent's current one, or another agent's, with overrides.
 
     agent ""  definition ""         as the origin, whatever the configuration says today
     agent ""  definition current    the origin's agent as it is configured now
     agent ""  definition 3f2a91...  the one of these two whose hash begins so
     agent X   definition ""         the agent X as it is configured now
 
-Of an origin that was imported and not restored, its own definition is a wish (`restrict_to_current`): what its file
-says may be anybody's words, so tools, volumes, the script and every bound are those its agent has here now.
+If the origin was imported and not restored, its own definition counts as a request only (`restrict_to_current`): anyone
+may have written its file, so tools, volumes, the script and every limit are those its agent has here now.
 
-An override that would leave the fork with nothing to work with (a tool that the definition does not grant, a provider
-that is not there) is refused with what there is.
+An override that would leave the fork unable to work (a tool that the definition does not grant, a provider that does
+not exist) is refused, and the message lists what exists.
 
 Before: command_handler.py has read the origin. After: services/core/run/lifecycle/fork.py.
 """
@@ -35,7 +35,7 @@ CURRENT = "current"
 def resolve_fork_definition(
     command: ForkRun, started: RunStarted, definitions: DefinitionResolver, *, tenant: str
 ) -> AgentDefinition | CommandRefusal:
-    """The definition of the fork, or why there is none."""
+    """Return the definition of the fork, or the refusal."""
     chosen = _base_definition(command, started, definitions, tenant)
     if isinstance(chosen, CommandRefusal):
         return chosen
@@ -91,14 +91,14 @@ def _base_definition(
     )
 
 
-# --- definitions that came in a file ---------------------------------------------------------------------------------
+# --- definitions from imported runs ----------------------------------------------------------------------------------
 
 
 def restrict_to_current(imported: AgentDefinition, current: AgentDefinition) -> AgentDefinition | CommandRefusal:
-    """The definition an imported run says it had, as far as a caller might ask for it: `here`, what its agent is now,
-    with the told model, words and bounds of the answer, and of tools and volumes what both have.
+    """Return the definition of an imported run, as far as a caller might request it: `current`, the agent's definition
+    here now, with the imported model, prompt and output limits, and the tools and volumes that both have.
 
-    Refused when it is another script: that would be run with the tools of this one.
+    Refused when the scripts differ: the imported one would run with the tools of the current one.
     """
     if (imported.code_body, imported.code_blob) != (current.code_body, current.code_blob):
         return _bad_request(
@@ -129,7 +129,7 @@ def restrict_to_current(imported: AgentDefinition, current: AgentDefinition) -> 
 
 
 def _common_volumes(imported: AgentDefinition, current: AgentDefinition) -> tuple[VolumeGrant, ...]:
-    """Each in the narrower of its two modes."""
+    """Return the volumes that both have, each in the narrower of its two modes."""
     modes = {volume.name: volume.mode for volume in imported.volumes}
     return tuple(
         volume if volume.mode == modes[volume.name] else replace(volume, mode="ro")
@@ -144,7 +144,7 @@ def _clamp(value: int, maximum: int) -> int:
 
 def _current_unavailable(started: RunStarted, refusal: CommandRefusal) -> CommandRefusal:
     message = (
-        f"the run was imported, so its fork has what its agent has here, and that cannot be had: {refusal.message}; "
-        "name an agent that goes on with it"
+        f"the run was imported, so its fork has what its agent has here, which is unavailable: {refusal.message}; "
+        "name an agent to continue with"
     )
     return replace(refusal, message=message)

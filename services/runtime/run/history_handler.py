@@ -1,14 +1,11 @@
-"""Runs that begin with another run's history in the same partition: forks, and runs that happened elsewhere.
+"""Preparation of runs that begin with another run's history in the same partition: forks, and imports of runs.
 
-The desk has seen that the command is new and in its place; here the history is read back from the log. Memory only has
-what is true now, and the places an import names are those of another log, so neither is used: runs are found by id, and
-what is read is checked against seq, hash chain and digest.
+The command handler has checked that the command is new and in the right partition; here the history is read back from
+the log. Memory has only the current state, and the offsets in an import belong to another log, so neither is used: runs
+are found by id, and what is read is checked against seq, hash chain and digest.
 
 Before: command_handler.py. After: services/core/run/lifecycle/fork.py, lifecycle/event_import.py.
 """
-
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import local_codec
@@ -21,55 +18,33 @@ from loomlog.services.core.run.commands import ApplyWidePauses, CommandRefusal, 
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.lifecycle.fork import conversation_origin, fork_user_id
 from loomlog.services.core.run.run_facts import Pause, RunFacts
-from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
-from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
+from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.fork_definition import resolve_fork_definition
+from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.stream.context import PendingDecision
-from loomlog.services.stream.partition.ended_aggregates import EndedAggregates, Prefix
+from loomlog.services.stream.partition.ended_aggregates import Prefix
 from loomlog.services.stream.partition.fold import BrokenHistory
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
-PositionLookup = Callable[[str, str, Partition], Awaitable[RunPosition | None]]
-"""Where the run of an id and a tenant lies as far as it is in the log; None when the tenant has none."""
-
 
 class HistoryHandler:
-    """Prepares forks and imports of one partition. `holder` gives the live run of a tenant that has a handle, `speaker`
-    the one that has a session."""
+    """Prepares forks and imports of one partition."""
 
-    def __init__(
-        self,
-        *,
-        number: int,
-        past: EndedAggregates,
-        definitions: DefinitionResolver,
-        locate: PositionLookup,
-        handle_holder: Callable[[str, str], str],
-        session_holder: Callable[[str, str], str] = lambda tenant, session: "",
-        clock_ms: Callable[[], int],
-        absent_state: Callable[[str, Any], Any],
-        pauses: Callable[[str, str], tuple[Pause, ...]] = lambda tenant, agent: (),
-        encryption: ContentEncryption = PLAINTEXT,
-    ) -> None:
-        """`pauses`: what holds runs of that tenant and agent now. `secrecy` seals what a fork says."""
-        self._encryption = encryption
+    def __init__(self, context: RunContext, directory: RunDirectory, *, number: int) -> None:
+        self._context = context
+        self._directory = directory
         self._number = number
-        self._past = past
-        self._definitions = definitions
-        self._locate = locate
-        self._handle_holder = handle_holder
-        self._session_holder = session_holder
-        self._clock_ms = clock_ms
-        self._absent_state = absent_state
-        self._pauses = pauses
+        self._encryption = context.encryption
+        self._past = context.ended_runs
+        self._clock_ms = context.clock_ms
 
     async def fork(
         self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition, *, traceparent: str
     ) -> PendingDecision:
-        """The fork made ready. Raises Transient."""
+        """Prepare a fork. Raises Transient."""
         origin: ForkOrigin | None = None
         unreadable: CommandRefusal | None = None
-        position = await self._locate(command.origin_run_id, command.envelope.tenant, partition)
+        position = await self._directory.position_of(command.origin_run_id, command.envelope.tenant, partition)
         if position is not None:
             try:
                 prefix = await self._past.prefix(self._number, position, command.at_seq)
@@ -81,10 +56,10 @@ class HistoryHandler:
                 if prefix is not None and prefix.point is not None and isinstance(prefix.started, RunStarted):
                     origin = ForkOrigin(started=prefix.started, state=prefix.aggregate.state, point=prefix.point)
         history = None if origin is None else build_conversation(origin.state)
-        said = command if origin is None else await self._encrypt(command, fork_user_id(command, origin.started))
+        stored = command if origin is None else await self._encrypt(command, fork_user_id(command, origin.started))
 
         def order() -> ForkCommand:
-            return self._fork_command(said, run_id, origin, unreadable, traceparent)
+            return self._fork_command(stored, run_id, origin, unreadable, traceparent)
 
         aggregate = self._new_aggregate(record, run_id, command.envelope.tenant, history)
         return PendingDecision(aggregate, order, command.envelope.command_id)
@@ -104,26 +79,26 @@ class HistoryHandler:
     ) -> ForkCommand:
         tenant = command.envelope.tenant
         handle = command.agent_id or f"a_{run_id[2:]}"
-        found: AgentDefinition | CommandRefusal | None = None
+        resolved: AgentDefinition | CommandRefusal | None = None
         if origin is not None:
-            found = resolve_fork_definition(command, origin.started, self._definitions, tenant=tenant)
+            resolved = resolve_fork_definition(command, origin.started, self._context.definitions, tenant=tenant)
         return ForkCommand(
             at_ms=self._clock_ms(),
             command=command,
             session_id=f"s_{run_id[2:]}",
             agent_id=handle,
             origin=origin,
-            definition=found if isinstance(found, AgentDefinition) else None,
+            definition=resolved if isinstance(resolved, AgentDefinition) else None,
             origin_refusal=origin_refusal,
-            definition_refusal=found if isinstance(found, CommandRefusal) else None,
-            handle_live_run=self._handle_holder(tenant, handle),
+            definition_refusal=resolved if isinstance(resolved, CommandRefusal) else None,
+            handle_live_run=self._directory.handle_holder(tenant, handle),
             traceparent=traceparent,
-            pauses=self._pauses(tenant, found.name) if isinstance(found, AgentDefinition) else (),
+            pauses=self._context.pauses_for(tenant, resolved.name) if isinstance(resolved, AgentDefinition) else (),
         )
 
     async def import_first_part(self, record: LogRecord, command: ImportRun, partition: Partition) -> PendingDecision:
-        """The beginning of an import. Raises ValueError or BrokenHistory when what it goes on with is not here whole:
-        the command then becomes a dead letter, and the run can still be imported after that one.
+        """Prepare the first part of an import. Raises ValueError or BrokenHistory when the run it continues is not
+        complete here: the command then becomes a dead letter, and the run can still be imported after that one.
         """
         events, times = decode_import(command)
         first = events[0] if events else None
@@ -136,33 +111,33 @@ class HistoryHandler:
         return self._prepare_import(command, aggregate, events, times)
 
     def import_next_part(self, command: ImportRun, aggregate: Aggregate) -> PendingDecision:
-        """A part of an import whose beginning is here. Raises Undecodable."""
+        """Prepare a further part of an import that has begun here. Raises Undecodable."""
         events, times = decode_import(command)
         return self._prepare_import(command, aggregate, events, times)
 
     async def _find_origin(self, origin: RunPosition | ForkPoint, tenant: str, partition: Partition) -> Prefix:
-        """The run of that id here, at its end or at the event it was forked at."""
-        position = await self._locate(origin.run_id, tenant, partition)
+        """Return the history of the run with that id here, up to its end or to the event it was forked at."""
+        position = await self._directory.position_of(origin.run_id, tenant, partition)
         if position is not None:
             if not isinstance(origin, ForkPoint):
                 return Prefix(await self._past.load(self._number, position), None, None)
             prefix = await self._past.prefix(self._number, position, origin.seq)
             if prefix is not None:
                 return prefix
-        raise ValueError(f"the run goes on with {origin.run_id}, which must be imported before it")
+        raise ValueError(f"the run continues {origin.run_id}, which must be imported before it")
 
     def _prepare_import(
         self, command: ImportRun, aggregate: Aggregate, events: tuple[Event, ...], times: tuple[int, ...]
     ) -> PendingDecision:
         def order() -> ImportCommand:
-            occupied, wanted = self._restore_conflicts(command, aggregate, events) if command.continues else ("", ())
+            occupied, pauses = self._restore_conflicts(command, aggregate, events) if command.continues else ("", ())
             return ImportCommand(
                 at_ms=self._clock_ms(),
                 command=command,
                 events=events,
                 times=times,
                 next_seq=aggregate.seq + 1,
-                wide_pauses=ApplyWidePauses(at_ms=self._clock_ms(), pauses=wanted, by=command.envelope.subject),
+                wide_pauses=ApplyWidePauses(at_ms=self._clock_ms(), pauses=pauses, by=command.envelope.subject),
                 conflicting_run_id=occupied,
             )
 
@@ -171,29 +146,35 @@ class HistoryHandler:
     def _restore_conflicts(
         self, command: ImportRun, aggregate: Aggregate, events: tuple[Event, ...]
     ) -> tuple[str, tuple[Pause, ...]]:
-        """The live run that has its session or handle here, and what holds it here besides its own pause."""
+        """Return the live run that has its session or handle here, and the pauses that apply here in addition to its
+        own.
+        """
         tenant = command.envelope.tenant
         begun = getattr(aggregate.state, "facts", None) or next(iter(events), None)
         if not isinstance(begun, RunFacts | RunStarted):
-            return "", ()  # the order is refused: a run begins with RunStarted
-        occupied = self._session_holder(tenant, begun.session_id) or self._handle_holder(tenant, begun.agent_id)
-        return occupied, self._pauses(tenant, begun.definition.name)
+            return "", ()  # the command is refused: a run begins with RunStarted
+        occupied = self._directory.session_holder(tenant, begun.session_id) or self._directory.handle_holder(
+            tenant, begun.agent_id
+        )
+        return occupied, self._context.pauses_for(tenant, begun.definition.name)
 
     def _new_aggregate(
         self, record: LogRecord, run_id: str, tenant: str, history: tuple[Message, ...] | None
     ) -> Aggregate:
-        return Aggregate(id=run_id, state=self._absent_state(run_id, history), key=record.key or b"", tenant=tenant)
+        return Aggregate(
+            id=run_id, state=self._context.family.absent(run_id, history), key=record.key or b"", tenant=tenant
+        )
 
 
 def decode_import(command: ImportRun) -> tuple[tuple[Event, ...], tuple[int, ...]]:
-    """The events of a part and when each was decided. Raises Undecodable."""
+    """Return the events of a part and the times when they were decided. Raises Undecodable."""
     decoded = [local_codec().decode(value) for value in command.events]
     events = tuple(one.record for one in decoded)
     return events, tuple(one.envelope.at_ms for one in decoded if one.envelope is not None)
 
 
 def _relocate_origin(first: RunStarted, prefix: Prefix) -> RunStarted:
-    """The first event with what it goes on with where that lies in this log."""
+    """Return the first event with the position that the run it continues has in this log."""
     if prefix.point is not None:
         return replace(first, forked_from=prefix.point)
     earlier = prefix.aggregate

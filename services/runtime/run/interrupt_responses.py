@@ -1,7 +1,7 @@
-"""A person's answer made ready for the core: masked, compared with what is offered, and encrypted again.
+"""Preparation of a person's answer for the core: masked, compared with the options, and encrypted again.
 
-The log holds the options as tokens, which nobody can compare, and the answer goes into a JSON text, where a token has
-to open to a JSON value. Both need the clear text, so both are done here, while the command is prepared.
+The log holds the options encrypted, as tokens that cannot be compared, and the answer goes into a JSON text, where a
+token has to decrypt to a JSON value. Both need the plain text, so both are done here, while the command is prepared.
 
 Before: command_handler.py. After: services/core/run/interrupts/interruptions.py.
 """
@@ -20,11 +20,11 @@ from loomlog.services.runtime.content.payloads import make_storable
 from loomlog.services.stream.partition.lookups import continue_in_task
 
 AnswerFactory = Callable[[int], AnswerInterruptionCommand]
-"""Gives the order for the time at which it is decided, UTC milliseconds."""
+"""Builds the command for the time at which it is decided, UTC milliseconds."""
 
 
 class InterruptionAnswers:
-    """`mask` hides secrets in what goes to the log."""
+    """Prepares answers to interruptions; `mask` hides secrets in what is appended."""
 
     def __init__(self, encryption: ContentEncryption = PLAINTEXT, *, mask: Callable[[str], str] = str) -> None:
         self._encryption = encryption

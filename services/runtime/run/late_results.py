@@ -1,11 +1,12 @@
-"""Results that came after their partition was gone, for its owner of now: a command under the run's key.
+"""Forwarding of results that arrive after this process lost the partition: a command under the run's key, for the
+current owner.
 
-The owner of a run takes it if that attempt is still open, so a call that was slower than a rebalance, or whose owner
-was only thought dead, need not be made again. Only answers travel: a failed attempt is of no use to anybody, and what a
-reconciler said can be asked again. Losing one costs what losing its process would have cost.
+The owner of a run accepts the result if that attempt is still open, so a call that was slower than a rebalance, or
+whose owner was only considered dead, need not be repeated. Only answers are forwarded: a failed attempt has no use, and
+a reconciler can be queried again. Losing a result costs what losing its process would have cost.
 
 Before: services/stream/effect_calls.py, for a partition this process does not hold. After: command_handler.py of the
-present owner.
+current owner.
 """
 
 import asyncio
@@ -25,11 +26,13 @@ from loomlog.services.core.run.commands import ModelAnswered, ToolCompleted
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.1
-"""Pause after an append whose outcome is unknown; the same result twice is taken once. Calls bounds the whole."""
+"""Seconds before an append with an unknown outcome is retried; a duplicate result is accepted once. EffectRunner limits
+the total.
+"""
 
 
 class ResultForwarder:
-    """Appends late results to the commands topic. `name` is this process."""
+    """Appends late results to the commands topic. `name` is the name of this process."""
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class ResultForwarder:
         self.forwarded = 0
 
     async def forward(self, run_id: str, tenant: str, order: Any) -> None:
-        """Until it is in the log or the caller's patience ends."""
+        """Append the result, retrying until it is in the log or the caller's timeout ends."""
         envelope = CommandEnvelope(
             command_id=f"h_{run_id}:{'.'.join(map(str, order.key))}",
             tenant=tenant,
@@ -75,7 +78,7 @@ class ResultForwarder:
 
 
 def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverModelReply | HandOverToolResult | None:
-    """The command that carries a result; None for what is not worth it."""
+    """Return the command that carries a result; None for results that are not worth forwarding."""
     match order:
         case ModelAnswered():
             return HandOverModelReply(
@@ -124,7 +127,7 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
 
 
 def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> ModelAnswered | ToolCompleted:
-    """The result as it would have come from a call of this process. Raises ValueError when it makes no sense."""
+    """Return the result as from a call of this process. Raises ValueError when it is inconsistent."""
     if isinstance(command, HandOverToolResult):
         return ToolCompleted(
             at_ms=at_ms,
@@ -142,8 +145,8 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
     calls = len(command.tool_calls)
     if len(command.effect_classes) != calls or len(command.reconcilable) not in (0, calls):
         raise ValueError(f"{calls} tool calls with {len(command.effect_classes)} effect classes")
-    if any(not 0 <= wish.index < calls for wish in command.interruption_requests):
-        raise ValueError(f"{calls} tool calls with a wish of another")
+    if any(not 0 <= request.index < calls for request in command.interruption_requests):
+        raise ValueError(f"{calls} tool calls with an interruption request for another")
     return ModelAnswered(
         at_ms=at_ms,
         turn=command.turn,

@@ -1,4 +1,4 @@
-"""The audit index as the owner of a run partition asks it."""
+"""Audit index as used by the owner of a run partition."""
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.storage.postgres import PostgresReader
@@ -9,7 +9,7 @@ from loomlog.services.runtime.run.run_index import EndedRun
 
 
 class ProjectedIndex:
-    """Protocol loomlog.services.runtime.run.command_handler.RunIndex over the projections. Everything raises Transient
+    """Protocol loomlog.services.runtime.run.run_index.RunIndex over the projections. All methods raise Transient
     or Permanent.
     """
 

@@ -1,12 +1,13 @@
-"""The runs of a partition as its owner knows them: who holds a session or a handle, what is ending, what ended lately.
+"""Runs of a partition as its owner knows them: holders of sessions and handles, runs that are ending, runs ended
+recently.
 
 Memory is exact for everything that ended at or after `forgotten_until`. A command issued later than the newest
 forgotten end, and than every start of a forgotten run, cannot belong to a forgotten run, so the usual start needs no
-look-up. The end is told by the owner's clock and the start by the sender's: an owner whose clock goes back does not
-take an old start for a new one. What memory has forgotten the index knows, once it has come far enough; until then who
-asks waits. So a look-up can be late, never wrong.
+lookup. The end has the owner's clock and the start the sender's: an owner whose clock goes back does not take an old
+start for a new one. The index knows what memory has forgotten, once its projection has caught up; until then lookups
+wait. So a lookup can be late, never wrong.
 
-Before: command_handler.py tells of decisions and of what the fold found. After: start_handler.py asks.
+Before: command_handler.py reports decisions and what the fold found. After: start_handler.py queries it.
 """
 
 import asyncio
@@ -23,11 +24,15 @@ from loomlog.services.stream.partition.fold import ENDED_KEPT
 from loomlog.services.stream.partition.partition import Partition
 
 CLOCK_SKEW_MS = 10_000
-"""How far the clocks of senders and owners may differ before a start is looked up needlessly, or a repeat missed."""
+"""Milliseconds that the clocks of senders and owners may differ before a start is looked up needlessly, or a repeat
+missed.
+"""
 
 
 class RunDirectory:
-    """See the module. `known_since_ms` and `forgotten_until` are what a checkpoint has left to the index."""
+    """Known runs of one partition. Runs before `known_since_ms` and `forgotten_until`, which come from the partition
+    snapshot, are only in the index.
+    """
 
     def __init__(
         self, *, number: int, known_since_ms: int, forgotten_until: int, index: RunIndex, past: EndedAggregates
@@ -36,36 +41,38 @@ class RunDirectory:
         self.index = index
         self._past = past
         self.issued_until_ms = known_since_ms
-        """No run that is over is known to have been ordered after this, by the clock of who ordered it."""
+        """No ended run is known to have been issued after this time, by the clock of its sender."""
         self.issued_at_ms: dict[str, int] = {}
-        """When the starts of live runs were issued, as far as is known here; the last of repeated ones."""
+        """Issue times of the starts of live runs, as far as known here; for repeated starts the last one."""
         self.known_since_ms = known_since_ms
         self.forgotten_until = forgotten_until
         self.sessions: dict[tuple[str, str], str] = {}
-        """The live run of each (tenant, session)."""
+        """Live run by (tenant, session)."""
         self.handles: dict[tuple[str, str], str] = {}
-        """The live run of each (tenant, handle)."""
+        """Live run by (tenant, handle)."""
         self.ending: dict[str, asyncio.Event | None] = {}
-        """Runs whose end is decided and not in the log yet; set when it is, for commands that wait for it."""
+        """Runs whose end is decided and not in the log yet; the event is set once it is, for
+        commands that wait for it.
+        """
         self.ended: OrderedDict[str, EndedRun] = OrderedDict()
         self.last_run_of_session: dict[str, str] = {}
 
     def end_event(self, run_id: str) -> asyncio.Event:
-        """Set once the end of a run that is ending is in the log."""
+        """Return the event that is set once the end of an ending run is in the log."""
         awaited = self.ending[run_id] or asyncio.Event()
         self.ending[run_id] = awaited
         return awaited
 
     def load_ended(self, first: RawEvent, last: RawEvent) -> None:
-        """The fold has met its first and its last event."""
+        """Add an ended run found by the fold, from its first and last event."""
         envelope, at = read_envelope(first.value)
         ended, _ = read_envelope(last.value)
         if first.seq != 1:
-            # It began before the checkpoint, so its session is not in these bytes: the index knows.
+            # It began before the partition snapshot, so its session is not in these bytes: the index has it.
             self.forgotten_until = max(self.forgotten_until, last.offset + 1)
             self.known_since_ms = max(self.known_since_ms, ended.at_ms)
             return
-        # session_id is the first field of the body in RunStarted and RunRefused alike.
+        # session_id is the first field of the body in both RunStarted and RunRefused.
         session, _ = read_text(first.value, at)
         refused = first.offset == last.offset
         self.add_ended(
@@ -81,7 +88,7 @@ class RunDirectory:
         )
 
     def add_ended(self, run: EndedRun) -> None:
-        """It is over."""
+        """Add an ended run, and forget the oldest when there are more than ENDED_KEPT."""
         self.ended[run.run_id] = run
         self.issued_until_ms = max(self.issued_until_ms, run.issued_at_ms)
         if run.session_id:
@@ -93,18 +100,34 @@ class RunDirectory:
             self.forgotten_until = max(self.forgotten_until, oldest.last_offset + 1)
             self.known_since_ms = max(self.known_since_ms, oldest.ended_at_ms + 1, oldest.issued_at_ms + 1)
 
+    def handle_holder(self, tenant: str, handle: str) -> str:
+        """The live run of the tenant that has the handle; empty if none has."""
+        return self.handles.get((tenant, handle), "")
+
+    def session_holder(self, tenant: str, session: str) -> str:
+        """The live run of the tenant that has the session; empty if none has."""
+        return self.sessions.get((tenant, session), "")
+
+    def is_ending(self, run_id: str) -> bool:
+        """Whether the run's end is decided and not in the log yet."""
+        return run_id in self.ending
+
+    def has_ended(self, run_id: str) -> bool:
+        """Whether the run is remembered to have ended."""
+        return run_id in self.ended
+
     def may_be_forgotten(self, command: StartRun | ForkRun) -> bool:
-        """Whether the command may have been handled so long ago that only the index knows."""
+        """Return whether the command may have been handled so long ago that only the index knows."""
         if self.known_since_ms == 0:
             return False  # nothing was ever forgotten
         return bool(command.idempotency_key) or command.envelope.issued_at_ms < self.known_since_ms + CLOCK_SKEW_MS
 
     def note_issued(self, run_id: str, command: StartRun | ForkRun) -> None:
-        """The start of a live run, perhaps once more."""
+        """Record the issue time of a live run's start, which may be a repeated one."""
         self.issued_at_ms[run_id] = max(self.issued_at_ms.get(run_id, 0), command.envelope.issued_at_ms)
 
     def ending_holder(self, command: StartRun) -> str:
-        """The run that has the session or the handle asked for, when its end is on its way to the log; else empty."""
+        """Return the run that has the requested session or handle if its end is not in the log yet; else empty."""
         tenant = command.envelope.tenant
         holders = (
             self.sessions.get((tenant, command.session_id), ""),
@@ -122,12 +145,12 @@ class RunDirectory:
             )
 
     async def is_indexed(self, run_id: str) -> bool:
-        """Raises Transient."""
+        """Return whether the index has the run. Raises Transient."""
         await self.require_index()
         return await self.index.find_run(run_id) is not None
 
     async def position_of(self, run_id: str, tenant: str, partition: Partition) -> RunPosition | None:
-        """Where the run lies as far as it is in the log; None when this tenant has none of that id here."""
+        """Return the run's position as far as it is in the log; None when this tenant has no run of that id here."""
         live = partition.aggregates.get(run_id)
         if live is not None:
             if live.tenant != tenant or live.first_offset < 0:
@@ -142,20 +165,20 @@ class RunDirectory:
         return run.position
 
     def is_session_in_memory(self, command: StartRun) -> bool:
-        """Whether nothing has to be looked up to continue it."""
+        """Return whether the session can be continued without a lookup."""
         return self.is_session_live(command) or self.cached_session_run(command) is not None
 
     def is_session_live(self, command: StartRun) -> bool:
-        """Whether a run of it is under way."""
-        # By tenant: what another tenant has is not found, and never named in an answer.
+        """Return whether a run of the session is live."""
+        # By tenant: another tenant's session is not found, and never named in a response.
         return (command.envelope.tenant, command.session_id) in self.sessions
 
     def session_last_run(self, command: StartRun) -> EndedRun | None:
-        """Its last run that is over, when that is remembered."""
+        """Return the session's last ended run, if it is remembered."""
         run_id = self.last_run_of_session.get(command.session_id)
         return self.ended.get(run_id) if run_id is not None else None
 
     def cached_session_run(self, command: StartRun) -> EndedRun | None:
-        """The session's last run when its state is at hand too, so that nothing has to be read."""
+        """Return the session's last run if its state is cached too, so that nothing has to be read."""
         run = self.session_last_run(command)
         return run if run is not None and self._past.cached(run.run_id) is not None else None

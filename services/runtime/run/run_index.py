@@ -1,7 +1,7 @@
-"""A run that is over, as the owner of its partition knows it; and the index that knows the ones memory has forgotten.
+"""Ended runs as the owner of their partition knows them; and the index of the ones memory has forgotten.
 
-Before: projections/audit.py keeps the index. After: command_handler.py, child_runs.py and history_handler.py go on from
-such runs.
+Before: projections/audit.py keeps the index. After: command_handler.py, child_runs.py and history_handler.py continue
+from such runs.
 """
 
 from typing import Protocol
@@ -11,7 +11,7 @@ from loomlog.schemas.records import Value
 
 
 class EndedRun(Value, frozen=True, kw_only=True):
-    """Where a run that is over lies in the log."""
+    """Position of an ended run in the log."""
 
     run_id: str
     tenant: str
@@ -21,7 +21,7 @@ class EndedRun(Value, frozen=True, kw_only=True):
     last_offset: int
     ended_at_ms: int
     issued_at_ms: int = 0
-    """When its start was issued, by the clock of the sender; 0 = not known here."""
+    """Issue time of its start, by the clock of the sender; 0 = not known here."""
 
     @property
     def position(self) -> RunPosition:
@@ -32,7 +32,7 @@ class RunIndex(Protocol):
     """The audit index (projections/audit.py). Raises Transient when it cannot answer."""
 
     async def next_offset(self, partition: int) -> int:
-        """The projection has folded everything below this offset."""
+        """Return the offset below which the projection has folded everything."""
         ...
 
     async def find_run(self, run_id: str) -> EndedRun | None: ...

@@ -1,14 +1,12 @@
-"""New runs on their way to the core: started, forked, told again.
+"""Preparation of new runs for the core: starts, forks, imports.
 
-The place is checked, the session and the definition are found, what was handled before is recognised; what the core
-refuses it refuses by itself (core/run/lifecycle/start.py).
+Checks the partition, finds the session and the definition, recognises commands that were handled before; the core's own
+refusals are decided there (core/run/lifecycle/start.py).
 
-Before: command_handler.py with a command of its partition. After: the owner decides the order.
+Before: command_handler.py with a command of its partition. After: the owner decides the command.
 """
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.generated.run_commands import ForkRun, ImportRun, StartRun
@@ -17,61 +15,39 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, StartCommand
 from loomlog.services.core.run.conversation.conversation import build_conversation
-from loomlog.services.core.run.run_facts import Pause
-from loomlog.services.runtime.models.budget_reservation import StartBudgets
-from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
+from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.definition_overrides import apply_overrides
 from loomlog.services.runtime.run.history_handler import HistoryHandler
 from loomlog.services.runtime.run.partition_check import check_partition
 from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.runtime.run.run_index import EndedRun
-from loomlog.services.runtime.telemetry.tracing import Tracing, read_traceparent
+from loomlog.services.runtime.telemetry.tracing import read_traceparent
 from loomlog.services.stream.context import PendingDecision
-from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
 MAX_COMMAND_BYTES = 620_000
-"""A larger StartRun would not fit one append together with its definition; big blocks belong in the blob store."""
+"""Maximum bytes of a command: a larger StartRun would not fit one append together with its definition; big blocks
+belong in the blob store.
+"""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
-"""Keys a producer may choose: what may follow r_ in a run id before the dash."""
+"""Keys a producer may choose: the part of a run id between r_ and the dash."""
 ERASED_REFUSAL = CommandRefusal(
     code="content_erased",
-    message="what the run was to begin with was erased before it began: start it anew with what it shall be asked",
+    message="the run's input was erased before the run began: start a new run with new input",
 )
 
 
 class StartHandler:
-    """Of one partition, made when it is taken over."""
+    """Prepares the new runs of one partition; built when the partition is taken over."""
 
-    def __init__(
-        self,
-        *,
-        number: int,
-        partitions: int,
-        directory: RunDirectory,
-        definitions: DefinitionResolver,
-        past: EndedAggregates,
-        history: HistoryHandler,
-        pauses_for: Callable[[str, str], tuple[Pause, ...]],
-        is_erased: Callable[[StartRun], bool],
-        clock_ms: Callable[[], int],
-        absent_state: Callable[[str, Any], Any],
-        tracing: Tracing,
-        budgets: StartBudgets | None,
-    ) -> None:
-        self._number = number
-        self._partitions = partitions
+    def __init__(self, context: RunContext, directory: RunDirectory, history: HistoryHandler, *, number: int) -> None:
+        self._context = context
         self._directory = directory
-        self._definitions = definitions
-        self._past = past
         self._history = history
-        self._pauses_for = pauses_for
-        self._is_erased = is_erased
-        self._clock_ms = clock_ms
-        self._absent_state = absent_state
-        self._tracing = tracing
-        self._budgets = budgets
+        self._number = number
+        self._past = context.ended_runs
+        self._budgets = budgets = context.budgets
         if budgets is not None:
             budgets.on_takeover()
 
@@ -116,7 +92,7 @@ class StartHandler:
         return self._pending_start(record, command, run_id, self._directory.session_last_run(command))
 
     def _validate(self, record: LogRecord, run_id: str, *, related_id: str = "", related_kind: str = "") -> None:
-        check_partition(record, run_id, self._partitions, related_id=related_id, related_kind=related_kind)
+        check_partition(record, run_id, self._context.partitions, related_id=related_id, related_kind=related_kind)
         if len(record.value or b"") > MAX_COMMAND_BYTES:
             raise ValueError(f"the command has {len(record.value or b'')} bytes, at most {MAX_COMMAND_BYTES}")
 
@@ -142,18 +118,18 @@ class StartHandler:
             last = None
         ended = self._past.cached(last.run_id) if last is not None else None
         history = build_conversation(ended) if ended is not None else None
-        found = not command.session_id or last is not None or self._directory.is_session_live(command)
+        session_exists = not command.session_id or last is not None or self._directory.is_session_live(command)
         aggregate = Aggregate(
             id=run_id,
-            state=self._absent_state(run_id, history),
+            state=self._context.family.absent(run_id, history),
             key=record.key or b"",
             tenant=tenant,
         )
-        trace = read_traceparent(record.headers) or self._tracing.run_traceparent(run_id)
+        trace = read_traceparent(record.headers) or self._context.tracing.run_traceparent(run_id)
 
         def order() -> StartCommand:
             return replace(
-                self._start_command(command, run_id, last, session_exists=found, traceparent=trace),
+                self._start_command(command, run_id, last, session_exists=session_exists, traceparent=trace),
                 previous_facts=getattr(ended, "facts", None),
             )
 
@@ -166,9 +142,9 @@ class StartHandler:
         session = command.session_id or f"s_{run_id[2:]}"
         handle = command.agent_id or f"a_{run_id[2:]}"
         resolved = (
-            ERASED_REFUSAL  # it waited meanwhile: its agent would act on no words, under a fresh key of who was erased
-            if self._is_erased(command)
-            else self._definitions.resolve(
+            ERASED_REFUSAL  # erased while it waited: the agent would get no input, and the erased user a new key
+            if self._context.encryption.is_erased(command)
+            else self._context.definitions.resolve(
                 command.agent,
                 tenant=tenant,
                 user_tier=command.options.user_tier,
@@ -178,7 +154,7 @@ class StartHandler:
         )
         definition = apply_overrides(resolved, command) if isinstance(resolved, AgentDefinition) else None
         return StartCommand(
-            at_ms=self._clock_ms(),
+            at_ms=self._context.clock_ms(),
             command=command,
             session_id=session,
             agent_id=handle,
@@ -189,11 +165,11 @@ class StartHandler:
             handle_live_run=self._directory.handles.get((tenant, handle), ""),
             continues=last.position if last is not None else None,
             traceparent=traceparent,
-            pauses=self._pauses_for(tenant, command.agent),
+            pauses=self._context.pauses_for(tenant, command.agent),
         )
 
     async def fork(self, record: LogRecord, command: ForkRun, partition: Partition) -> PendingDecision:
-        """A run that begins with what another has said up to some event."""
+        """Prepare a run that begins with the history of another up to some event."""
         key = (record.key or b"").decode(errors="replace")
         run_id = command.run_id or derive_run_id(key, command.envelope.tenant, command.envelope.command_id)
         self._validate(record, run_id, related_id=command.origin_run_id, related_kind="run")
@@ -207,13 +183,13 @@ class StartHandler:
         if self._budgets is not None:
             await self._budgets.wait_for_limits(
                 command.books_offset
-            )  # its first call must find the limits its sender knows
+            )  # its first call must see the limits that its sender knows
         self._directory.note_issued(run_id, command)
-        trace = read_traceparent(record.headers) or self._tracing.run_traceparent(run_id)
+        trace = read_traceparent(record.headers) or self._context.tracing.run_traceparent(run_id)
         return await self._history.fork(record, command, run_id, partition, traceparent=trace)
 
     async def import_run(self, record: LogRecord, command: ImportRun, partition: Partition) -> PendingDecision:
-        """The next events of a run that happened elsewhere."""
+        """Prepare the next events of an imported run."""
         self._validate(record, command.run_id)
         known = partition.aggregates.get(command.run_id)
         if known is not None:
@@ -233,7 +209,7 @@ class StartHandler:
 
 
 def derive_run_id(key: str, tenant: str, command_id: str) -> str:
-    """The run id of a StartRun that names none: the record's key and a hash of the command id."""
+    """Return the run id of a StartRun that has none: from the record's key and a hash of the command id."""
     if not KEY_PATTERN.match(key):
         raise ValueError(
             f"the record's key is {key!r}; expected 1 to 64 letters and digits, or a run_id in the command"

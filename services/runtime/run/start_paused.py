@@ -1,8 +1,9 @@
-"""Coming up without acting: LOOMLOG_START_PAUSED pauses everything before the first partition is taken.
+"""Paused startup: LOOMLOG_START_PAUSED pauses everything before the first partition is taken.
 
-It is the same record that POST /v1/_pause appends, so it outlives this process and `loomlog resume` lifts it. It names
-the value of the switch, and each value counts once (services/core/pauses.py): whoever restores an installation starts
-it paused, looks and resumes; a replica that crashes afterwards and comes back with the same environment goes on.
+It appends the same record as POST /v1/_pause, so the pause outlives this process and `loomlog resume` lifts it. The
+record contains the value of the switch, and each value takes effect once (services/core/pauses.py): an operator who
+restores an installation starts it paused, inspects it and resumes; a replica that crashes afterwards and restarts with
+the same environment continues.
 
 Before: services/runtime/main.py. After: services/stream/global_tables/pauses.py.
 """
@@ -30,8 +31,8 @@ async def pause_once(
     by: str,
     at_ms: int,
 ) -> None:
-    """Append the pause unless this value of the switch had its effect, and read it. Raises UnknownOutcome or Transient:
-    then nothing may be taken, and the process ends.
+    """Append the pause unless this value of the switch has taken effect before, and read it back. Raises UnknownOutcome
+    or Transient: then no partition may be taken, and the process ends.
     """
     if switch in pauses.table.used_switches:
         log.warning(

@@ -1,7 +1,7 @@
-"""The figures of a runtime process as Prometheus text.
+"""Metrics of a runtime process as Prometheus text.
 
-Everything is gathered at the moment of a scrape: what the loop counts anyway (services/stream), what metrics.py counts,
-and what can be seen by looking (live runs, calls under way). So a process that nobody scrapes pays almost nothing.
+Everything is collected at the time of a scrape: what the loop counts anyway (services/stream), what metrics.py counts,
+and current values (live runs, calls under way). So a process that is not scraped pays almost nothing.
 
 Before: metrics.py, host.py. After: metrics_server.py.
 """
@@ -31,7 +31,9 @@ def build_exposition(
     queues: Mapping[str, ProviderQueue] = MappingProxyType({}),
     admission_queue: AdmissionQueue | None = None,
 ) -> Callable[[], bytes]:
-    """A function that gives the text of this moment. `queues` are those of the providers, `door` that of starts."""
+    """Return a function that renders the current metrics. `queues` are the providers',
+    `admission_queue` is for starts.
+    """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RuntimeCollector(metrics, host, calls, dead_letters))
     registry.register(QueueCollector(queues, admission_queue))
@@ -40,7 +42,7 @@ def build_exposition(
 
 
 class RuntimeCollector(Collector):
-    """All metrics of our own; memory, CPU time and descriptors come from prometheus_client's ProcessCollector."""
+    """All metrics of loomlog; memory, CPU time and descriptors come from prometheus_client's ProcessCollector."""
 
     def __init__(self, metrics: RunMetrics, host: Host, calls: EffectRunner, dead_letters: DeadLetters) -> None:
         self._metrics = metrics
@@ -98,7 +100,7 @@ class RuntimeCollector(Collector):
         live = [aggregate for partition in held for aggregate in partition.aggregates.values()]
         parked = sum(bool(aggregate.quarantined) for aggregate in live)
         yield _gauge("partitions_owned", "Partitions held now.", len(held))
-        yield _gauge("partitions_warm", "Partitions of others that are folded along.", self._host.warm_partitions)
+        yield _gauge("partitions_warm", "Partitions of other owners, folded as a standby.", self._host.warm_partitions)
         yield _gauge("live_runs", "Runs in memory now.", len(live))
         yield _gauge("quarantined_runs", "Of these, runs that wait for a person.", parked)
         yield _gauge("calls_under_way", "Model and tool calls under way.", self._calls.running_count)
@@ -106,7 +108,7 @@ class RuntimeCollector(Collector):
 
 
 class QueueCollector(Collector):
-    """Who waits for a place: starts of runs at the door of the process, model calls at their provider."""
+    """Metrics of queues: starts of runs in the admission queue, model calls at their provider."""
 
     def __init__(self, queues: Mapping[str, ProviderQueue], admission_queue: AdmissionQueue | None) -> None:
         self._queues = queues
@@ -128,7 +130,7 @@ class QueueCollector(Collector):
         )
         away: dict[Labels, int] = {(*key, why): count for key, queue in named for why, count in queue.refused.items()}
         yield _counters(
-            "provider_queue_turned_away", "Calls without a place: full or late.", ("provider", "reason"), away
+            "provider_queue_turned_away", "Calls refused: queue full or wait timed out.", ("provider", "reason"), away
         )
 
     def _admission_metrics(self, admission_queue: AdmissionQueue) -> Iterator[Metric]:
@@ -138,7 +140,7 @@ class QueueCollector(Collector):
             "start_wait_seconds", "How long starts waited that had to and began.", admission_queue.wait_seconds
         )
         away: dict[Labels, int] = {(code,): count for code, count in admission_queue.refused.items()}
-        yield _counters("starts_turned_away", "Starts refused for a bound that is met.", ("code",), away)
+        yield _counters("starts_turned_away", "Starts refused because a limit was reached.", ("code",), away)
 
 
 def _counter(name: str, help_text: str, value: float) -> Metric:
@@ -179,10 +181,10 @@ def _histograms(name: str, help_text: str, labels: Labels, distributions: Mappin
 
 
 def _buckets(values: Histogram) -> list[tuple[str, float]]:
-    """Prometheus wants each bucket to count all that is below its bound."""
-    found: list[tuple[str, float]] = []
+    """Return cumulative buckets: Prometheus expects each to count everything below its bound."""
+    buckets: list[tuple[str, float]] = []
     count = 0
     for bound, here in zip((*map(str, values.bounds), "+Inf"), values.counts, strict=True):
         count += here
-        found.append((bound, count))
-    return found
+        buckets.append((bound, count))
+    return buckets

@@ -1,8 +1,8 @@
-"""What this process counts while it works: plain numbers on the hot path, read when somebody scrapes.
+"""Metrics of this process: plain counters on the hot path, read at a scrape.
 
-Calls, turns and runs come through the seam of tracing.py, so that nothing else in the runtime knows of metrics. Runs,
-tokens and cost are counted when their events are in the log, calls when they return. The numbers begin at 0 with the
-process and are never truth; the log is.
+Calls, turns and runs are observed through the protocol of tracing.py, so that nothing else in the runtime depends on
+metrics. Runs, tokens and cost are counted when their events are in the log, calls when they return. The counters start
+at 0 with the process and are never authoritative; the log is.
 
 Labels are bounded: providers and models are those of the configuration, a tool that is not the agent's is `unknown`,
 and beyond MAX_LABEL_SETS everything further is counted as `other`.
@@ -34,7 +34,7 @@ from loomlog.services.runtime.telemetry.tracing import Span, Timeline, Tracing, 
 from loomlog.services.stream.histogram import CALL_SECONDS, SECONDS, Histogram
 
 MAX_LABEL_SETS = 500
-"""Combinations of labels of one metric; Prometheus pays for each for weeks."""
+"""Maximum combinations of labels of one metric; Prometheus pays for each for weeks."""
 OTHER = "other"
 LAG_SAMPLE_S = 0.25
 
@@ -42,11 +42,11 @@ Labels = tuple[str, ...]
 COUNTED_EVENTS = frozenset(
     {ModelReplied, ContextCompacted, CompactionFailed, RunStarted, RunCompleted, RunFailed, RunCancelled, RunRefused}
 )
-"""Events that say something to be counted; half of all do not."""
+"""Events that change a counter; half of all do not."""
 
 
 class RunMetrics:
-    """Counts since the start of the process. Keys are label values in the order of the label names."""
+    """Counters since the start of the process. Keys are label values in the order of the label names."""
 
     def __init__(self) -> None:
         self.runs_started = 0
@@ -67,7 +67,7 @@ class RunMetrics:
         self.loop_lag_s = Histogram(SECONDS)
 
     def instrument(self, tracing: Tracing) -> "MeasuredTracing":
-        """The seam, counted, with `tracing` behind it."""
+        """Return `tracing` with counting added."""
         return MeasuredTracing(self, tracing)
 
     def record_model_call(self, provider: str, model: str, outcome: str, seconds: float) -> None:
@@ -81,7 +81,7 @@ class RunMetrics:
         _distribution_for(self.tool_seconds, labels).observe(seconds)
 
     def record_events(self, events: Sequence[Any]) -> None:
-        """These events are in the log."""
+        """Count events that are in the log."""
         for event in events:
             if type(event) not in COUNTED_EVENTS:
                 continue
@@ -107,7 +107,7 @@ class RunMetrics:
                     pass
 
     async def measure_loop_lag(self) -> None:
-        """Measures how late the event loop is, until cancelled."""
+        """Measure how late the event loop is, until cancelled."""
         while True:
             due = time.monotonic() + LAG_SAMPLE_S
             await asyncio.sleep(LAG_SAMPLE_S)
@@ -115,7 +115,7 @@ class RunMetrics:
 
 
 class MeasuredTracing:
-    """Protocol loomlog.services.runtime.telemetry.tracing.Tracing: counts, and passes everything on."""
+    """Protocol loomlog.services.runtime.telemetry.tracing.Tracing: counts, and delegates everything."""
 
     def __init__(self, metrics: RunMetrics, inner: Tracing) -> None:
         self._metrics = metrics
@@ -141,7 +141,7 @@ class MeasuredTracing:
 
 
 class MeasuredSpan:
-    """A call under way; `ended` is told its outcome and seconds."""
+    """A call under way; `on_end` receives its outcome and seconds."""
 
     def __init__(self, inner: Span, on_end: Callable[[str, float], None]) -> None:
         self._inner = inner
@@ -173,7 +173,7 @@ class MeasuredSpan:
 
 
 class MeasuredTimeline:
-    """Counts what becomes durable; what is folded at a take-over was counted by the owner before."""
+    """Counts events as they become durable; those folded at a takeover were counted by the previous owner."""
 
     def __init__(self, metrics: RunMetrics, inner: Timeline) -> None:
         self._metrics = metrics

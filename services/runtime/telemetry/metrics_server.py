@@ -1,10 +1,10 @@
-"""The metrics of a runtime over HTTP, on this machine only: GET /metrics.
+"""Metrics endpoint of a runtime, on this machine only: GET /metrics.
 
-A scraper comes every few seconds and asks one question, so this is an asyncio server of one page and not a framework:
-no thread, no second loop, and a few hundred bytes of a request are all it ever reads. It answers only to 127.0.0.1 and
-localhost, so that a web page cannot read it through a name of its own.
+A scraper sends one request every few seconds, so this is an asyncio server of one page and not a framework: no thread,
+no second loop, and it reads only a few hundred bytes of a request. It answers only to 127.0.0.1 and localhost, so that
+a web page cannot read it through its own host name.
 
-Several runtimes on one machine: each takes the next free port after the configured one and says which in its log.
+Several runtimes on one machine: each takes the next free port after the configured one and logs which.
 
 Before: exposition.py. After: Prometheus.
 """
@@ -19,31 +19,34 @@ from prometheus_client import CONTENT_TYPE_LATEST
 ADDRESS = "127.0.0.1"
 ALLOWED_HOSTS = frozenset({ADDRESS, "localhost"})
 PORTS_TRIED = 50
-"""More runtimes than that on one machine would not help it."""
+"""Ports tried; more runtimes than that on one machine would not help it."""
 BACKLOG = 16
 MAX_CONNECTIONS = 8
-"""Connections at once; further ones are closed unanswered."""
+"""Maximum connections at once; further ones are closed unanswered."""
 MAX_HEAD_BYTES = 8 * 1024
 READ_TIMEOUT_S = 5.0
-"""For the whole head of a request; a scraper sends it at once."""
+"""Seconds to read the whole head of a request; a scraper sends it at once."""
 WRITE_TIMEOUT_S = 10.0
 
 
 def bind_socket(port: int) -> socket.socket:
-    """A socket on the port or, when it is taken, on the next free one of PORTS_TRIED; 0 takes any. Raises OSError."""
+    """Return a socket on the port or, when it is taken, on the next free one of PORTS_TRIED; 0 takes any. Raises
+    OSError.
+    """
     for candidate in (0,) if port == 0 else range(port, min(port + PORTS_TRIED, 65_536)):
-        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            # Takes a port whose last connections are still fading. Of two that start together one fails in listen().
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind((ADDRESS, candidate))
-            found.listen(BACKLOG)
+            # Takes a port whose last connections are still closing. Of two processes that start together one fails in
+            # listen().
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((ADDRESS, candidate))
+            listener.listen(BACKLOG)
         except OSError as error:
-            found.close()
+            listener.close()
             if error.errno != errno.EADDRINUSE:
                 raise
         else:
-            return found
+            return listener
     raise OSError(
         errno.EADDRINUSE,
         f"no free port for the metrics from {port} on {ADDRESS} ({PORTS_TRIED} tried); "
@@ -52,7 +55,7 @@ def bind_socket(port: int) -> socket.socket:
 
 
 async def serve(listening: socket.socket, render_metrics: Callable[[], bytes]) -> None:
-    """Serves `page` as /metrics until cancelled."""
+    """Serve the text of `render_metrics` as /metrics until cancelled."""
     under_way = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -68,7 +71,7 @@ async def serve(listening: socket.socket, render_metrics: Callable[[], bytes]) -
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
-            pass  # not a request, or its sender has gone; there is nobody to tell
+            pass  # not a request, or the client has disconnected: no response can be sent
         finally:
             under_way -= 1
             writer.close()

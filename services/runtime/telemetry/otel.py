@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry: one tree for each run, whoever owns it on the way.
+"""OpenTelemetry spans: one tree for each run, also across a change of owner.
 
     invoke_agent <agent>              the run
       turn <n>                        a model turn with its tools
@@ -6,10 +6,10 @@
         execute_tool <name>           an attempt of a tool call
       invoke_agent <agent>            a run it started, with spans of its own
 
-Calls become spans as they happen; a turn and a run when their end is in the log, by whoever owns the run then. Their
-ids are not drawn (span_ids.py), so the spans of an owner that died and of the one that went on fit together. A span is
-lost with a process that dies before it was sent. Whether a run is traced follows from its trace id and the ratio alone,
-so every owner decides the same; the sampled flag of a caller is not asked.
+Calls become spans as they happen; a turn and a run when their end is in the log, made by the owner at that time. Their
+ids are not random (span_ids.py), so the spans of an owner that died and of its successor fit together. A span is lost
+when its process dies before sending it. Whether a run is traced follows from its trace id and the ratio alone, so every
+owner decides the same; the sampled flag of a caller is ignored.
 
 Export is OTLP over HTTP from the SDK's own thread; a full queue drops spans, never delays a run. Not chosen:
 AsyncioInstrumentor (it leaks with aiokafka), the global tracer provider (libraries would join in).
@@ -64,19 +64,19 @@ from loomlog.services.runtime.telemetry.tracing import error_type, tool_name
 log = logging.getLogger(__name__)
 
 QUEUE_SPANS = 8_192
-"""Spans waiting to be sent, about 10 s of a busy process; more are dropped."""
+"""Maximum spans waiting to be sent, about 10 s of a busy process; more are dropped."""
 BATCH_SPANS = 512
 EXPORT_INTERVAL_MS = 1_000
 EXPORT_TIMEOUT_S = 5.0
 SHUTDOWN_TIMEOUT_S = 5.0
-"""What a stop waits for the last spans."""
+"""Seconds that shutdown waits for the last spans."""
 ATTRIBUTE_CHARACTERS = 256
-"""Names and ids are shorter; a call id the model made up may not be."""
+"""Maximum characters of an attribute; names and ids are shorter, but a call id invented by the model may not be."""
 TRACES_PATH = "/v1/traces"
 
 
 def build_span_processor(*, endpoint: str, headers: str) -> SpanProcessor:
-    """Sends spans to a collector. `headers` is `name=value` with commas between."""
+    """Build the processor that sends spans to a collector. `headers` is `name=value` separated by commas."""
     url = endpoint if endpoint.endswith(TRACES_PATH) else endpoint.rstrip("/") + TRACES_PATH
     return BatchSpanProcessor(
         OTLPSpanExporter(
@@ -92,14 +92,14 @@ def build_span_processor(*, endpoint: str, headers: str) -> SpanProcessor:
 
 
 def _build_session() -> requests.Session:
-    """What the exporter sends with. To the exporter a redirect is a success, and the spans would be lost in silence."""
+    """Build the exporter's session. The exporter treats a redirect as success, and spans would be lost silently."""
     session = requests.Session()
     session.hooks["response"].append(_refuse_redirect)
     return session
 
 
 def _refuse_redirect(response: requests.Response, **_: Any) -> None:
-    """Raises Redirected, which the exporter logs as the reason why spans were not taken."""
+    """Raises RedirectRefused, which the exporter logs as the reason why the spans were not accepted."""
     if 300 <= response.status_code < 400:
         # Without the address, which may hold a password.
         raise RedirectRefused(
@@ -109,19 +109,19 @@ def _refuse_redirect(response: requests.Response, **_: Any) -> None:
 
 
 class RedirectRefused(Exception):
-    """The collector is elsewhere."""
+    """The collector answered with a redirect."""
 
 
 class OtelTracing:
-    """Protocol loomlog.services.runtime.telemetry.tracing.Tracing over an SDK of its own. `ratio` is the share of runs,
-    0 to 1.
+    """Protocol loomlog.services.runtime.telemetry.tracing.Tracing over its own SDK instance. `ratio` is the share of
+    runs, 0 to 1.
     """
 
     def __init__(self, processor: SpanProcessor, *, service: str, instance: str, ratio: float) -> None:
         self._id_generator = _PresetIdGenerator()
         self._sampling_bound = TraceIdRatioBased.get_bound_for_rate(ratio)
         self._provider = TracerProvider(
-            sampler=ALWAYS_ON,  # asked only for runs that are traced
+            sampler=ALWAYS_ON,  # called only for runs that are traced
             resource=Resource.create({"service.name": service, "service.instance.id": instance}),
             id_generator=self._id_generator,
             span_limits=SpanLimits(max_span_attribute_length=ATTRIBUTE_CHARACTERS),
@@ -135,7 +135,7 @@ class OtelTracing:
         return format_traceparent(trace_id, run_span_id(run_id), sampled=self._is_sampled(trace_id))
 
     def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> "CallSpan":
-        of_run = run_span_id(effect.run_id)  # a summary lies between two turns
+        of_run = run_span_id(effect.run_id)  # a summary is between two turns
         span = self._start_span(
             f"chat {effect.model}",
             state.facts,
@@ -160,7 +160,7 @@ class OtelTracing:
         return OtelTimeline(self)
 
     def record_turn(self, facts: RunFacts, turn: int, *, began_ms: int, ended_ms: int) -> None:
-        """A turn as a whole."""
+        """Record the span of a whole turn."""
         span = self._start_span(
             f"turn {turn}",
             facts,
@@ -172,13 +172,13 @@ class OtelTracing:
         span.end(_end_nanoseconds(ended_ms))
 
     def record_run(self, tenant: str, state: Ended, *, error: str, ended_ms: int) -> None:
-        """A run as a whole; `error` is the reason code of a failed one."""
+        """Record the span of a whole run; `error` is the reason code of a failed one."""
         facts, parent = state.facts, state.facts.parent
         span = self._start_span(
             f"invoke_agent {facts.definition.name}",
             facts,
             run_span_id(facts.run_id),
-            # A child has the trace of whoever called its parent, but hangs below the run that started it.
+            # A child has the trace of its parent's caller, but its span is below that of the run that started it.
             parent_id=run_span_id(parent.run_id)
             if parent
             else run_trace_context(facts.run_id, facts.traceparent).parent_span_id,
@@ -214,11 +214,11 @@ class OtelTracing:
         return self._tracer.start_span(name, context=context, kind=kind, attributes=attributes, start_time=start_time)
 
     def _is_sampled(self, trace_id: int) -> bool:
-        """The SDK's own rule, so that other services with the same ratio trace the same."""
+        """Apply the SDK's own rule, so that other services with the same ratio trace the same runs."""
         return trace_id & TraceIdRatioBased.TRACE_ID_LIMIT < self._sampling_bound
 
     async def close(self) -> None:
-        """Sends what waits, for CLOSE_S at most."""
+        """Send the waiting spans, for SHUTDOWN_TIMEOUT_S at most."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def shut_down() -> None:
@@ -226,9 +226,9 @@ class OtelTracing:
             try:
                 loop.call_soon_threadsafe(done.set)
             except RuntimeError:
-                pass  # nobody waits any more: the loop is closed
+                pass  # nothing waits any more: the loop is closed
 
-        # Not the loop's executor: its threads are waited for at the end, and the SDK gives up only after 30 s.
+        # Not the loop's executor: its threads are joined at the end, and the SDK gives up only after 30 s.
         threading.Thread(target=shut_down, name="last spans", daemon=True).start()
         try:
             async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
@@ -265,12 +265,12 @@ class CallSpan:
 
 
 class OtelTimeline:
-    """Knows when the turn of each live run of a partition began, and makes its span when it is over."""
+    """Tracks when the turn of each live run of a partition began, and makes its span when it has ended."""
 
     def __init__(self, tracing: OtelTracing) -> None:
         self._tracing = tracing
         self._turns: dict[str, tuple[int, int]] = {}
-        """By run: number and begin of the turn under way. At most one for each live run."""
+        """Number and start of the turn under way, by run. At most one for each live run."""
 
     def on_replayed(self, run_id: str, event: Any, at_ms: int) -> None:
         if isinstance(event, ModelCallRequested) and event.attempt == 1:
@@ -280,7 +280,7 @@ class OtelTimeline:
         if not isinstance(state, AwaitingModel | AwaitingTools):
             self._turns.pop(run_id, None)
         elif run_id not in self._turns:
-            # The turn began before the checkpoint; then this is when it is first seen.
+            # The turn began before the partition snapshot; then its start is the time of the takeover.
             self._turns[run_id] = (state.turn, state.facts.started_at_ms if state.turn == 1 else at_ms)
 
     def on_durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
@@ -294,7 +294,7 @@ class OtelTimeline:
                 case RunParked() | RunPaused() | RunQuarantined() | CompactionRequested():
                     self._end_turn(state.facts, at_ms)
                 case RunCompleted() | RunCancelled() | RunFailed():
-                    assert isinstance(state, Ended), f"{run_id} goes on after its {type(event).__name__}"
+                    assert isinstance(state, Ended), f"{run_id} continues after its {type(event).__name__}"
                     self._end_turn(state.facts, at_ms)
                     error = event.code if isinstance(event, RunFailed) else ""
                     self._tracing.record_run(tenant, state, error=error, ended_ms=at_ms)
@@ -309,7 +309,7 @@ class OtelTimeline:
 
 
 class _PresetIdGenerator(IdGenerator):
-    """Gives the ids that were put in just before; spans begin on the event loop only."""
+    """Returns the ids that were set just before; spans start on the event loop only."""
 
     trace_id = 0
     span_id = 0
@@ -331,5 +331,5 @@ def _nanoseconds(at_ms: int) -> int:
 
 
 def _end_nanoseconds(at_ms: int) -> int:
-    """The end of that millisecond, so that calls that ended within it lie inside their turn."""
+    """Return the end of that millisecond, so that calls that ended within it are inside their turn."""
     return _nanoseconds(at_ms + 1) - 1

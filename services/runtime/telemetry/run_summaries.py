@@ -1,7 +1,7 @@
-"""What ended runs add up to, for live metrics: one record for each partition and interval, for all of them.
+"""Summaries of ended runs for live metrics: one record for each partition and interval, covering all of its runs.
 
-A run is added up when its end is in the log, so nothing of it is kept until the record is sent. Records are sent when
-there is time and lost without harm.
+A run is added when its end is in the log, so nothing of it is kept until the record is sent. Records are sent when
+there is time and can be lost without harm.
 
 Not chosen: a record for each run. Reading one costs 0.15 ms in the insights process and writing one 0.06 ms here; both
 are more than the adding up (docs/decisions/0005).
@@ -27,25 +27,29 @@ from loomlog.services.stream.snapshots.snapshots import batch_records
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 20_000
-"""Runs in tallies that wait to be sent; more are dropped and counted, because tallies are never truth."""
+"""Maximum runs in tallies that wait to be sent; more are dropped and counted, because tallies are
+never authoritative.
+"""
 SEND_INTERVAL_S = 1.0
-"""Tallies are for people and their windows are minutes. Insights' work is one record for each partition this
-often, whatever the number of runs."""
+"""Seconds between two sends: tallies are for people and their windows are minutes. Insights' work is one record for
+each partition this often, whatever the number of runs.
+"""
 FINAL_SEND_TIMEOUT_S = 1.0
-"""Longest wait for the broker at the end of the process."""
+"""Seconds to wait for the broker at the end of the process."""
 MINUTE_MS = 60_000
-"""Runs of two minutes are never added up: the minute is the smallest window anybody looks at."""
+"""One minute: runs of different minutes are never in one tally, because the minute is the smallest window in use."""
 MAX_RUNS = 1_000
-"""Runs in one record; each is one more duration, at most 10 bytes."""
+"""Maximum runs in one record; each is one more duration, at most 10 bytes."""
 MAX_NAMES = 300
-"""Names in one record: the run that reaches it is the record's last. With MAX_TOOLS it keeps a record under 600 KB even
-if each has 128 characters of 4 bytes; an append may have 900 KB."""
+"""Maximum names in one record: the run that reaches it is the record's last. With MAX_TOOLS it keeps a record under 600
+KB even if each has 128 characters of 4 bytes; an append may have 900 KB.
+"""
 MAX_TOOLS = 500
-"""Names of tools in one record. A single run can reach it, by asking for tools that do not exist; see OTHER."""
+"""Maximum tool names in one record. A single run can reach it, by calling tools that do not exist; see OTHER."""
 MAX_NAME_CHARACTERS = 128
-"""The longest id a caller may choose (schemas/ids.py); what is longer comes from a model or a file, and is cut."""
+"""The longest id a caller may choose (schemas/ids.py); longer names come from a model or a file, and are cut."""
 OTHER = "(other)"
-"""Tools beyond MAX_TOOLS."""
+"""Name under which tools beyond MAX_TOOLS are counted."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,7 +78,7 @@ class _SummaryBuilder:
         return len(self.durations_ms) >= MAX_RUNS or names >= MAX_NAMES
 
     def add(self, aggregate: Aggregate, state: Ended, at_ms: int) -> None:
-        """One run more."""
+        """Add one run."""
         facts = state.facts
         self.offset = max(self.offset, aggregate.last_offset)
         self.ended_at_ms = max(self.ended_at_ms, at_ms)
@@ -92,7 +96,7 @@ class _SummaryBuilder:
             for block in message.blocks:
                 if isinstance(block, ToolResultBlock):
                     self._add_tool(block.name, block.is_error)
-        for answer in state.results:  # results of the turn in whose middle the run ended
+        for answer in state.results:  # results of the turn during which the run ended
             self._add_tool(answer.call.name, answer.is_error)
         self.input_tokens += facts.usage.input_tokens
         self.output_tokens += facts.usage.output_tokens
@@ -108,7 +112,7 @@ class _SummaryBuilder:
             self.tool_errors[name] += 1
 
     def to_record(self) -> RunTally:
-        """As the record says it."""
+        """Return the finished record."""
         return RunTally(
             partition=self.partition,
             term=self.term,
@@ -134,27 +138,27 @@ class _SummaryBuilder:
 
 
 class RunSummaries:
-    """Adds ended runs up and sends RunTally records."""
+    """Adds up ended runs and sends RunTally records."""
 
     def __init__(self, codec: Codec, appender: LogAppender, *, topic: str, clock_ms: Callable[[], int]) -> None:
         self.dropped = 0
-        """Runs that no record tells of."""
+        """Runs that are in no record sent."""
         self._codec = codec
         self._appender = appender
         self._topic = topic
         self._clock_ms = clock_ms
         self._open: dict[tuple[int, int, int], _SummaryBuilder] = {}
-        """By partition, term and minute."""
+        """Open records by partition, term and minute."""
         self._full: list[_SummaryBuilder] = []
         self._pending_runs = 0
         self._terms: dict[int, int] = {}
 
     def set_term(self, partition: int, term: int) -> None:
-        """The partition is held under this term from now on."""
+        """Set the term under which the partition is held from now on."""
         self._terms[partition] = term
 
     def add_ended_run(self, aggregate: Aggregate, state: Ended, partition: int) -> None:
-        """A run's end is in the log, under the term in which its partition is held now."""
+        """Add a run whose end is in the log, under the current term of its partition."""
         if self._pending_runs >= MAX_WAITING:
             self.dropped += 1
             return
@@ -170,7 +174,7 @@ class RunSummaries:
             self._full.append(self._open.pop(place))
 
     async def run(self) -> None:
-        """Sends what has gathered, until cancelled. Raises Transient when the topic's partitions cannot be learnt."""
+        """Send the collected records, until cancelled. Raises Transient when the topic's partitions cannot be read."""
         partitions = await self._appender.partitions(self._topic)
         try:
             while True:
@@ -189,11 +193,11 @@ class RunSummaries:
     async def _send_all(self, partitions: int) -> None:
         waiting = [*self._full, *self._open.values()]
         self._full, self._open, self._pending_runs = [], {}, 0
-        # The thin topic may have fewer partitions than the events have.
+        # The thin topic may have fewer partitions than the events topic.
         by_partition: dict[int, list[_SummaryBuilder]] = {}
         for sums in waiting:
             by_partition.setdefault(sums.partition % partitions, []).append(sums)
-        # Together: whoever reads them is woken once.
+        # Sent together, so that the reader is woken once.
         async with asyncio.TaskGroup() as sending:
             for partition, gathered in by_partition.items():
                 sending.create_task(self._send(partition, gathered))

@@ -1,7 +1,7 @@
-"""What the spans of a run say, in the names of OpenTelemetry's GenAI conventions; what these lack begins with loomlog.
+"""Span attributes of a run, named by OpenTelemetry's GenAI conventions; attributes these lack begin with loomlog.
 
-Only names, kinds, ids and numbers: no text of a prompt, an answer, a tool or an error. A name the model made up counts
-as text. Pure. After: otel.py.
+Only names, kinds, ids and numbers: no text of a prompt, an answer, a tool or an error. A name invented by the model
+counts as text. Pure. After: otel.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from loomlog.services.core.run.state import AwaitingTools, Ended
 from loomlog.services.runtime.telemetry.tracing import tool_name
 
 WELL_KNOWN_PROVIDERS: Mapping[str, str] = {"gemini": "gcp.gemini"}
-"""Ids of ours for which the conventions have another name."""
+"""Provider ids of loomlog for which the conventions have another name."""
 
 Attributes = dict[str, str | int | bool | Sequence[str]]
 
 
 def model_call_attributes(effect: CallModel | Summarise, facts: RunFacts) -> Attributes:
-    found = _common_attributes(facts) | {
+    attributes = _common_attributes(facts) | {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _provider_name(effect.provider),
         "gen_ai.request.model": effect.model,
@@ -29,17 +29,17 @@ def model_call_attributes(effect: CallModel | Summarise, facts: RunFacts) -> Att
         "loomlog.attempt": effect.attempt,
     }
     if isinstance(effect, Summarise):
-        return found | {"loomlog.compaction": effect.number}
+        return attributes | {"loomlog.compaction": effect.number}
     if facts.definition.max_tokens:
-        found["gen_ai.request.max_tokens"] = facts.definition.max_tokens
-    return found
+        attributes["gen_ai.request.max_tokens"] = facts.definition.max_tokens
+    return attributes
 
 
 def reply_attributes(reply: Reply) -> Attributes:
-    found = _usage_attributes(reply.usage) | {"gen_ai.response.finish_reasons": (reply.stop_reason,)}
+    attributes = _usage_attributes(reply.usage) | {"gen_ai.response.finish_reasons": (reply.stop_reason,)}
     if reply.model:
-        found["gen_ai.response.model"] = reply.model
-    return found
+        attributes["gen_ai.response.model"] = reply.model
+    return attributes
 
 
 def tool_call_attributes(effect: CallTool, state: AwaitingTools) -> Attributes:
@@ -60,7 +60,7 @@ def turn_attributes(facts: RunFacts, turn: int) -> Attributes:
 
 def run_attributes(state: Ended, tenant: str) -> Attributes:
     facts, definition = state.facts, state.facts.definition
-    found = (
+    attributes = (
         _common_attributes(facts)
         | _usage_attributes(facts.usage)
         | {
@@ -74,11 +74,11 @@ def run_attributes(state: Ended, tenant: str) -> Attributes:
         }
     )
     if state.status == "completed":
-        # Of a run that failed or was cancelled the reason is a text of somebody.
-        found["gen_ai.response.finish_reasons"] = (state.reason,)
+        # For a run that failed or was cancelled the reason is free text.
+        attributes["gen_ai.response.finish_reasons"] = (state.reason,)
     if facts.currency:
-        found |= {"loomlog.cost.micros": facts.cost_micros, "loomlog.cost.currency": facts.currency}
-    return found
+        attributes |= {"loomlog.cost.micros": facts.cost_micros, "loomlog.cost.currency": facts.currency}
+    return attributes
 
 
 def _common_attributes(facts: RunFacts) -> Attributes:
@@ -90,7 +90,7 @@ def _common_attributes(facts: RunFacts) -> Attributes:
 
 
 def _usage_attributes(usage: Usage) -> Attributes:
-    """The conventions count cached tokens as input, we do not."""
+    """Return the token counts; the conventions count cached tokens as input, loomlog does not."""
     cached = usage.cache_creation_input_tokens + usage.cache_read_input_tokens
     return {
         "gen_ai.usage.input_tokens": usage.input_tokens + cached,

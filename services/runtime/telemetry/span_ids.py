@@ -1,4 +1,4 @@
-"""Ids of traces and spans, read off the run id: no owner draws one, so all of them agree without talking.
+"""Trace and span ids, derived from the run id: no owner draws one, so all of them agree without communicating.
 
 Everything is a hash, so what the log keeps of a span is the same in every replay, and the spans of two owners of one
 run share their parents. Pure. After: otel.py.
@@ -12,19 +12,19 @@ from loomlog.services.runtime.telemetry.tracing import TRACEPARENT
 
 
 class RunTraceContext(Value, frozen=True):
-    """Where a run hangs: its trace, and the caller's span, 0 when the run is the root."""
+    """Place of a run in a trace: its trace id, and the caller's span id, 0 when the run is the root."""
 
     trace_id: int
     parent_span_id: int
 
 
 def run_trace_context(run_id: str, traceparent: str) -> RunTraceContext:
-    """The place a RunStarted's traceparent gives; a run that began untraced gets the derived one."""
+    """Return the context from a RunStarted's traceparent; a run that began untraced gets the derived one."""
     match = TRACEPARENT.match(traceparent)
     if match is None:
         return RunTraceContext(int.from_bytes(sha256(f"trace {run_id}".encode()).digest()[:16], "big") or 1, 0)
     span_id = int(match[2], 16)
-    # A derived traceparent names the run's own span, which is nobody's child.
+    # A derived traceparent names the run's own span, which has no parent.
     return RunTraceContext(int(match[1], 16), 0 if span_id == run_span_id(run_id) else span_id)
 
 
@@ -37,7 +37,7 @@ def turn_span_id(run_id: str, turn: int) -> int:
 
 
 def call_span_id(effect: CallModel | CallTool | Summarise) -> int:
-    """Of one attempt of one call."""
+    """Return the span id of one attempt of one call."""
     return _hash64(effect.run_id, *map(str, effect.key))
 
 
@@ -46,5 +46,5 @@ def format_traceparent(trace_id: int, span_id: int, *, sampled: bool) -> str:
 
 
 def _hash64(*parts: str) -> int:
-    # Zero is no id; it comes once in 2**64.
+    # Zero is not a valid id; it occurs once in 2**64.
     return int.from_bytes(sha256(" ".join(parts).encode()).digest()[:8], "big") or 1

@@ -1,12 +1,13 @@
-"""Where calls and runs are watched: a seam with a silent twin, so that a runtime without an exporter pays nothing.
+"""Tracing protocols for calls and runs, with an implementation that does nothing, so that a runtime without an exporter
+pays nothing.
 
-Two implementations: otel.py makes spans, metrics.py counts and passes on to the other. What happens is told in two
-ways. A call is a context manager around it, because its length is what matters. Turns and runs are told from the log:
-what a new owner folds and what becomes durable, so that whoever owns the run when it ends can tell of all of it.
+Two implementations: otel.py makes spans, metrics.py counts and delegates to the other. There are two ways of
+observation. A call is a context manager around it, because its duration matters. Turns and runs are observed from the
+log: what a new owner folds and what becomes durable, so that the owner of a run at its end can report all of it.
 
 A run's context travels in the record headers (traceparent), so a span of a later owner joins the same trace.
 
-Before: the desk and the calls of this process. After: a collector, Prometheus.
+Before: the command handler and the calls of this process. After: a collector, Prometheus.
 """
 
 import asyncio
@@ -28,11 +29,11 @@ UNKNOWN_TOOL = "unknown"
 
 
 class Span(Protocol):
-    """A call under way. Leaving it with an error marks it as failed."""
+    """A call under way. Exiting it with an error marks it as failed."""
 
     @property
     def traceparent(self) -> str:
-        """Trace context of the span; empty when there is none."""
+        """Return the trace context of the span; empty when there is none."""
         ...
 
     def record_reply(self, reply: Reply) -> None: ...
@@ -44,42 +45,42 @@ class Span(Protocol):
 
 
 class Timeline(Protocol):
-    """The turns and runs of one partition under one term. Events and states are those of services/core/run."""
+    """Observes the turns and runs of one partition under one term. Events and states are those of services/core/run."""
 
     def on_replayed(self, run_id: str, event: Any, at_ms: int) -> None:
-        """At a take-over: an event of a live run, which was decided at `at_ms`."""
+        """Observe, at a takeover, an event of a live run, which was decided at `at_ms`."""
         ...
 
     def on_recovered(self, run_id: str, state: Any, at_ms: int) -> None:
-        """At a take-over, after its events: a live run goes on in this state."""
+        """Observe, at a takeover and after its events, a live run that continues in this state."""
         ...
 
     def on_durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
-        """These events are in the log. `state` may be ahead of them, except after the last event of a run."""
+        """Observe events that are in the log. `state` may be ahead of them, except after the last event of a run."""
         ...
 
 
 class Tracing(Protocol):
-    """Watches calls, turns and runs."""
+    """Observes calls, turns and runs."""
 
     def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> Span: ...
     def tool_call(self, effect: CallTool, state: AwaitingTools) -> Span: ...
     def timeline(self) -> Timeline:
-        """A timeline for a partition that was just taken."""
+        """Return a timeline for a partition that was just taken over."""
         ...
 
     def run_traceparent(self, run_id: str) -> str:
-        """The traceparent of a run whose caller sent none; empty when nothing is traced."""
+        """Return the traceparent of a run whose caller sent none; empty when nothing is traced."""
         ...
 
 
 @asynccontextmanager
 async def open_tracing(settings: TracingSettings | None, instance: str) -> AsyncIterator[Tracing]:
-    """Spans to the collector of the settings; silence when there is none. `instance` is the name of this process."""
+    """Send spans to the configured collector; no tracing without one. `instance` is the name of this process."""
     if settings is None:
         yield NO_TRACING
         return
-    # Only here: the SDK costs 100 ms of start and 20 MB, and most runtimes export nothing.
+    # Imported only here: the SDK costs 100 ms of startup and 20 MB, and most runtimes export nothing.
     from loomlog.services.runtime.telemetry.otel import OtelTracing, build_span_processor
 
     processor = build_span_processor(endpoint=settings.endpoint, headers=settings.headers)
@@ -91,25 +92,25 @@ async def open_tracing(settings: TracingSettings | None, instance: str) -> Async
 
 
 def read_traceparent(headers: Sequence[tuple[str, bytes]]) -> str:
-    """The caller's trace context; empty when there is none or it is malformed (W3C: then it is not passed on)."""
+    """Return the caller's trace context; empty when it is absent or malformed (W3C: then it is not passed on)."""
     text = next((value.decode(errors="replace") for name, value in headers if name == "traceparent"), "")
     return text if TRACEPARENT.match(text) else ""
 
 
 def tool_name(effect: CallTool, state: AwaitingTools) -> str:
-    """The tool of a call; UNKNOWN_TOOL when the agent has none of that name, because then the model made it up."""
+    """Return the tool of a call; UNKNOWN_TOOL when the agent has none of that name, because the model invented it."""
     return effect.name if effect.name in state.facts.definition.tools else UNKNOWN_TOOL
 
 
 def error_type(error: BaseException) -> str:
-    """A word of a bounded set for what went wrong."""
+    """Return a word from a bounded set for the kind of error."""
     if isinstance(error, ConnectorError):
         return error.kind
     return "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
 
 
 class NoSpan:
-    """Nothing is recorded."""
+    """Span that records nothing."""
 
     traceparent = ""
 
@@ -124,7 +125,7 @@ class NoSpan:
 
 
 class NoTimeline:
-    """Nothing is recorded."""
+    """Timeline that records nothing."""
 
     def on_replayed(self, run_id: str, event: Any, at_ms: int) -> None: ...
     def on_recovered(self, run_id: str, state: Any, at_ms: int) -> None: ...

@@ -1,9 +1,9 @@
-"""What clients offer to runs: the board of registrations as tools, and the reader of their results.
+"""Tools that clients offer to runs: the global table of registrations as tools, and the reader of their results.
 
-The reader is opened when the first client registers, or a call of one is taken up: most installations have none, and
-it would read every result of every other tool.
+The reader is opened when the first client registers, or when a call of one is recovered: most installations have none,
+and it would read every result of every other tool.
 
-Before: services/runtime/main.py. After: connectors/tools/client_tool.py, for the shelf.
+Before: services/runtime/main.py. After: connectors/tools/client_tool.py, for the toolset.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from loomlog.services.stream.global_tables.clients import PARTITION, ClientGloba
 log = logging.getLogger("loomlog.runtime")
 
 RETRY_S = 1.0
-"""Pause after a broker did not answer."""
+"""Seconds before opening the results is tried again, after the broker did not answer."""
 SCHEMA_CACHE_MAX = 1_000
-"""Schemas that are kept as objects; a model is shown all of a run at each turn."""
+"""Schemas that are kept as objects; at each turn a model is shown all of its run."""
 
 OpenedCalls = tuple[RemoteCallClient, LogTail]
 
 
 class LazyRemoteCalls:
-    """Calls over the log whose results are read from the first one on (protocol Asking)."""
+    """Calls over the log whose results are read from the first call on (protocol RemoteCaller)."""
 
     def __init__(self, opener: Callable[[AsyncExitStack], Awaitable[OpenedCalls]]) -> None:
         self._opener = opener
@@ -45,14 +45,14 @@ class LazyRemoteCalls:
         self._ready = asyncio.Event()
         self._calls: RemoteCallClient | None = None
         self.on_unreadable: Callable[[LogRecord, str], None] | None = None
-        """As that of RemoteCallClient; None leaves it."""
+        """As RemoteCallClient.on_unreadable; None keeps the default."""
 
     def activate(self) -> None:
-        """Calls are to be expected."""
+        """Start reading results: calls are to be expected."""
         self._activated.set()
 
     async def run(self) -> None:
-        """Reads results from when they are wanted until cancelled."""
+        """Read results from the activation on, until cancelled."""
         await self._activated.wait()
         async with AsyncExitStack() as stack:
             calls, tail = await self._open_with_retry(stack)
@@ -91,7 +91,7 @@ class LazyRemoteCalls:
 
 
 class ClientTools:
-    """The tools of clients, for a Shelf: `offers` and `gone`."""
+    """The tools of clients, for a ProcessToolset: `tools_for` and `missing_tool`."""
 
     def __init__(
         self, global_table: ClientGlobalTable, calls: RemoteCaller, *, timeout_s: float, clock_ms: Callable[[], int]
@@ -102,7 +102,7 @@ class ClientTools:
         self._clock_ms = clock_ms
 
     def tools_for(self, tenant: str, subject: str) -> Mapping[str, Tool]:
-        """What the runs of a principal are offered now, by name."""
+        """Return the tools that are offered to the runs of a principal now, by name."""
         offered = self._global_table.table.offered_tools(tenant, subject, self._clock_ms())
         return {
             name: ClientSideTool(
@@ -119,7 +119,7 @@ class ClientTools:
         }
 
     def missing_tool(self, name: str) -> Tool:
-        """A tool that nobody offers: it refuses calls, and tells what the log knows of a lost one."""
+        """Return a tool that no client offers: it refuses calls, and reports what the log has of a lost one."""
         return ClientSideTool(
             self._calls,
             name=name,
@@ -138,16 +138,16 @@ class ClientTools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientToolResources:
-    """What a runtime has open for tools of clients."""
+    """Open resources of a runtime for the tools of clients."""
 
     tools: ClientTools
     global_table: ClientGlobalTable
     registrations: KafkaTail
     results: LazyRemoteCalls | None
-    """None = those of remote tools are read anyway."""
+    """None = results of remote tools are read anyway."""
 
     def start_tasks(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Keeps it going."""
+        """Start the background tasks."""
         begun = [tasks.create_task(self.global_table.follow(self.registrations), name="clients")]
         if self.results is not None:
             begun.append(tasks.create_task(self.results.run(), name="results of clients' tools"))
@@ -165,7 +165,7 @@ async def open_client_tools(
     topic: str,
     clock_ms: Callable[[], int],
 ) -> ClientToolResources:
-    """Reads who is connected, before the first turn of a model. Raises Transient."""
+    """Read the connected clients before the first turn of a model, and open the resources. Raises Transient."""
     board = ClientGlobalTable(codec, topic, clock_ms=clock_ms)
     await board.catch_up(ranges)
     registrations = await open_tail(settings.kafka, topic, {PARTITION: board.next_offset})
@@ -189,6 +189,6 @@ async def open_client_tools(
 
 @lru_cache(maxsize=SCHEMA_CACHE_MAX)
 def _parse_schema(text: str) -> Mapping[str, Any]:
-    found = json.loads(text)
-    assert isinstance(found, dict), "a registration holds objects only"
-    return found
+    schema = json.loads(text)
+    assert isinstance(schema, dict), "a registration holds objects only"
+    return schema

@@ -1,4 +1,4 @@
-"""The hooks and the credentials of a runtime, with what they need of the outside, opened together.
+"""The hooks and the credentials of a runtime, opened together with their connections.
 
 Before: services/runtime/main.py. After: hooks.py and services/runtime/content/run_credentials.py, for tool calls.
 """
@@ -20,7 +20,7 @@ from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 
 
 class HookSetup:
-    """One for each process; `hooks` asks whoever the board knows."""
+    """Hooks of one process; `runner` calls the hooks in the global table."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class HookSetup:
         )
 
     async def open(self, stack: AsyncExitStack, ranges: LogRanges, kafka: KafkaOptions) -> KafkaTail:
-        """Reads what is registered, so that no call slips past it; the tail from there on. Raises Transient."""
+        """Read the registrations, so that no call bypasses them; return the tail. Raises Transient."""
         stack.push_async_callback(self.callbacks.close)
         await self.global_table.catch_up(ranges)
         tail = await open_tail(kafka, self.global_table.topic, {PARTITION: self.global_table.next_offset})
@@ -51,7 +51,7 @@ class HookSetup:
 
 
 def open_credentials(stack: AsyncExitStack, settings: RuntimeSettings) -> Credentials:
-    """The credentials of runs; without a key there are none. Connects when the first one is needed."""
+    """Return the credentials of runs; without a key there are none. Connects when the first one is needed."""
     if settings.installation_secret is None:
         return Credentials()
     rows = PostgresCredentialRows(settings.postgres)

@@ -1,15 +1,15 @@
-"""Asks the hooks of a tool call: the pre hooks before it, the post hooks after it.
+"""Calls the hooks of a tool call: the pre hooks before it, the post hooks after it.
 
-Hooks run after the policy floor: a call that the run may not make is refused without anybody being asked. What they
-change is told with the result of the call, in one decision (services/core/run/tools/hook_events.py). A hook that was
-asked about an attempt that was lost with its owner is asked again about the next one: each request carries run, call
-and attempt, so that the other side can recognise it.
+Hooks run after the policy floor: a call that the run may not make is refused without a hook being called. Their changes
+are recorded with the result of the call, in one decision (services/core/run/tools/hook_events.py). When an attempt is
+lost with its owner, its hooks are called again for the next one: each request has run, call and attempt, so that the
+receiver can recognise it.
 
-    open      a hook without a usable answer is passed over, and that is told
+    open      a hook without a usable answer is skipped, and that is recorded
     closed    the call is denied before it is made, or its result withheld
 
-A rewritten input may not make the call stronger than the effect class of its intent: the log would promise a next owner
-that the call may be repeated when it may not. Such a call is denied.
+A rewritten input may not make the call stronger than the effect class of its intent: the log would promise the next
+owner that the call may be repeated when it may not. Such a call is denied.
 
 Before: tool_calls.py. After: connectors/http/signed_callbacks.py.
 """
@@ -53,19 +53,19 @@ from loomlog.services.core.hooks import (
 log = logging.getLogger(__name__)
 
 INPUT_BYTES_MAX = 64 * 1024
-"""Of a rewritten input: it is in the event as it is, like the one the model wrote."""
+"""Bytes of a rewritten input; it is stored in the event as it is, like the one the model wrote."""
 REASON_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 2_000
 
 
 class HookTransport(Protocol):
-    """loomlog.connectors.http.signed_callbacks.CallbackClient."""
+    """Protocol of loomlog.connectors.http.signed_callbacks.CallbackClient."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes: ...
 
 
 class HookedCall(Value, frozen=True, kw_only=True):
-    """What hooks are told of a call, whatever its input."""
+    """Facts about a call that its hooks receive, apart from its input."""
 
     tenant: str
     agent: str
@@ -79,11 +79,11 @@ class HookedCall(Value, frozen=True, kw_only=True):
     call_id: str
     name: str
     effect_class: str
-    """Of the intent that is in the log."""
+    """Effect class of the intent in the log."""
 
 
 class HookChain(Value, frozen=True, kw_only=True):
-    """The hooks of one call as they were when it began."""
+    """The hooks of one call, as registered when it began."""
 
     pre: tuple[HookRegistered, ...]
     post: tuple[HookRegistered, ...]
@@ -91,7 +91,7 @@ class HookChain(Value, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class PreHookResult:
-    """What the pre hooks left of a call."""
+    """Outcome of the pre hooks of a call."""
 
     input: Mapping[str, Any]
     denial: HookedResult | None = None
@@ -101,7 +101,7 @@ class PreHookResult:
 
 
 class HookRunner:
-    """`permitted`: owners who may add hosts; `secret` None: callbacks are not signed."""
+    """Runs the hooks. `permitted_owners` may add hosts; `secret` None: callbacks are not signed."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class HookRunner:
         self._secret = secret
 
     def find_chain(self, tenant: str, agent: str, tool: str) -> HookChain | None:
-        """Who is to be asked; None when nobody is."""
+        """Return the hooks to call; None when there are none."""
         table = self._table()
         if not table.entries:
             return None
@@ -133,7 +133,7 @@ class HookRunner:
         arguments: Mapping[str, Any],
         classify_effect: Callable[[Mapping[str, Any]], str],
     ) -> PreHookResult:
-        """The call as the pre hooks want it. Raises nothing of the outside."""
+        """Return the call as changed by the pre hooks. Does not raise errors of the hooks."""
         result = PreHookResult(input=arguments)
         for hook in chain.pre:
             try:
@@ -154,7 +154,7 @@ class HookRunner:
                     result.acts.append(_hook_act(hook, DENIED))
                     return _denied_call(result, escalation_text(hook, call.effect_class, became))
                 result.input = answer.input
-                # Of several only the last says what the tool was given: the others were written over.
+                # Only the last rewrite has the input that the tool received: the others were overwritten.
                 result.acts = [replace(act, input="") if act.input else act for act in result.acts]
                 result.acts.append(replace(_hook_act(hook, REWROTE_INPUT), input=rewritten))
             if hosts and may_add_hosts(hook, self._permitted_owners):
@@ -169,7 +169,7 @@ class HookRunner:
     async def run_post_hooks(
         self, chain: HookChain, call: HookedCall, arguments: Mapping[str, Any], result: HookedResult
     ) -> tuple[HookedResult, list[HookAct]]:
-        """The result as the post hooks want it, and what they did. Raises nothing of the outside."""
+        """Return the result as changed by the post hooks, and their actions. Does not raise errors of the hooks."""
         acts: list[HookAct] = []
         for hook in chain.post:
             body = {**_call_payload(call, arguments), "tool_result": {"text": result.text, "is_error": result.is_error}}
@@ -186,7 +186,7 @@ class HookRunner:
         return result, acts
 
     async def _ask(self, hook: HookRegistered, call: HookedCall, payload: Mapping[str, Any]) -> Any:
-        """The answer as JSON, None when there is none. Raises ConnectorError, InvalidHookAnswer."""
+        """Return the answer as JSON, None when there is none. Raises ConnectorError, InvalidHookAnswer."""
         body = _encode_payload(
             {"phase": hook.phase, "owner": hook.owner, "hook_name": hook.name, "hook_id": hook.hook_id, **payload}
         )
@@ -230,7 +230,7 @@ def _encode_payload(payload: Mapping[str, Any]) -> bytes:
 
 
 def _encode_input(arguments: Mapping[str, Any]) -> str:
-    """The input as the log is to hold it. Raises InvalidHookAnswer."""
+    """Return the input in the form the log stores. Raises InvalidHookAnswer."""
     text = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
     if len(text.encode()) > INPUT_BYTES_MAX:
         raise InvalidHookAnswer(f"input: more than {INPUT_BYTES_MAX} bytes")
@@ -238,8 +238,7 @@ def _encode_input(arguments: Mapping[str, Any]) -> str:
 
 
 def _parse_host_entry(host: str) -> str:
-    """The entry of the allowed hosts: that host alone, or with a leading dot its subdomains too. Raises
-    InvalidHookAnswer."""
+    """Return the allowed-hosts entry: that host, with a leading dot its subdomains too. Raises InvalidHookAnswer."""
     name = canonical_host(host.removeprefix("."))
     if not name:
         raise InvalidHookAnswer(f"allow_hosts: {host[:80]!r} is no host name")
@@ -251,7 +250,7 @@ def _hook_act(hook: HookRegistered, act: str) -> HookAct:
 
 
 def _denied_call(result: PreHookResult, text: str, *, is_error: bool = True) -> PreHookResult:
-    """Denied: nothing that was opened for the call counts."""
+    """Return the denied call; hosts that were added for it are dropped."""
     acts = [act for act in result.acts if act.act != WIDENED_HOSTS]
     return PreHookResult(input=result.input, denial=HookedResult(text=text, is_error=is_error), acts=acts)
 

@@ -1,4 +1,4 @@
-"""The tools of other microservices, as the configuration names them, and the reader of their results.
+"""The tools of other microservices, as configured, and the reader of their results.
 
 Before: services/runtime/main.py. After: connectors/tools/remote_tool.py.
 """
@@ -19,7 +19,7 @@ from loomlog.schemas.codec import Codec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteToolResources:
-    """What a runtime with such tools has open."""
+    """Open resources of a runtime with remote tools."""
 
     calls: RemoteCallClient
     results: KafkaTail
@@ -36,7 +36,7 @@ async def open_remote_tools(
     clock_ms: Callable[[], int],
     name: str,
 ) -> RemoteToolResources | None:
-    """Everything open, to be closed with the stack; None without such tools in the configuration. Raises Transient."""
+    """Open everything, to be closed with the stack; None without such tools in the configuration. Raises Transient."""
     if not configuration.remote_tools:
         return None
     calls, results = await open_remote_calls(stack, kafka, codec, appender, clock_ms=clock_ms, name=name)
@@ -54,7 +54,7 @@ async def open_remote_calls(
     clock_ms: Callable[[], int],
     name: str,
 ) -> tuple[RemoteCallClient, KafkaTail]:
-    """Calls over the log, and the tail of their results. Raises Transient."""
+    """Open calls over the log, and the tail of their results. Raises Transient."""
     ranges = KafkaRanges(kafka)
     await ranges.start()
     stack.push_async_callback(ranges.close)
@@ -67,7 +67,7 @@ async def open_remote_calls(
 def build_remote_tools(
     configuration: Configuration, calls: RemoteCallClient, *, clock_ms: Callable[[], int]
 ) -> dict[str, Tool]:
-    """The tools by name."""
+    """Return the remote tools by name."""
     return {
         name: RemoteTool(
             calls,
@@ -84,7 +84,7 @@ def build_remote_tools(
 
 
 def _to_json(value: Any) -> Any:
-    """A value of a configuration file as JSON has it."""
+    """Return a value of a configuration file as JSON types."""
     match value:
         case Mapping():
             return {key: _to_json(entry) for key, entry in value.items()}

@@ -1,11 +1,11 @@
-"""Carries out tool calls: one effect in, one order out.
+"""Carries out tool calls: one effect in, one command out.
 
-A tool is looked up, its arguments parsed, its call bounded in time and number, and whatever happens becomes a result
-the model sees: an unknown tool, bad arguments, a time-out, an error of the outside. Only being stopped ends a call
-without a result. Hooks (hooks.py) look at calls before they are made and at what they gave; a call that nobody looks at
-costs one look at an empty table more.
+A tool is looked up, its arguments parsed, its call bounded in time and number, and every outcome becomes a result that
+the model sees: an unknown tool, bad arguments, a timeout, an error from outside. Only cancellation ends a call without
+a result. Hooks (hooks.py) check calls before they are made, and their results; a call without hooks costs only one
+look-up in an empty table.
 
-Before: react asked for CallTool. After: decide with ToolCompleted.
+Before: react requested CallTool. After: decide with ToolCompleted.
 """
 
 import asyncio
@@ -63,9 +63,9 @@ from loomlog.services.runtime.tools.tool_result import (
 from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 EMPTY_ARGUMENTS = ("", "{}")
-"""Arguments that need no parser, which takes a microsecond each time."""
+"""Arguments that need no parser; parsing takes a microsecond each time."""
 RECONCILE_GRACE_S = 10.0
-"""Over the time of a call, for a tool that is asked what became of one: it may wait until a little after that time."""
+"""Seconds added to the timeout of a call for a tool that reconciles one: it may wait until a little after that time."""
 ToolEffect = TypeVar("ToolEffect", CallTool, ReconcileTool)
 
 
@@ -90,8 +90,9 @@ class ToolCalls:
         mask_results: Callable[[str], str] | None = None,
         callers_choose_hosts: bool = False,
     ) -> None:
-        """`mask` and `mask_results` as ToolResultBuilder takes them, `callers_choose_hosts` as ToolContextFactory;
-        `secrecy` encrypts what goes to the log."""
+        """`mask` and `mask_results` as in ToolResultBuilder, `callers_choose_hosts` as in ToolContextFactory;
+        `encryption` encrypts what goes to the log.
+        """
         self._hooks = hooks
         self._credentials = credentials
         self._encryption = encryption
@@ -109,8 +110,8 @@ class ToolCalls:
         self._in_use: dict[str, int] = {}
 
     async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolCompleted | ChildrenRequested:
-        """The order that tells the core how the call went."""
-        # Before the call: afterwards nothing may come between its result and the log.
+        """Make the call and return its outcome as a command for the core."""
+        # Resolved before the call: afterwards nothing may come between its result and the log.
         sealer: ContentCipher | NoCipher = NO_CIPHER
         if self._encryption.is_enabled:
             sealer = await self._encryption.cipher(tenant, state.facts.user_id)
@@ -118,12 +119,12 @@ class ToolCalls:
         opened = find_call_of_turn(state, effect.turn, effect.index)
         if opened is not None and opened.delegation is not None:
             return await self._compose_children(effect, state, opened.delegation, sealer, tenant)
-        # By the name of the method: a look at a runtime protocol takes 10 microseconds.
+        # Checked by method name: an isinstance check of a runtime protocol takes 10 microseconds.
         tool: Any = self._tools.find(effect.name)
         if hasattr(tool, "plan") and effect.name in self._contexts.granted_tools(state.facts, tenant):
             return await self._plan_children(effect, state, tool, sealer, tenant)
         if len(state.requested_calls) <= self._parallelism:
-            called = await self._call_traced(effect, state, tenant)  # all calls of the turn fit at once
+            called = await self._call_traced(effect, state, tenant)  # all calls of the turn fit within the bound
         else:
             slot = self._slots.setdefault(effect.run_id, asyncio.Semaphore(self._parallelism))
             self._in_use[effect.run_id] = self._in_use.get(effect.run_id, 0) + 1
@@ -139,7 +140,7 @@ class ToolCalls:
     async def _plan_children(
         self, effect: CallTool, state: AwaitingTools, tool: Any, cipher: ContentCipher | NoCipher, tenant: str
     ) -> ToolCompleted | ChildrenRequested:
-        """What a call wants of sub-agents, after the hooks before it; nothing of it is done here."""
+        """Return the sub-agents that a call requests, after its pre hooks; nothing is started here."""
         arguments: Mapping[str, Any] | None = None
         try:
             arguments = json.loads(effect.input or "{}")
@@ -162,23 +163,23 @@ class ToolCalls:
                 return await self._results.build(
                     effect, await self._run_post_hooks(chain, call, arguments, denied), cipher
                 )
-        wanted = tool.plan(arguments)
-        if not isinstance(wanted, ChildrenPlan):
-            return await self._results.build(effect, ToolCallResult(result=wanted, outcome="error", acts=acts), cipher)
+        plan = tool.plan(arguments)
+        if not isinstance(plan, ChildrenPlan):
+            return await self._results.build(effect, ToolCallResult(result=plan, outcome="error", acts=acts), cipher)
         return ChildrenRequested(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             index=effect.index,
             attempt=effect.attempt,
-            op=wanted.op,
+            op=plan.op,
             spawns=tuple(
-                [replace(spawn, prompt=cipher.text(self._results.mask_text(spawn.prompt))) for spawn in wanted.spawns]
+                [replace(spawn, prompt=cipher.text(self._results.mask_text(spawn.prompt))) for spawn in plan.spawns]
             ),
-            child_run_id=make_storable(wanted.child_run_id),
-            prompt=cipher.text(self._results.mask_text(wanted.prompt)),
-            timeout_ms=wanted.timeout_ms,
-            idle_ttl_s=wanted.idle_ttl_s,
-            residents_max=wanted.residents_max or limits.RESIDENTS_MAX,
+            child_run_id=make_storable(plan.child_run_id),
+            prompt=cipher.text(self._results.mask_text(plan.prompt)),
+            timeout_ms=plan.timeout_ms,
+            idle_ttl_s=plan.idle_ttl_s,
+            residents_max=plan.residents_max or limits.RESIDENTS_MAX,
             is_sealed=self._encryption.is_enabled,
             is_looked_at=chain is not None and bool(chain.post),
             hook_acts=self._results.encrypt_acts(acts, cipher),
@@ -187,7 +188,7 @@ class ToolCalls:
     async def _compose_children(
         self, effect: CallTool, state: AwaitingTools, plan: Delegation, cipher: ContentCipher | NoCipher, tenant: str
     ) -> ToolCompleted:
-        """The result of a call whose children have all returned, for results the core cannot put together."""
+        """Return the result of a call whose children have all returned, for results that the core cannot compose."""
         try:
             texts = [
                 await self._encryption.decrypt_text(
@@ -210,7 +211,7 @@ class ToolCalls:
         return await self._results.build(effect, returned, cipher)
 
     async def reconcile(self, effect: ReconcileTool, state: AwaitingTools, tenant: str) -> ToolReconciled:
-        """The order that tells the core what the tool knows of a lost call. Whatever goes wrong is `failed`."""
+        """Ask the tool about a lost call; return the answer as a command. Any error becomes `failed`."""
         wait_ms = effect.not_before_ms - self._clock_ms()
         if effect.not_before_ms and wait_ms > 0:
             await self._sleep(wait_ms / 1000)
@@ -244,7 +245,7 @@ class ToolCalls:
                         sealer.short_text(make_storable(self._results.mask_and_truncate(reason, values))),
                     )
         except TimeoutError:
-            verdict, text = FAILED, f"{effect.name} did not say in time what became of the call"
+            verdict, text = FAILED, f"{effect.name} did not report in time what happened to the call"
         except ConnectorError as error:
             verdict, text = (
                 FAILED,
@@ -265,7 +266,7 @@ class ToolCalls:
         )
 
     async def _decrypt(self, effect: ToolEffect, state: AwaitingTools, tenant: str) -> tuple[ToolEffect, AwaitingTools]:
-        """The call with its arguments, and the run with its metadata, in clear. Raises ConnectorError."""
+        """Return the call with its arguments, and the run with its metadata, in plaintext. Raises ConnectorError."""
         if not self._encryption.is_enabled:
             return effect, state
         options = state.facts.options
@@ -292,9 +293,9 @@ class ToolCalls:
     async def _apply_post_hooks(
         self, effect: ReconcileTool, state: AwaitingTools, tenant: str, result: HookedResult
     ) -> tuple[HookedResult, Sequence[HookAct]]:
-        """What a tool remembers of a lost call, after the hooks that look at results.
+        """Return what a tool reports of a lost call, after the post hooks.
 
-        They are told the input as the model wrote it: what a pre hook made of it was lost with the attempt.
+        They receive the input as the model wrote it: the changes of a pre hook were lost with the attempt.
         """
         chain = self._find_hook_chain(effect, state.facts, tenant)
         if chain is None or self._hooks is None:
@@ -311,7 +312,7 @@ class ToolCalls:
         return returned
 
     async def _call_with_hooks(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolCallResult:
-        """The policy floor, then the hooks around the tool."""
+        """Apply the policy floor, then call the tool with its pre and post hooks."""
         facts = state.facts
         shelf = self._contexts.toolset(facts, tenant)
         tool = shelf.find(effect.name)
@@ -343,7 +344,7 @@ class ToolCalls:
     async def _run_post_hooks(
         self, chain: HookChain, call: HookedCall, arguments: Mapping[str, Any], returned: ToolCallResult
     ) -> ToolCallResult:
-        """What a call gave, as the hooks after it leave it."""
+        """Return the result of a call as its post hooks leave it."""
         assert self._hooks is not None
         before = HookedResult(
             text=self._results.mask_and_truncate(returned.result.text), is_error=returned.result.is_error
@@ -358,10 +359,10 @@ class ToolCalls:
     async def _call_tool(
         self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, facts: RunFacts, tenant: str
     ) -> ToolCallResult:
-        """The call itself, within its time. Secrets of the run are masked in what it gives."""
+        """Call the tool, with its timeout. Secrets of the run are masked in the result."""
         try:
             if facts.options.credentials:
-                # Without them no call is made: an echo of one could not be masked.
+                # Without the credentials the call is not made: an echo of one could not be masked.
                 context = replace(context, credentials=await self._credentials.load_values(facts, tenant))
             async with asyncio.timeout(tool.timeout_s):
                 result = await tool.call(arguments, context)
@@ -398,7 +399,7 @@ def _build_hooked_call(
 
 
 def parse_arguments(input_json: str) -> Mapping[str, Any]:
-    """The arguments of a call as far as they can be read; empty when they cannot."""
+    """Return the arguments of a call as far as they can be parsed; empty when they cannot."""
     if input_json in EMPTY_ARGUMENTS:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""What a tool is told about the run that calls it: who, where, which folders and hosts, how much room is left.
+"""Context of a tool call: the facts of its run, its folders and hosts, and how much room is left.
 
 Before: tool_calls.py with the facts of a run. After: the tool, and the dial-time filter behind it.
 """
@@ -14,8 +14,9 @@ from loomlog.services.runtime.tools.allowed_hosts import resolve_caller_hosts
 
 
 class ToolContextFactory:
-    """Makes them. `volumes` are this process's folders, `operator_hosts` what the operator lets anybody reach;
-    `callers_choose_hosts`: the hosts of a caller replace these (allowed_hosts.py)."""
+    """Builds tool contexts. `volumes` are this process's folders, `operator_hosts` the hosts that the operator allows
+    for all runs; `callers_choose_hosts`: the hosts of a caller replace these (allowed_hosts.py).
+    """
 
     def __init__(
         self,
@@ -31,17 +32,17 @@ class ToolContextFactory:
         self._callers_choose_hosts = callers_choose_hosts
 
     def toolset(self, facts: RunFacts, tenant: str) -> Toolset:
-        """The tools that the run may use, with those that clients of its principal offer."""
+        """Return the tools that the run may use, with those that clients of its principal offer."""
         return self._tools.for_principal(tenant, facts.subject)
 
     def granted_tools(self, facts: RunFacts, tenant: str) -> tuple[str, ...]:
-        """Names of the tools that the run may call."""
+        """Return the names of the tools that the run may call."""
         return tuple([spec.name for spec in self.toolset(facts, tenant).specs(facts.definition.tools)])
 
     def build_context(
         self, effect: CallTool | ReconcileTool, facts: RunFacts, tenant: str, granted: tuple[str, ...]
     ) -> ToolContext:
-        """What the tool is told; without credentials, which are looked up when a call is made."""
+        """Return the context for the tool; without credentials, which are looked up when a call is made."""
         definition = facts.definition
         hosts, source = self._resolve_hosts(facts.options.allowed_hosts)
         return ToolContext(
@@ -70,7 +71,7 @@ class ToolContextFactory:
         )
 
     def _resolve_hosts(self, caller: tuple[str, ...] | None) -> tuple[tuple[str, ...], str]:
-        """The hosts of a run, and whose choice they are."""
+        """Return the hosts of a run, and the source of that choice."""
         if caller is None or (self._callers_choose_hosts and not caller):
             return self._operator_hosts, "operator_default"
         if self._callers_choose_hosts:
@@ -82,7 +83,7 @@ class ToolContextFactory:
         for grant in facts.definition.volumes:
             volume = self._volumes.get(grant.name)
             if volume is not None:
-                # The narrower of the two wins: a grant never widens what the process allows.
+                # The narrower mode wins: a grant never widens what the process allows.
                 mode = "rw" if grant.mode == "rw" and volume.mode == "rw" else "ro"
                 bindings.append(
                     VolumeBinding(name=grant.name, path=volume.path, mode=mode, is_default=grant.is_default)
@@ -91,11 +92,11 @@ class ToolContextFactory:
 
 
 def narrow_allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The hosts a run may reach: the operator's list, narrowed by the caller's (null leaves it, empty denies all)."""
+    """Return a run's allowed hosts: the operator's list, narrowed by the caller's (null keeps it, empty denies all)."""
     if caller is None:
         return operator
     both = [host for host in caller if any(_covers(entry, host) for entry in operator)]
-    # A wish that is wider than the list gives what the list has of it.
+    # A caller's entry that is wider than the list allows the entries of the list that it covers.
     both += [entry for entry in operator if any(_covers(host, entry) for host in caller)]
     return tuple(dict.fromkeys(both))
 

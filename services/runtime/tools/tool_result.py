@@ -1,4 +1,4 @@
-"""What becomes of a result on its way to the log: masked, bounded, sealed, in the blob store when it is long.
+"""Results of tools on their way to the log: masked, bounded, encrypted, in the blob store when they are long.
 
 Before: tool_calls.py. After: decide with ToolCompleted.
 """
@@ -20,14 +20,14 @@ from loomlog.services.runtime.content.run_credentials import NO_VALUES
 from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
-"""A longer result is cut; the built-in tools stay far below, this bounds foreign ones."""
+"""Characters of a result; a longer one is cut. The built-in tools stay far below, this bounds third-party ones."""
 DENIED = "denied"
 """Outcome of a call that a hook refused."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ToolCallResult:
-    """What a call gave, after the hooks; `acts` are in clear."""
+    """Result of a call after the hooks; `acts` are in plaintext."""
 
     result: ToolResult
     outcome: str
@@ -36,8 +36,9 @@ class ToolCallResult:
 
 
 class ToolResultBuilder:
-    """`mask` hides secrets in what goes to the log, `mask_results` in what tools give
-    (services/runtime/content/redaction.py); left out it is the same."""
+    """Builds tool results. `mask` hides secrets in what goes to the log, `mask_results` in the output of tools
+    (services/runtime/content/redaction.py); by default `mask`.
+    """
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class ToolResultBuilder:
     async def build(
         self, effect: CallTool, call_result: ToolCallResult, cipher: ContentCipher | NoCipher
     ) -> ToolCompleted:
-        """The order for a result: masked, bounded, sealed, and in the blob store when it is long."""
+        """Return the command for a result: masked, bounded, encrypted, and in the blob store when it is long."""
         result, outcome = call_result.result, call_result.outcome
         is_error = result.is_error
         try:
@@ -80,7 +81,7 @@ class ToolResultBuilder:
         )
 
     def encrypt_acts(self, acts: Sequence[HookAct], cipher: ContentCipher | NoCipher) -> tuple[HookAct, ...]:
-        """What hooks did, as the log may hold it."""
+        """Return the actions of hooks in the form the log stores."""
         return tuple(
             replace(
                 act,
@@ -92,22 +93,22 @@ class ToolResultBuilder:
         )
 
     def mask_and_truncate(self, text: str, credentials: Mapping[str, str] = NO_VALUES) -> str:
-        """What of a result goes to the log, and to hooks; the credentials are those of its run."""
+        """Return a result as it goes to the log and to hooks; the credentials are those of its run."""
         text = self._mask_tool_output(mask_credentials(credentials.values(), text) if credentials else text)
         if len(text) > MAX_RESULT_CHARACTERS:
             text = text[:MAX_RESULT_CHARACTERS] + f"\n[cut after {MAX_RESULT_CHARACTERS} characters]"
         return text
 
     def mask_text(self, text: str) -> str:
-        """Without secrets, as the log may hold it."""
+        """Return the text without secrets, in the form the log stores."""
         return make_storable(self._mask(text))
 
 
 def error_result(text: str) -> ToolCallResult:
-    """A result that says what went wrong."""
+    """Return a result that describes an error."""
     return ToolCallResult(result=ToolResult(text=text, is_error=True), outcome="error")
 
 
 def to_tool_result(result: HookedResult) -> ToolResult:
-    """What hooks left of a result."""
+    """Return the result that the hooks left, as a tool result."""
     return ToolResult(text=result.text, is_error=result.is_error)

@@ -1,6 +1,7 @@
-"""The tools of this process as models and calls need them: looked up by name, described, classed.
+"""The tools of this process as models and calls need them: looked up by name, described, classified.
 
-What a run may use besides is offered by clients of its principal, and is the run's own: `of` gives the shelf with it.
+A run may also use tools that clients of its principal offer; these are specific to the run: `for_principal` returns the
+toolset that includes them.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,20 +14,20 @@ from loomlog.services.runtime.models.model_calls import Toolset
 from loomlog.services.runtime.tools.tool_calls import parse_arguments
 
 SPECS_CACHE_MAX = 1_000
-"""Lists of granted tools whose descriptions are kept; agents are few, and building them costs per turn."""
+"""Lists of granted tools with cached descriptions; agents are few, and building them costs per turn."""
 
 
 ClientToolLookup = Callable[[str, str], Mapping[str, Tool]]
-"""What clients offer to the runs of a tenant's subject now, by name."""
+"""Returns the tools that clients offer to the runs of a tenant's subject now, by name."""
 
 
 def no_client_tools(tenant: str, subject: str) -> Mapping[str, Tool]:
-    """Nothing."""
+    """Return no tools."""
     return {}
 
 
 class ProcessToolset:
-    """Protocol loomlog.services.runtime.models.model_calls.Toolset over built tools."""
+    """Protocol loomlog.services.runtime.models.model_calls.Toolset over the tools of this process."""
 
     def __init__(
         self,
@@ -35,11 +36,11 @@ class ProcessToolset:
         client_tools: ClientToolLookup = no_client_tools,
         missing_client_tool: Callable[[str], Tool] | None = None,
     ) -> None:
-        """`gone` gives the tool of a client that nobody offers now: it can only be asked what became of a call."""
+        """`missing_client_tool` returns a tool of a client that is not offered now: it only reports on a lost call."""
         self._client_tools = client_tools
         self._missing_client_tool = missing_client_tool
         self._tools = tools
-        # A look at a runtime protocol takes 10 microseconds.
+        # Computed once: an isinstance check of a runtime protocol takes 10 microseconds.
         self._reconcilable = frozenset(name for name, tool in tools.items() if isinstance(tool, Reconciler))
         self.specs = lru_cache(maxsize=SPECS_CACHE_MAX)(self._specs)
 
@@ -47,7 +48,7 @@ class ProcessToolset:
         return build_specs(self._tools, names)
 
     def for_principal(self, tenant: str, subject: str) -> Toolset:
-        """The shelf of a run of that principal."""
+        """Return the toolset for a run of that principal."""
         offered = self._client_tools(tenant, subject)
         return PrincipalToolset(self, offered) if offered else self
 
@@ -57,23 +58,23 @@ class ProcessToolset:
         return self._tools.get(name)
 
     def grants(self, names: tuple[str, ...], name: str) -> bool:
-        """Whether a list of names and patterns grants the tool, whether or not it is offered now."""
+        """Return whether a list of names and patterns grants the tool, whether or not it is offered now."""
         return bool(select_granted(names, (name,)))
 
     def effect_class(self, name: str, input_json: str) -> str:
-        """The class of a call as the model wrote it. An unknown tool has no effect, so it is pure."""
+        """Return the effect class of a call as the model wrote it. An unknown tool has no effect, so it is pure."""
         tool = self.find(name)
         if tool is None:
             return EffectClass.PURE.value
         return tool.effect_class(parse_arguments(input_json)).value
 
     def is_reconcilable(self, name: str) -> bool:
-        """The tool can be asked what became of a lost call."""
+        """Return whether the tool can be asked about a lost call."""
         return name in self._reconcilable or (self._missing_client_tool is not None and name.startswith(CLIENT_PREFIX))
 
 
 class PrincipalToolset:
-    """The shelf of a run: what there is for everybody, and what clients of its principal offer (a Toolset too)."""
+    """Toolset of a run: the common tools, and those that clients of its principal offer (a Toolset too)."""
 
     def __init__(self, common: ProcessToolset, offered: Mapping[str, Tool]) -> None:
         self._offered = offered
@@ -86,7 +87,7 @@ class PrincipalToolset:
         return self._common.for_principal(tenant, subject)
 
     def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]:
-        """Those for everybody first: a prompt cache lasts when a client comes or goes."""
+        """Return the common tools first: a prompt cache stays valid when a client connects or leaves."""
         return (*self._common.specs(names), *build_specs(self._offered, names))
 
     def find(self, name: str) -> Tool | None:

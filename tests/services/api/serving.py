@@ -18,7 +18,8 @@ from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.service import Service
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.core.access.decide import Caller
-from tests.services.application.world import ADMIN_CALLER, WAIT_S, World, tokens, world
+from tests.services.application.owner import WAIT_S
+from tests.services.application.world import ADMIN_CALLER, World, tokens, world
 
 MAX_BODY = 200_000
 FILES = """

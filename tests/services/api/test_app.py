@@ -15,7 +15,8 @@ from loomlog.services.api.routes import ROUTES
 from loomlog.services.application.errors import CODES
 from loomlog.services.core.access.scopes import SCOPES
 from tests.services.api.serving import MAX_BODY, Served, Wire, served, service_of
-from tests.services.application.world import ACME, READER, WAIT_S
+from tests.services.application.owner import WAIT_S
+from tests.services.application.world import ACME, READER
 
 PUBLIC = {"/healthz", "/readyz", "/v1/openapi.json", "/v1/docs"}
 

@@ -15,7 +15,8 @@ from loomlog.schemas.generated.values import ContentBlock, Segment, Usage
 from tests.projections.stories import completed, replied, requested, started
 from tests.services.api.serving import Served, frames_of, served
 from tests.services.api.test_import import exported, imports, taken_in, two
-from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, NOW_MS
+from tests.services.application.owner import NOW_MS
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX
 
 __all__ = ["two"]
 RUN = "r_forged"

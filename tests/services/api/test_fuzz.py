@@ -30,7 +30,8 @@ from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.commands import StartCommand as StartOrder
 from loomlog.services.runtime.models.provider_probe import ProviderProber
 from tests.services.api.serving import Served, served
-from tests.services.application.world import WAIT_S, World
+from tests.services.application.owner import WAIT_S
+from tests.services.application.world import World
 
 EXAMPLES = 20
 """For each route; the whole takes a few seconds."""

@@ -9,7 +9,8 @@ import pytest_asyncio
 
 from loomlog.services.core.access.decide import Caller
 from tests.services.api.serving import Served, Wire, served
-from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, NOW_MS
+from tests.services.application.owner import NOW_MS
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -30,7 +30,8 @@ from loomlog.services.core.run.state import State
 from loomlog.services.stream.archive.run_log import LineageSegment, RunLog, fold_run
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.projections.twin import Twin
-from tests.services.application.world import TwinProjection, tokens
+from tests.services.application.tables import TwinProjection
+from tests.services.application.world import tokens
 from tests.services.stream.world import World
 
 WAIT_S = 10.0

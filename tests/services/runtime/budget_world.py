@@ -23,13 +23,15 @@ from loomlog.services.families.budget.client import BudgetClient
 from loomlog.services.families.budget.family import topics_of
 from loomlog.services.families.budget.state import AccountUsage, BudgetState, account_key, evolve
 from loomlog.services.runtime.budget_hosting import build_budget_host, build_budget_replica
+from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.run_options import grouped
-from tests.services.runtime.small_runtime import AGENT, TOPICS, Scripted, SmallRuntime, clock_ms, running
+from tests.services.runtime.fakes import AGENT, Scripted
+from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, running
 
 BUDGETS = topics_of()
 ACME = account_key("tenant", "acme", "acme")

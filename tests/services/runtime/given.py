@@ -24,6 +24,7 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.services.core.run.state import Ended
 from loomlog.services.runtime.run.command_handler import RunCommandHandler
+from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.command_offsets import CommandProgress
@@ -76,17 +77,17 @@ class DeskAtWork:
     def take_over(self) -> None:
         """A new desk and an empty partition, as after a claim that folded nothing."""
         term = self.log.put(EVENTS, 0, [claim_record()])
-        self.desk = RunCommandHandler(
-            number=0,
+        context = RunContext(
+            family=FAMILY,
             partitions=self.partitions,
-            known_since_ms=self.known_since_ms,
-            forgotten_until=self.forgotten_until,
             definitions=self.definitions,
             index=self.index,
-            past=self.past,
+            ended_runs=self.past,
             run_summaries=self.tallies,
             clock_ms=lambda: self.now,
-            absent_state=FAMILY.absent,
+        )
+        self.desk = RunCommandHandler(
+            context, number=0, known_since_ms=self.known_since_ms, forgotten_until=self.forgotten_until
         )
         self.partition = Partition(
             number=0,

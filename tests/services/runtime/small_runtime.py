@@ -1,37 +1,26 @@
 """A runtime of a few objects in this process, over any log: for tests that want a run to go through it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.models.pricing import Price
 from loomlog.connectors.protocols import (
-    Capabilities,
-    EffectClass,
     LogAppender,
     LogRanges,
     Model,
-    ModelItem,
-    ModelRequest,
     ProducerRecord,
-    Reply,
-    TextDelta,
     Tool,
-    ToolContext,
-    ToolResult,
 )
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.codec import local_codec
-from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.run_commands import StartRun
-from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.pauses import PauseTable
-from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
@@ -43,114 +32,25 @@ from loomlog.services.runtime.models.definition_resolver import DefinitionResolv
 from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
-from loomlog.services.runtime.run.command_handler import RunCommandHandler
+from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run.run_index import EndedRun
+from loomlog.services.runtime.run_host import build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
 from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
-from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.family import Topics
-from loomlog.services.stream.host import Host, PausableTail
+from loomlog.services.stream.host import PausableTail
 from loomlog.services.stream.ownership.membership import FixedMembership
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
-from loomlog.services.stream.snapshots.snapshots import Snapshots
 from tests.run_options import grouped
+from tests.services.runtime.fakes import AGENT, SECRET, Echo, EmptyIndex, OneAgent, Scripted
 
-AGENT = AgentDefinition(name="helper", sha256="ab12", provider="mock", model="m-1", tools=("Echo",), max_tokens=100)
 TOPICS = Topics.of("run")
 RUN = "r_one"
-SECRET = "the user's own words"
 WAIT_S = 30.0
-TURNS = (
-    Reply(
-        text=f"I think of {SECRET}",
-        tool_calls=(ToolCall(id="call-1", name="Echo", input='{"text":"the user\'s own words"}'),),
-        stop_reason="tool_use",
-        usage=Usage(input_tokens=10, output_tokens=5, cache_read_input_tokens=3, cache_creation_input_tokens=2),
-        model="m-1-exactly",
-    ),
-    Reply(
-        text="the answer", stop_reason="end_turn", usage=Usage(input_tokens=20, output_tokens=7), model="m-1-exactly"
-    ),
-)
-
-
-class Scripted:
-    """A model that gives TURNS in order, whichever process asks. `held` makes its second turn wait for `let_go`."""
-
-    provider = "mock"
-    capabilities = Capabilities()
-
-    def __init__(self, turns: Sequence[Reply] = TURNS) -> None:
-        self.turns = turns
-        self.failures = 0
-        self.held = False
-        self.holding = asyncio.Event()
-        self.let_go = asyncio.Event()
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
-        if self.failures:
-            self.failures -= 1
-            raise Transient(f"mock 503: busy with {SECRET}", kind="unavailable", status=503)
-        done = sum(isinstance(block, ToolResultBlock) for message in request.messages for block in message.blocks)
-        if done and self.held:
-            self.holding.set()
-            await self.let_go.wait()
-        reply = self.turns[done]
-        yield TextDelta(text=reply.text)
-        yield reply
-
-    async def list_models(self) -> list[str]:
-        return []
-
-    async def probe(self) -> None:
-        """It is always there."""
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-class Echo:
-    name = "Echo"
-    description = "Says it again."
-    input_schema: Mapping[str, Any] = {"type": "object"}
-    timeout_s = 5.0
-
-    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
-        return EffectClass.PURE
-
-    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        return ToolResult(text=str(arguments.get("text", "")))
-
-
-class OneAgent:
-    """Definitions with one agent."""
-
-    def __init__(self, definition: AgentDefinition = AGENT) -> None:
-        self._definition = definition
-
-    def resolve(self, agent: str, **_: object) -> AgentDefinition | CommandRefusal:
-        known = self._definition
-        return known if agent == known.name else CommandRefusal(code="unknown_agent", message=f"no agent {agent}")
-
-    def providers(self) -> frozenset[str]:
-        return frozenset({AGENT.provider})
-
-
-class EmptyIndex:
-    async def next_offset(self, partition: int) -> int:
-        return 1 << 40
-
-    async def find_run(self, run_id: str) -> EndedRun | None:
-        return None
-
-    async def last_run_of_session(self, session_id: str) -> EndedRun | None:
-        return None
 
 
 class SmallRuntime:
@@ -185,8 +85,6 @@ class SmallRuntime:
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
-        past = EndedAggregates(family, codec, ranges, topics.events)
-        tallies = RunSummaries(codec, appender, topic="unused", clock_ms=clock_ms)
         blobs = MemoryBlobs() if blobs is None else blobs
         shelf = ProcessToolset({"Echo": Echo()} if tools is None else tools)
 
@@ -227,51 +125,35 @@ class SmallRuntime:
             SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, encryption=secrecy),
         )
         self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
-        self.calls = EffectRunner(
-            family,
-            run=work.run,
-            done=lambda *result: self.host.result(*result),
-            clock_ms=clock_ms,
-            told=secrecy.describe_error,
-        )
-
-        def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
-            return RunCommandHandler(
-                number=number,
-                partitions=partitions,
-                known_since_ms=known_since_ms,
-                forgotten_until=forgotten_until,
-                definitions=OneAgent(agent) if definitions is None else definitions,
-                index=EmptyIndex(),
-                past=past,
-                run_summaries=tallies,
-                clock_ms=clock_ms,
-                absent_state=family.absent,
-                tracing=tracing,
-                pauses=pauses,
-                encryption=secrecy,
-                read_partial_output=work.partial_outputs.read,
-                budgets=budgets,
-                admission_queue=door,
-                credentials=credentials,
-            )
-
-        workplace = HostContext(
+        context = RunContext(
             family=family,
+            partitions=partitions,
+            definitions=OneAgent(agent) if definitions is None else definitions,
+            index=EmptyIndex(),
+            ended_runs=EndedAggregates(family, codec, ranges, topics.events),
+            run_summaries=RunSummaries(codec, appender, topic="unused", clock_ms=clock_ms),
+            clock_ms=clock_ms,
+            tracing=tracing,
+            pauses=pauses,
+            encryption=secrecy,
+            read_partial_output=work.partial_outputs.read,
+            budgets=budgets,
+            admission_queue=door,
+            credentials=credentials,
+        )
+        self.host = build_run_host(
+            context,
             codec=codec,
             topics=topics,
             appender=appender,
             ranges=ranges,
-            snapshots=Snapshots(family, codec, appender=appender, ranges=ranges, topic=topics.snapshots),
-            ended_aggregates=past,
+            membership=FixedMembership(frozenset(range(partitions)) if held is None else held),
+            commands=commands,
             dead_letters=self.dead_letters,
-            effect_runner=self.calls,
-            make_handler=desk,
-            clock_ms=clock_ms,
+            run_effect=work.run,
             name=name,
         )
-        held = frozenset(range(partitions)) if held is None else held
-        self.host = Host(workplace, membership=FixedMembership(held), commands=commands)
+        self.calls = self.host.context.effect_runner
 
 
 @asynccontextmanager

@@ -24,7 +24,8 @@ from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
 from tests.run_options import grouped
-from tests.services.runtime.small_runtime import AGENT, RUN, TOPICS, Echo, OneAgent, Stage
+from tests.services.runtime.fakes import AGENT, Echo, OneAgent
+from tests.services.runtime.small_runtime import RUN, TOPICS, Stage
 
 SCRIPT = """
 function run(input) {

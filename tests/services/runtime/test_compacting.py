@@ -19,7 +19,8 @@ from loomlog.schemas.generated.values import CommandEnvelope, Compaction, RunOpt
 from loomlog.services.core.run.conversation.summary_prompt import SYSTEM
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.state import Absent, Parked, State
-from tests.services.runtime.small_runtime import AGENT, RUN, Stage
+from tests.services.runtime.fakes import AGENT
+from tests.services.runtime.small_runtime import RUN, Stage
 
 LONG = "long words " * 40
 WINDOW = 1_000

@@ -20,7 +20,8 @@ from loomlog.schemas.generated.values import CommandEnvelope, ToolCall, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
-from tests.services.runtime.small_runtime import AGENT, TURNS, Scripted, Stage
+from tests.services.runtime.fakes import AGENT, TURNS, Scripted
+from tests.services.runtime.small_runtime import Stage
 from tests.services.stream.encryption.test_subject_keys import TOPIC, keys_over
 from tests.services.test_erasing_trees import TOOLS, TREE, Delegating
 

@@ -8,7 +8,8 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.core.pauses import PauseTable
-from tests.services.runtime.small_runtime import AGENT, Stage
+from tests.services.runtime.fakes import AGENT
+from tests.services.runtime.small_runtime import Stage
 
 NOTHING = PauseTable()
 

@@ -26,7 +26,8 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import CommandEnvelope, InterruptionTerms, ToolCall, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME
-from tests.services.runtime.small_runtime import AGENT, RUN, Echo, Scripted, Stage
+from tests.services.runtime.fakes import AGENT, Echo, Scripted
+from tests.services.runtime.small_runtime import RUN, Stage
 
 ASKER = replace(AGENT, tools=("Echo", TOOL_NAME), interruption=InterruptionTerms(enabled=True))
 Kind = TypeVar("Kind")

@@ -253,7 +253,7 @@ async def test_a_call_there_is_made_with_the_key_of_the_run_and_never_without() 
     assert [request.api_key for request in work.model.requests] == [THEIRS]
     gone = working(REPLY, has_key=False, store=Store({}))
     order = await gone.erred(asking(NAME))
-    assert f"the credential {NAME} that came with the run is gone" in order.message
+    assert f"the credential {NAME} that came with the run has expired" in order.message
     assert (order.kind, order.transient, gone.model.requests) == ("refused", False, [])
 
 

@@ -12,7 +12,8 @@ from loomlog.schemas.generated.run_events import ModelReplied, ToolReturned
 from loomlog.schemas.generated.values import AgentDefinition, ToolCall, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
-from tests.services.runtime.small_runtime import AGENT, OneAgent, Scripted, Stage
+from tests.services.runtime.fakes import AGENT, OneAgent, Scripted
+from tests.services.runtime.small_runtime import Stage
 
 CHILD = replace(AGENT, name="child", tools=())
 PARENT = replace(AGENT, tools=("Agent",))

@@ -23,8 +23,9 @@ from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
+from tests.services.stream.hosted import Hosted
 from tests.services.stream.script import answer
-from tests.services.stream.world import Hosted, World
+from tests.services.stream.world import World
 
 RUN = "r_pays"
 

@@ -20,8 +20,9 @@ from loomlog.services.runtime.run import run_directory
 from loomlog.services.stream.partition import fold
 from tests.services.stream.families import add_families, drop_local_effects, family_script
 from tests.services.stream.given import CODEC, EVENTS
+from tests.services.stream.hosted import Hosted
 from tests.services.stream.judge import Story
-from tests.services.stream.world import Hosted, World
+from tests.services.stream.world import World
 
 Worlds = Callable[..., World]
 

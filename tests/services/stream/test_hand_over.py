@@ -15,9 +15,10 @@ from loomlog.schemas.generated.run_commands import HandOverModelReply, HandOverT
 from loomlog.schemas.generated.run_events import ModelCallFailed, ModelReplied, ToolReturned
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.stream.ownership import leadership, owner
+from tests.services.stream.hosted import Hosted
 from tests.services.stream.ledger_world import RUN, LedgerWorld
 from tests.services.stream.outside import TOPICS
-from tests.services.stream.world import CODEC, Hosted, World
+from tests.services.stream.world import CODEC, World
 
 Worlds = Callable[..., World]
 FIRST = ("model", 1, 0, 1)

@@ -10,9 +10,10 @@ import pytest
 
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.run_events import RunFailed, RunStarted
+from tests.services.stream.hosted import Hosted
 from tests.services.stream.judge import dead_letters, every_start_has_its_run
 from tests.services.stream.outside import TOPICS
-from tests.services.stream.world import Hosted, World
+from tests.services.stream.world import World
 
 Worlds = Callable[..., World]
 SEEDS = range(50)

@@ -11,10 +11,11 @@ from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted
 from loomlog.services.stream.partition import fold as fold_module
 from loomlog.services.stream.partition.partition import Partition
 from loomlog.services.stream.snapshots import schedule
+from tests.services.stream.hosted import Hosted
 from tests.services.stream.judge import every_start_has_its_run
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
-from tests.services.stream.world import Hosted, World
+from tests.services.stream.world import World
 
 Worlds = Callable[..., World]
 

@@ -19,11 +19,12 @@ from loomlog.services.core.run.react import CallModel, CallTool
 from loomlog.services.core.run.state import State
 from loomlog.services.runtime.run.family import RunFamily
 from tests.services.stream.given import replaced
+from tests.services.stream.hosted import Hosted
 from tests.services.stream.judge import dead_letters
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
 from tests.services.stream.test_host_poison import BuggyFamily, others_finish
-from tests.services.stream.world import CODEC, Hosted, World
+from tests.services.stream.world import CODEC, World
 
 Worlds = Callable[..., World]
 

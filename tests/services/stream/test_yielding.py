@@ -17,9 +17,10 @@ from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.ownership import assignment
 from loomlog.services.stream.ownership.drain import DRAIN_S
 from loomlog.services.stream.partition.partition import Partition
+from tests.services.stream.hosted import Hosted
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
-from tests.services.stream.world import Hosted, World
+from tests.services.stream.world import World
 
 Worlds = Callable[..., World]
 

@@ -11,7 +11,7 @@ checks when it begins that its intent is in the log and accepted (intent before 
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -30,21 +30,16 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
-from loomlog.services.runtime.run.command_handler import RunCommandHandler
+from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run.late_results import ResultForwarder
+from loomlog.services.runtime.run_host import StandbyEdges, build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.effect_calls import EffectRunner
-from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.drain import DRAIN_S
 from loomlog.services.stream.ownership.membership import FixedMembership
-from loomlog.services.stream.ownership.standby import Standby
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
-from loomlog.services.stream.partition.partition import Partition
-from loomlog.services.stream.snapshots.snapshots import Snapshots
 from tests.run_options import grouped
+from tests.services.stream.hosted import Hosted, Lifelines
 from tests.services.stream.judge import Story, judged
 from tests.services.stream.outside import TOPICS, Definitions, Index, Wire
 from tests.services.stream.script import answer
@@ -54,83 +49,6 @@ NOW = 1_700_000_000_000
 CODEC = local_codec()
 PATIENCE_S = 30.0
 """How long a test waits for what must happen soon; it never takes that long unless something is broken."""
-
-
-@dataclass(slots=True)
-class Hosted:
-    """A running host with what a test wants to reach."""
-
-    name: str
-    host: Host
-    wire: Wire
-    work: HostContext
-    membership: FixedMembership
-    task: asyncio.Task[None]
-
-    def partition(self, number: int = 0) -> Partition | None:
-        """The partition while it is held."""
-        owner = self.host.owners.get(number)
-        return owner.partition if owner is not None else None
-
-    def handled(self, offset: int, number: int = 0) -> bool:
-        """The command is done with."""
-        partition = self.partition(number)
-        return partition is not None and partition.progress.is_handled(offset)
-
-    def settled(self) -> bool:
-        """Nothing is on its way to the log, and every acknowledgement was taken note of."""
-        held = [owner.partition for owner in self.host.owners.values()]
-        return all(partition is not None and partition.is_idle for partition in held)
-
-    async def kill(self) -> None:
-        """As kill -9: nothing is drained; what is on the wire may still land."""
-        self.task.cancel()
-        await asyncio.wait([self.task])
-
-    def reassign(self, *partitions: int, members: Mapping[str, MemberAssignment] | None = None) -> None:
-        """The group says what to own from now on."""
-        self.membership.assigned = frozenset(partitions)
-        self.membership.members = members or {}
-        self.membership.changed.set()
-
-
-class Lifelines:
-    """Everybody's lifelines (loomlog.connectors.process.liveness_sockets): who holds them, and what becomes of them."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, list[asyncio.Future[bool]]] = {}
-        self.lives: dict[str, Hosted] = {}
-        """Whom to ask for a partition; who has ended is gone."""
-        self.answers: list[tuple[str, int, str]] = []
-
-    async def until_gone(self, name: str, met: Callable[[], None]) -> bool:
-        held = self.held.setdefault(name.rpartition("/")[2], [])
-        end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        held.append(end)
-        met()
-        try:
-            return await end
-        finally:
-            held.remove(end)
-
-    async def ask_for(self, name: str, number: int, *, timeout_s: float) -> str:
-        """As loomlog.connectors.process.liveness_sockets.request_handover."""
-        life = name.rpartition("/")[2]
-        answer = "gone"
-        if life in self.lives and not self.lives[life].task.done():
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self.lives[life].host.ownership.handover_requested(number)
-                answer = "yielded"
-            except TimeoutError:
-                answer = "late"
-        self.answers.append((life, number, answer))
-        return answer
-
-    def end(self, life: str, *, died: bool = True) -> None:
-        """The process of that life has died (or seems to), or let go."""
-        for end in self.held.get(life, ()):
-            end.set_result(died)
 
 
 @dataclass(slots=True)
@@ -228,70 +146,50 @@ class World:
         """
         family = family or RunFamily()
         wire = Wire(self.log, Random(self.random.random()))
-        past = EndedAggregates(family, CODEC, self.log, TOPICS.events)
-        tallies = RunSummaries(CODEC, wire, topic=TALLIES, clock_ms=self.clock)
-
-        late = ResultForwarder(
-            CODEC, wire, topic=TOPICS.commands, partitions=self.partitions, clock_ms=self.clock, name=name
-        )
-
-        def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
-            return RunCommandHandler(
-                number=number,
-                partitions=self.partitions,
-                known_since_ms=known_since_ms,
-                forgotten_until=forgotten_until,
-                definitions=self.definitions,
-                index=self.index,
-                past=past,
-                run_summaries=tallies,
-                clock_ms=self.clock,
-                absent_state=family.absent,
-            )
-
-        work = HostContext(
+        context = RunContext(
             family=family,
+            partitions=self.partitions,
+            definitions=self.definitions,
+            index=self.index,
+            ended_runs=EndedAggregates(family, CODEC, self.log, TOPICS.events),
+            run_summaries=RunSummaries(CODEC, wire, topic=TALLIES, clock_ms=self.clock),
+            clock_ms=self.clock,
+        )
+        membership = FixedMembership(frozenset(range(self.partitions) if owns is None else owns))
+        host = build_run_host(
+            context,
             codec=CODEC,
             topics=TOPICS,
             appender=wire,
             ranges=self.log,
-            snapshots=Snapshots(family, CODEC, appender=wire, ranges=self.log, topic=TOPICS.snapshots),
-            ended_aggregates=past,
-            dead_letters=DeadLetters(CODEC, wire, topic=TOPICS.dead_letters, service="test", clock_ms=self.clock),
-            effect_runner=EffectRunner(
-                family,
-                run=self.effect,
-                done=lambda *result: host.result(*result),
-                hand_over=late.forward,
-                clock_ms=self.clock,
-            ),
-            make_handler=desk,
-            clock_ms=self.clock,
-            name=name,
-            liveness_address=f"memory:1/{name}" if stands_by else "",
-        )
-        standby = None
-        if stands_by:
-            tail = self.log.tail(TOPICS.events, dict.fromkeys(range(self.partitions), 0))
-            tail.pause(list(range(self.partitions)))
-            standby = Standby(work, life=name, tail=tail, ranges=self.log, until_gone=self.lifelines.until_gone)
-        commands = self.log.tail(TOPICS.commands, dict.fromkeys(range(self.partitions), 0))
-        commands.pause(list(range(self.partitions)))
-        membership = FixedMembership(frozenset(range(self.partitions) if owns is None else owns))
-        host = Host(
-            work,
             membership=membership,
-            commands=commands,
-            standby=standby,
-            request_handover=self.lifelines.ask_for if stands_by else None,
+            commands=self._paused_tail(TOPICS.commands),
+            dead_letters=DeadLetters(CODEC, wire, topic=TOPICS.dead_letters, service="test", clock_ms=self.clock),
+            run_effect=self.effect,
+            name=name,
+            standby=StandbyEdges(
+                incarnation=name,
+                tail=self._paused_tail(TOPICS.events),
+                ranges=self.log,
+                wait_for_disconnect=self.lifelines.until_gone,
+                request_handover=self.lifelines.ask_for,
+                liveness_address=f"memory:1/{name}",
+            )
+            if stands_by
+            else None,
             drain_s=drain_s,
         )
         task = asyncio.get_running_loop().create_task(host.run(), name=f"host {name}")
-        hosted = Hosted(name, host, wire, work, membership, task)
+        hosted = Hosted(name, host, wire, host.context, membership, task)
         self.hosts.append(hosted)
         if stands_by:
             self.lifelines.lives[name] = hosted
         return hosted
+
+    def _paused_tail(self, topic: str) -> Any:
+        tail = self.log.tail(topic, dict.fromkeys(range(self.partitions), 0))
+        tail.pause(list(range(self.partitions)))
+        return tail
 
     async def close(self) -> None:
         """Kill every host that is left."""

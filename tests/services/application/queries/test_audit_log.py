@@ -15,7 +15,8 @@ from loomlog.services.application.queries.audit_log import AuditLog, EventPage, 
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
-from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, NOW_MS, World, declined, pieces_of, world
+from tests.services.application.owner import NOW_MS
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, World, declined, pieces_of, world
 
 RUN_EVENTS = ["RunStarted", "ModelCallRequested", "ModelReplied", "RunCompleted"]
 

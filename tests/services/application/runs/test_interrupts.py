@@ -11,12 +11,12 @@ from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.run.state import Ended
+from tests.services.application.owner import NOW_MS
 from tests.services.application.world import (
     ACME,
     ADMIN_CALLER,
     GLOBEX,
     IVY,
-    NOW_MS,
     READER,
     World,
     declined,

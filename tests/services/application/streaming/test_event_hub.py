@@ -57,7 +57,7 @@ def said(text: str) -> InputReceived:
 @pytest.fixture(autouse=True)
 def no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests write inputs to runs that never started; the hub does not care."""
-    monkeypatch.setattr("tests.services.application.world.evolve", lambda state, event, at_ms: state)
+    monkeypatch.setattr("tests.services.application.owner.evolve", lambda state, event, at_ms: state)
 
 
 async def test_a_subscriber_gets_the_events_of_its_run_and_no_other() -> None:

@@ -11,7 +11,8 @@ import pytest
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.streaming.run_states import RunStates, StateFilter, StateStream
 from loomlog.services.core.access.decide import Caller
-from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, WAIT_S, World, world
+from tests.services.application.owner import WAIT_S
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, World, world
 
 
 @asynccontextmanager

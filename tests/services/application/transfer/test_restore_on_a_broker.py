@@ -23,7 +23,8 @@ from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.family import Topics
 from tests.services.application.test_bootstrap import layer_of, projecting
 from tests.services.application.world import ADMIN_CALLER, pieces_of, types_of
-from tests.services.runtime.small_runtime import AGENT, Scripted, SmallRuntime, running
+from tests.services.runtime.fakes import AGENT, Scripted
+from tests.services.runtime.small_runtime import SmallRuntime, running
 
 WAIT_S = 60.0
 

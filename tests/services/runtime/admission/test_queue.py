@@ -32,7 +32,8 @@ from tests.services.core.run.given import (
     refused,
     talked,
 )
-from tests.services.runtime.small_runtime import TOPICS, TURNS, Stage
+from tests.services.runtime.fakes import TURNS
+from tests.services.runtime.small_runtime import TOPICS, Stage
 
 
 def door(runs: int = 1, queue: int = 10, *, wait_s: float = 5.0, **more: Any) -> AdmissionQueue:

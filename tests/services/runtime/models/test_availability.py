@@ -22,7 +22,8 @@ from loomlog.services.runtime.models.provider_keys import OPERATOR_KEY, Provider
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
 from tests.services.core.run.given import NOW, begun, erred
-from tests.services.runtime.small_runtime import TOPICS, OneAgent, SmallRuntime, Stage, running
+from tests.services.runtime.fakes import OneAgent
+from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, Stage, running
 from tests.services.stream.given import CODEC
 
 TOPIC = "providers"

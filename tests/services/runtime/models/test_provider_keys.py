@@ -145,7 +145,7 @@ async def test_a_key_that_is_gone_from_the_store_is_not_replaced_by_the_operator
         )
     )
     assert (order.kind, order.transient, work.model.requests, work.heard.told) == ("refused", False, [], [])
-    assert f"the credential {NAME} that came with the run is gone" in order.message
+    assert f"the credential {NAME} that came with the run has expired" in order.message
 
 
 async def test_a_store_that_is_away_is_no_fault_of_the_model() -> None:

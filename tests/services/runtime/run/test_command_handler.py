@@ -331,7 +331,7 @@ def test_a_start_in_the_wrong_place_is_refused_with_what_was_expected(command: S
 
 def test_a_start_in_the_wrong_partition_is_refused_with_the_right_one() -> None:
     work = DeskAtWork(partitions=64)
-    with pytest.raises(ValueError, match=r"lies in partition 0, but its key belongs in .*murmur2"):
+    with pytest.raises(ValueError, match=r"is in partition 0, but its key belongs in .*murmur2"):
         work.at_once(started("r_tok"))
 
 
@@ -355,7 +355,7 @@ def test_an_order_to_a_run_in_the_wrong_place_is_refused_with_what_was_expected(
     """Nobody would ever find its run there: it would be gone without a word."""
     with pytest.raises(ValueError, match="belongs under 'tok'"):
         DeskAtWork().at_once(make("r_tok"), key=b"other")
-    with pytest.raises(ValueError, match=r"lies in partition 0, but its key belongs in .*murmur2"):
+    with pytest.raises(ValueError, match=r"is in partition 0, but its key belongs in .*murmur2"):
         DeskAtWork(partitions=64).at_once(make("r_tok"))
 
 

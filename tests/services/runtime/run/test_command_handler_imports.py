@@ -1,5 +1,6 @@
 """Imports at the desk of a partition: ids stay, places move, sessions and handles of the living are left alone."""
 
+from dataclasses import replace as replace_context
 from typing import Any
 
 import pytest
@@ -205,7 +206,8 @@ async def test_a_restored_run_obeys_what_is_paused_here() -> None:
     there, here = DeskAtWork(), DeskAtWork()
     there.start("r_tok")
     entry = PauseSet(scope="tenant", tenant="t", agent="", paused=True, reason="bill", by="op")
-    here.desk._pauses = lambda: PauseTable().apply(entry)
+    context = replace_context(here.desk._context, pauses=lambda: PauseTable().apply(entry))
+    here.desk._context = here.desk._history._context = context
     run = await restored(here, there, "r_tok")
     assert names(run, here)[2:] == ["RunRestored", "RunPauseRequested", "ModelCallFailed", "RunPaused"]
     assert isinstance(run.state, Paused)

@@ -4,8 +4,8 @@ import pytest
 
 from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.runtime.run.run_index import EndedRun
+from tests.services.runtime.fakes import EmptyIndex
 from tests.services.runtime.given import DeskAtWork
-from tests.services.runtime.small_runtime import EmptyIndex
 
 LIES_IN = 3
 

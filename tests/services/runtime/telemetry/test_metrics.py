@@ -6,7 +6,8 @@ from loomlog.schemas.generated.run_events import ModelReplied, RunCancelled, Run
 from loomlog.schemas.generated.values import CommandEnvelope, ToolCall, Usage
 from loomlog.services.runtime.telemetry.metrics import MAX_LABEL_SETS, RunMetrics
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, read_traceparent
-from tests.services.runtime.small_runtime import SECRET, TURNS, Stage
+from tests.services.runtime.fakes import SECRET, TURNS
+from tests.services.runtime.small_runtime import Stage
 
 USAGE = Usage(input_tokens=1, output_tokens=2)
 

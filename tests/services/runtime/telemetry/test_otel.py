@@ -24,7 +24,8 @@ from loomlog.services.runtime.telemetry.otel import OtelTracing, build_span_proc
 from loomlog.services.runtime.telemetry.span_ids import run_span_id, run_trace_context
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from tests.services.core.run.given import NOW, Run, cancel, start
-from tests.services.runtime.small_runtime import RUN, SECRET, TOPICS, WAIT_S, SmallRuntime, Stage
+from tests.services.runtime.fakes import SECRET
+from tests.services.runtime.small_runtime import RUN, TOPICS, WAIT_S, SmallRuntime, Stage
 
 CALLER = "00-0123456789abcdef0123456789abcdef-00000000000000aa-00"
 

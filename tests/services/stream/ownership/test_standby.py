@@ -16,9 +16,10 @@ from loomlog.services.stream.ownership import assignment, watchdog
 from loomlog.services.stream.ownership import standby as standby_module
 from loomlog.services.stream.ownership.standby import choose_standby, partitions_followed_by
 from tests.services.stream.given import replaced
+from tests.services.stream.hosted import Hosted
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
-from tests.services.stream.world import Hosted, World
+from tests.services.stream.world import World
 
 Worlds = Callable[..., World]
 LIVES = st.sets(st.text("abcdefgh", min_size=1, max_size=4), min_size=1, max_size=8)

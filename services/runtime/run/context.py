@@ -1,0 +1,51 @@
+"""Collaborators that the run partitions of one process share.
+
+Before: services/runtime/run_host.py makes it. After: command_handler.py and its parts, one of each for each partition.
+"""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.services.core.pauses import PauseTable
+from loomlog.services.core.run.run_facts import Pause
+from loomlog.services.runtime.admission.queue import AdmissionQueue
+from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
+from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials
+from loomlog.services.runtime.models.budget_reservation import StartBudgets
+from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
+from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
+from loomlog.services.runtime.run.run_index import RunIndex
+from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+
+PartialOutputReader = Callable[[str, int, int], Coroutine[Any, Any, tuple[str, BlobRef | None]]]
+"""Text of a model call under way in this process, by run, turn and attempt (models/partial_outputs.py)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """Shared by all partitions. None for a part: the feature is off."""
+
+    family: RunFamily
+    partitions: int
+    definitions: DefinitionResolver
+    index: RunIndex
+    ended_runs: EndedAggregates
+    run_summaries: RunSummaries
+    clock_ms: Callable[[], int]
+    tracing: Tracing = NO_TRACING
+    pauses: Callable[[], PauseTable] | None = None
+    encryption: ContentEncryption = PLAINTEXT
+    interruption_answers: InterruptionAnswers | None = None
+    read_partial_output: PartialOutputReader | None = None
+    budgets: StartBudgets | None = None
+    admission_queue: AdmissionQueue | None = None
+    credentials: Credentials = NO_CREDENTIALS
+
+    def pauses_for(self, tenant: str, agent: str) -> tuple[Pause, ...]:
+        """Pauses wider than a run that hold runs of that tenant and agent now."""
+        return self.pauses().pauses_for(tenant, agent) if self.pauses is not None else ()

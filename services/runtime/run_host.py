@@ -1,0 +1,109 @@
+"""Composition of the runs' host: the one place that says how a process that owns run partitions is put together.
+
+The runtime passes real clients; tests, benchmarks and the simulation pass fakes at these edges and get the same parts.
+
+Before: services/runtime/main.py. After: services/stream/host.py.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from loomlog.connectors.protocols import LogAppender, LogRanges
+from loomlog.schemas.codec import Codec
+from loomlog.services.runtime.run.command_handler import RunCommandHandler
+from loomlog.services.runtime.run.context import RunContext
+from loomlog.services.runtime.run.late_results import ResultForwarder
+from loomlog.services.stream.context import HostContext
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.effect_calls import EffectRunner
+from loomlog.services.stream.family import Topics
+from loomlog.services.stream.host import Host
+from loomlog.services.stream.ownership.assignment import RequestHandover
+from loomlog.services.stream.ownership.drain import DRAIN_S
+from loomlog.services.stream.ownership.membership import Membership
+from loomlog.services.stream.ownership.standby import PausableTail, Standby
+from loomlog.services.stream.snapshots.snapshots import Snapshots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyEdges:
+    """What a process needs to follow the partitions of other owners. `tail` and `ranges` are used for that alone."""
+
+    incarnation: str
+    tail: PausableTail
+    ranges: LogRanges
+    wait_for_disconnect: Callable[[str, Callable[[], None]], Awaitable[bool]]
+    request_handover: RequestHandover | None
+    liveness_address: str
+
+
+def build_run_host(
+    context: RunContext,
+    *,
+    codec: Codec,
+    topics: Topics,
+    appender: LogAppender,
+    ranges: LogRanges,
+    membership: Membership,
+    commands: PausableTail,
+    dead_letters: DeadLetters,
+    run_effect: Callable[[Any, Any, str], Awaitable[Any]],
+    name: str,
+    standby: StandbyEdges | None = None,
+    drain_s: float = DRAIN_S,
+) -> Host:
+    """Return a host of runs. `run_effect` takes (effect, state, tenant) and returns the command with its result."""
+
+    def make_handler(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
+        context.run_summaries.set_term(number, term)
+        return RunCommandHandler(context, number=number, known_since_ms=known_since_ms, forgotten_until=forgotten_until)
+
+    forwarder = ResultForwarder(
+        codec,
+        appender,
+        topic=topics.commands,
+        partitions=context.partitions,
+        clock_ms=context.clock_ms,
+        name=name,
+    )
+    effect_runner = EffectRunner(
+        context.family,
+        run=run_effect,
+        done=lambda *result: host.result(*result),
+        clock_ms=context.clock_ms,
+        hand_over=forwarder.forward,
+        told=context.encryption.describe_error,
+    )
+    host_context = HostContext(
+        family=context.family,
+        codec=codec,
+        topics=topics,
+        appender=appender,
+        ranges=ranges,
+        snapshots=Snapshots(context.family, codec, appender=appender, ranges=ranges, topic=topics.snapshots),
+        ended_aggregates=context.ended_runs,
+        dead_letters=dead_letters,
+        effect_runner=effect_runner,
+        make_handler=make_handler,
+        clock_ms=context.clock_ms,
+        name=name,
+        liveness_address="" if standby is None else standby.liveness_address,
+    )
+    host = Host(
+        host_context,
+        membership=membership,
+        commands=commands,
+        standby=None
+        if standby is None
+        else Standby(
+            host_context,
+            life=standby.incarnation,
+            tail=standby.tail,
+            ranges=standby.ranges,
+            until_gone=standby.wait_for_disconnect,
+        ),
+        request_handover=None if standby is None else standby.request_handover,
+        drain_s=drain_s,
+    )
+    return host
