@@ -1,1 +1,3 @@
-"""The outside: the only place where drivers are imported. Each seam has one to three methods and an in-memory twin."""
+"""Connectors to external systems; drivers are imported only here. Each protocol has one to three methods and an
+in-memory twin.
+"""

@@ -1,12 +1,12 @@
-"""The two ways the outside fails.
+"""The two kinds of failure of external systems.
 
     ConnectorError
-      Transient    try again, perhaps later: retry_after_s says when, kind says why
+      Transient    try again, perhaps later: retry_after_s is the delay, kind the reason
       Permanent    the same call will fail again
 
 Every connector translates every error of its driver into one of these, `raise ... from error`; tests prove that none
-leaks. `kind` is from the closed lists below. Messages of model failures begin with `<provider> <status>: ` where
-there is a status (runtime parity 1.7), because people search logs for it.
+leaks. `kind` is from the closed lists below. Messages of model failures begin with `<provider> <status>: ` where there
+is a status (runtime parity 1.7), because people search logs for it.
 """
 
 TRANSIENT_KINDS = frozenset(
@@ -21,9 +21,10 @@ TRANSIENT_KINDS = frozenset(
         "provider_concurrency_exhausted",
     }
 )
-"""429, 529, other 5xx, header or idle timeout, connection, a stream that ended in the middle, a connection kept from an
-earlier call that the other side closed before it answered, no place for the call among those that our own process
-makes at once."""
+"""Kinds of transient failure: 429, 529, other 5xx, header or idle timeout, connection, a stream that ended in the
+middle, a connection kept from an earlier call that the other side closed before it answered, no free slot among the
+concurrent calls of our own process.
+"""
 CODE_AGENT_KINDS = frozenset(
     {
         "code_agent_load",
@@ -33,7 +34,7 @@ CODE_AGENT_KINDS = frozenset(
         "code_agent_replay_divergence",
     }
 )
-"""Why the script of a code agent did not come to a call or an end (runtime parity 2.10)."""
+"""Kinds of failure of a code agent's script that reached neither a call nor an end (runtime parity 2.10)."""
 PERMANENT_KINDS = CODE_AGENT_KINDS | {
     "invalid",
     "unauthorised",
@@ -44,12 +45,13 @@ PERMANENT_KINDS = CODE_AGENT_KINDS | {
     "refused",
     "operator_key_restricted",
 }
-"""400 or 422, 401, 403, 404, retired model, a missing capability, policy (host not allowed, no key), a run that may not
-use the operator's key and has none."""
+"""Kinds of permanent failure: 400 or 422, 401, 403, 404, retired model, a missing capability, policy (host not allowed,
+no key), a run that may not use the operator's key and has none.
+"""
 
 
 class ConnectorError(Exception):
-    """Something outside did not do what was asked. `status` is the HTTP status, 0 when there was none."""
+    """An external system did not do what was requested. `status` is the HTTP status, 0 when there was none."""
 
     def __init__(self, message: str, *, kind: str, status: int = 0) -> None:
         super().__init__(message)
@@ -58,7 +60,7 @@ class ConnectorError(Exception):
 
 
 class Transient(ConnectorError):
-    """Worth another try. `retry_after_s` is what the other side asked for, None when it said nothing."""
+    """Failure that is worth another try. `retry_after_s` is the delay the other side requested, None without one."""
 
     def __init__(self, message: str, *, kind: str, status: int = 0, retry_after_s: float | None = None) -> None:
         assert kind in TRANSIENT_KINDS, kind
@@ -75,7 +77,7 @@ class Permanent(ConnectorError):
 
 
 class UnknownOutcome(Transient):
-    """An append may or may not be in the log. Whoever appended must read the log before deciding anything more."""
+    """An append may or may not be in the log. The writer must read the log before it decides anything more."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="broken_off")

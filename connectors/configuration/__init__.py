@@ -1,11 +1,11 @@
-"""The configuration: LOOMLOG_* settings and YAML files in, plain frozen values out. Start at `load`.
+"""Configuration: LOOMLOG_* settings and YAML files in, plain frozen values out. Start at `load`.
 
-    settings, configuration   load(os.environ, working_directory=Path.cwd(), paths=...)
-    who may ask               token_table(...), authenticate(...)
-    what can be called        providers_of(...), usable_ids(...), open_to_keys(...)
-    what a run is pinned to   resolve_agent(...)
+    settings, configuration         load(os.environ, working_directory=Path.cwd(), paths=...)
+    principals and their tokens     build_token_table(...), authenticate(...)
+    providers that can be called    build_providers(...), usable_provider_ids(...), run_key_provider_ids(...)
+    what a run is pinned to         resolve_agent(...)
 
-Nothing here reads the environment or a file at import, and pydantic stays inside.
+Nothing here reads the environment or a file at import, and pydantic is not visible outside.
 """
 
 from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate, InterruptionAccess

@@ -1,8 +1,8 @@
-"""One agent of a configuration file: every key the reference knows, typed.
+"""Typed definition of one agent in a configuration file, with every key of the reference.
 
-Keys that belong to features of later versions are typed and kept, so that a file is checked as a whole and needs no
-edit when the feature comes; nothing reads them yet. The classes are plain frozen dataclasses that pydantic fills: it
-checks at the edge and does not travel further.
+Keys of features of later versions are typed and kept, so that the whole file is checked and needs no edit when the
+feature comes; nothing reads them yet. The classes are plain frozen dataclasses that pydantic fills: it validates at the
+boundary only.
 
 Before: field_types.py. After: model.py (agents.<name>), resolve.py.
 """
@@ -43,7 +43,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingBlock:
-    """Sampling wishes; what is not said is the provider's default."""
+    """Sampling parameters; one that is not set is the provider's default."""
 
     __pydantic_config__ = FORBID_EXTRA
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
@@ -57,10 +57,10 @@ class SamplingBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionBlock:
-    """When and how a long conversation is summarised. Percent of what is summarised, and of the context window.
+    """Policy for summarising a long conversation: percentages of what is summarised, and of the context window.
 
-    `model` is an alias of `models`, or a model of the agent's own provider; empty: the agent's model. `memory_flush`
-    is kept until there is a memory.
+    `model` is an alias of `models`, or a model of the agent's own provider; empty: the agent's model. `memory_flush` is
+    accepted but unused until there is a memory.
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -95,7 +95,7 @@ class ChannelAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptionAccess:
-    """Whether an agent may ask a person, what, and how many questions may wait."""
+    """Whether an agent may ask a person, the kinds of question, and how many may be pending."""
 
     __pydantic_config__ = FORBID_EXTRA
     enabled: Switch = False
@@ -105,7 +105,7 @@ class InterruptionAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentBlock:
-    """agents.<name>."""
+    """Value of agents.<name>."""
 
     __pydantic_config__ = FORBID_EXTRA
     description: str = ""

@@ -1,7 +1,7 @@
-"""Whether the parts of a configuration fit together: names must exist, models must resolve.
+"""Cross-checks of a configuration: names must exist, models must resolve.
 
-The model (model.py) has checked each value by itself; here are the rules that look at two places. Every rule collects,
-none stops, and each finding points to the line that should be changed.
+The model (model.py) has validated each value by itself; here are the rules that compare two places. Every rule collects
+findings instead of stopping, and each finding points to the line to change.
 
 Before: model.py, routing.py. After: load.py.
 """
@@ -35,7 +35,7 @@ from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.client_names import is_client_grant, visible_name
 
 PLACEHOLDERS = ("{{memory:", "{{tool:")
-"""Parts of a prompt that the reference fills in."""
+"""Placeholders in a prompt that the reference fills in."""
 CLIENT_TOOL_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,56}|[A-Za-z0-9_-]{0,56}\*", re.ASCII)
 CLIENT_TOOL_EXPECTATION = "client: and 1 to 56 of A-Z, a-z, 0-9, _ and -, or the beginning of such a name and *"
 ALL_TOOLS = SUPPORTED_TOOLS | frozenset(UNSUPPORTED_TOOLS)
@@ -44,7 +44,7 @@ ALL_TOOLS = SUPPORTED_TOOLS | frozenset(UNSUPPORTED_TOOLS)
 def check_configuration(
     configuration: Configuration, root: MappingNode
 ) -> tuple[list[ConfigurationFinding], list[ConfigurationFinding]]:
-    """(errors, warnings). `root` is the merged tree, for the places."""
+    """Return (errors, warnings). `root` is the merged tree, for the positions."""
     checking = _ConfigurationCheck(configuration=configuration, root=root)
     checking.check_providers()
     checking.check_models()
@@ -69,7 +69,7 @@ class _ConfigurationCheck:
     unsupported_tools: dict[str, KeyPath] = field(default_factory=dict)
     """Tools of later versions, each with the first place that grants it."""
     reported_providers: set[str] = field(default_factory=set)
-    """Providers that have been said to have no driver in this version."""
+    """Providers already reported as having no driver in this version."""
 
     def check_providers(self) -> None:
         for name, block in self.configuration.providers.items():
@@ -101,10 +101,12 @@ class _ConfigurationCheck:
         self._check_candidates(("tiers",), self.configuration.tiers)
         defaults = self.configuration.defaults
         if (defaults.provider or defaults.model) and isinstance(
-            found := resolve_choices(self.configuration, AgentBlock(provider=defaults.provider, model=defaults.model)),
+            choices := resolve_choices(
+                self.configuration, AgentBlock(provider=defaults.provider, model=defaults.model)
+            ),
             RoutingFailure,
         ):
-            self._add_error(("defaults",), found.message)
+            self._add_error(("defaults",), choices.message)
 
     def check_user_tiers(self) -> None:
         plans = self.configuration.user_tiers
@@ -129,7 +131,7 @@ class _ConfigurationCheck:
                     path, f"{name} is the name of another tool, or begins like those of another kind", of_key=True
                 )
             if not tool.description.strip():
-                self._add_error((*path, "description"), "a model needs to be told what the tool does")
+                self._add_error((*path, "description"), "a model needs a description of what the tool does")
             if tool.input_schema.get("type") != "object":
                 self._add_error((*path, "input_schema"), "expected a JSON schema with type: object")
 
@@ -206,10 +208,10 @@ class _ConfigurationCheck:
         self.warnings.append(ConfigurationFinding(message=message, file=mark.file, line=mark.line))
 
     def _check_model(self, path: KeyPath, agent: AgentBlock) -> None:
-        found = resolve_choices(self.configuration, agent)
-        if isinstance(found, RoutingFailure):
+        choices = resolve_choices(self.configuration, agent)
+        if isinstance(choices, RoutingFailure):
             key = "tier" if agent.tier else "model" if agent.model else "provider"
-            self._add_error((*path, key) if agent.tier or agent.model or agent.provider else path, found.message)
+            self._add_error((*path, key) if agent.tier or agent.model or agent.provider else path, choices.message)
         elif agent.provider:
             self._check_provider_name((*path, "provider"), agent.provider)
 
@@ -230,7 +232,7 @@ class _ConfigurationCheck:
             self._add_error(path, f"{tool} is not a tool (a list of names, or of beginnings with * at the end){hint}")
 
     def _may_be_generated(self, tool: str) -> bool:
-        """Whether the name may be one of the tools that a later version makes from an OpenAPI file."""
+        """Return whether the name may be one of the tools that a later version generates from an OpenAPI file."""
         block = self.root.entries.get("local_api")
         if block is None or not isinstance(block.node, MappingNode):
             return False
@@ -247,8 +249,8 @@ class _ConfigurationCheck:
         for place, candidate in _iter_candidates(path, tiers):
             if candidate.provider and not self._check_provider_name((*place, "provider"), candidate.provider):
                 continue
-            if isinstance(found := resolve_candidate(self.configuration, candidate), RoutingFailure):
-                self._add_error(place, found.message)
+            if isinstance(choice := resolve_candidate(self.configuration, candidate), RoutingFailure):
+                self._add_error(place, choice.message)
 
     def _check_provider_names(self, path: KeyPath, names: Iterable[str]) -> None:
         if not self._is_specified(path):
@@ -272,7 +274,7 @@ class _ConfigurationCheck:
         return True
 
     def _warn_unsupported_driver(self, path: KeyPath, name: str) -> None:
-        """One warning for each provider that is asked for and cannot be used in this version."""
+        """Add one warning for each provider that is referenced and not supported in this version."""
         driver = self.configuration.providers[name].driver
         if driver in UNSUPPORTED_DRIVERS and name not in self.reported_providers:
             self.reported_providers.add(name)

@@ -1,7 +1,7 @@
-"""The scripts of code agents: from `<root>/<agent>/index.js` into the place of `code_body`.
+"""Loader of the scripts of code agents: `<root>/<agent>/index.js` becomes the value of `code_body`.
 
-An agent has a script of its own folder when its provider runs code and it says no `code_body`; `code` names another
-folder. A path that leaves the root, through a link too, is refused. Reads files and blocks, as load.py does.
+An agent has a script in its own folder when its provider runs code and it has no `code_body`; `code` names another
+folder. A path that leaves the root, also through a link, is refused. Reads files and blocks, as load.py does.
 
 Before: load.py has the values of all files. After: model.py checks them.
 """
@@ -15,18 +15,18 @@ from loomlog.connectors.configuration.routing import CODE_DRIVER
 from loomlog.connectors.configuration.tree import MappingNode, find_mark
 
 MAX_CODE_BYTES = 262_144
-"""Parity."""
+"""Bytes of a script; the limit of the reference."""
 SCRIPT = "index.js"
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*")
 
 
 def load_code_bodies(values: Mapping[str, object], root: MappingNode, folder: Path) -> list[ConfigurationFinding]:
-    """Puts each script in the place of `code_body`; what is wrong comes back."""
+    """Set `code_body` to the script of each code agent; return the findings."""
     findings: list[ConfigurationFinding] = []
     for name, agent in _list_mappings(values.get("agents")):
         body, code = agent.get("code_body") or "", agent.get("code") or ""
         if not isinstance(body, str) or not isinstance(code, str):
-            continue  # the model says what is wrong with them
+            continue  # the model reports what is wrong with them
         path: tuple[str | int, ...] = ("agents", name, "code_body" if body else "code")
         try:
             if body and code:
@@ -42,7 +42,7 @@ def load_code_bodies(values: Mapping[str, object], root: MappingNode, folder: Pa
 
 
 def find_disallowed_code_agents(values: Mapping[str, object], root: MappingNode) -> list[ConfigurationFinding]:
-    """One warning for each code agent, where the operator does not allow them."""
+    """Return one warning for each code agent, where the operator does not allow them."""
     findings: list[ConfigurationFinding] = []
     for name, agent in _list_mappings(values.get("agents")):
         if agent.get("code_body") or agent.get("code") or _runs_code(values, agent):
@@ -61,7 +61,7 @@ def _runs_code(values: Mapping[str, object], agent: Mapping[str, object]) -> boo
 
 
 def _read_script(root: Path, name: str) -> str:
-    """The text of a script. Raises ValueError, naming what is wrong."""
+    """Return the text of a script. Raises ValueError, naming the problem."""
     shown = f"{root.name}/{name}/{SCRIPT}"
     if not _FOLDER_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no folder of scripts: letters, digits, _ and -, in parts with / between")
@@ -83,5 +83,5 @@ def _read_script(root: Path, name: str) -> str:
 
 
 def _list_mappings(block: object) -> list[tuple[str, dict[str, object]]]:
-    """The mappings below a block, as far as they have the right form."""
+    """Return the mappings below a block that have the right form."""
     return [(key, value) for key, value in block.items() if isinstance(value, dict)] if isinstance(block, dict) else []

@@ -1,4 +1,4 @@
-"""How many runs and calls an installation takes on: the file's `concurrency` under the settings that win over it.
+"""Limits on concurrent runs and calls: the file's `concurrency` block, overridden by settings.
 
 Before: model.py, settings.py. After: the command layer (admission) and the runtime (queues of providers).
 """
@@ -11,7 +11,7 @@ from loomlog.connectors.configuration.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcurrencyLimits:
-    """Numbers in force. 0 for a user means no bound; the provider's queue is the installation's unless said."""
+    """Limits in force. 0 per user means no limit; the provider queue defaults to the queue of the installation."""
 
     max_concurrent_runs: int
     max_queue_depth: int
@@ -22,7 +22,7 @@ class ConcurrencyLimits:
 
 
 def resolve_limits(configuration: Configuration, settings: Settings) -> ConcurrencyLimits:
-    """The bounds of this installation."""
+    """Return the limits of this installation."""
     concurrency = configuration.concurrency
     return ConcurrencyLimits(
         max_concurrent_runs=concurrency.max_concurrent_runs,

@@ -1,8 +1,8 @@
-"""Tools that agents list and this process does not have, because a setting keeps them out.
+"""Warnings for tools that agents list and that a setting disables in this process.
 
-Such an agent runs, is shown one tool less, and nobody would say why its model never uses it.
+Such an agent runs with one tool fewer, and nothing else would explain why its model never uses it.
 
-Before: check.py, where the names are known to be tools. After: load.py tells the warnings.
+Before: check.py, where the names are known to be tools. After: load.py reports the warnings.
 """
 
 from loomlog.connectors.configuration.findings import ConfigurationFinding, join_words
@@ -14,7 +14,7 @@ from loomlog.connectors.configuration.tree import KeyPath, MappingNode, find_mar
 def find_disabled_tools(
     configuration: Configuration, root: MappingNode, settings: Settings
 ) -> list[ConfigurationFinding]:
-    """One warning for each such tool, at the first agent that names it; a pattern asks for what there is."""
+    """Return one warning for each such tool, at the first agent that names it; a pattern covers only enabled tools."""
     switches = {
         "Bash": (settings.bash_enabled, "LOOMLOG_BASH_ENABLED=1"),
         "Bench": (settings.bench_enabled, "LOOMLOG_BENCH_ENABLED=1"),

@@ -1,9 +1,9 @@
-"""docs/SETTINGS.md, written from the tables themselves: `python -m loomlog.connectors.configuration.document`.
+"""Generator of docs/SETTINGS.md from the tables of settings: `python -m loomlog.connectors.configuration.document`.
 
 A test fails when the file and this module disagree, so the document cannot describe a setting that does not exist, or
-miss one that does. Pure but for `main`, which writes the file.
+miss one that does. Pure except for `main`, which writes the file.
 
-Before: settings.py, unsupported_keys.py, model.py. After: people.
+Before: settings.py, unsupported_keys.py, model.py. After: docs/SETTINGS.md.
 """
 
 import sys
@@ -36,7 +36,7 @@ marked *secret* are never shown, logged or expanded in a file.
 Keys of model providers are read from the variable that `providers.<id>.api_key_env` names: `ANTHROPIC_API_KEY`,
 `OPENAI_API_KEY`, `DEEPSEEK_API_KEY`, `GEMINI_API_KEY`, `OLLAMA_API_KEY` for the built-in ones. `OLLAMA_BASE_URL` is the
 address of `ollama-local`; `disabled` switches it off. A provider whose variable is not set is there only for runs that
-bring its key, as a credential of that name (OPERATING.md), and for nobody without LOOMLOG_SECRET_KEY.
+bring its key, as a credential of that name (OPERATING.md), and for no run without LOOMLOG_SECRET_KEY.
 """
 
 FILES = """## Configuration files
@@ -48,7 +48,7 @@ is named, the first of these that exists: `./loomlog.yaml`, `./loomcycle.yaml`,
 `~/.config`.
 
 Mappings merge key by key; scalars and lists replace; `!prepend [...]` and `!append [...]` put items before or after the
-list below, and an item named again moves to its new place; a key without a value says nothing. A value that a later
+list below, and an item named again moves to its new place; a key without a value changes nothing. A value that a later
 file changes is a warning, or an error with `LOOMLOG_CONFIG_STRICT=1`. YAML anchors and `<<` work; `on`, `no` and
 `12:30` are text.
 
@@ -56,10 +56,10 @@ file changes is a warning, or an error with `LOOMLOG_CONFIG_STRICT=1`. YAML anch
 EXA_API_KEY, GITHUB_TOKEN, REDIS_URL, SANDBOX_AUTH_TOKEN, SEARXNG_BASE_URL, SERPER_API_KEY, SLACK_BOT_TOKEN,
 TAVILY_API_KEY. Everything else stays as it is written.
 
-Relative `volumes.<name>.path` and `system_prompt_file` are taken from the folder of the file that says them. Folders of
-writable volumes are made at the start.
+Relative `volumes.<name>.path` and `system_prompt_file` are resolved against the folder of the file that has them.
+Folders of writable volumes are created at start.
 
-`provider_priority` that no file says is `ollama-local, deepseek, openai, anthropic, ollama`. Synthetic providers
+`provider_priority`, where no file sets it, is `ollama-local, deepseek, openai, anthropic, ollama`. Synthetic providers
 (`mock`, `mock-stable`) need `LOOMLOG_MOCK_ENABLED=1` or `options: {enabled: true}`.
 
 Prices are money per million tokens, exact to six digits after the point, and are kept as whole micro-units.
@@ -112,8 +112,8 @@ Options, by driver; others are warned about and ignored:
 | `latency_ms`, `latency_jitter_ms`, `rate_429`, `rate_500` | mock | win over the settings of the same name |
 
 The window of a model at Ollama is `num_ctx` where it is pinned; otherwise the one it is loaded with (`/api/ps`), at the
-vendor's host the one it reports (`/api/show`), and 4,096 while nobody knows. A prompt that is probably longer is said
-in the log, because the server cuts it without a word. A tool call that a model wrote into its text is recovered.
+vendor's host the one it reports (`/api/show`), and 4,096 while it is unknown. A prompt that is probably longer is
+reported in the log, because the server cuts it silently. A tool call that a model wrote into its text is recovered.
 """
 
 BLOCKS: tuple[tuple[str, type], ...] = (
@@ -141,7 +141,7 @@ BLOCKS: tuple[tuple[str, type], ...] = (
 
 
 def render_document() -> str:
-    """The whole of docs/SETTINGS.md."""
+    """Return the whole text of docs/SETTINGS.md."""
     parts = [
         INTRODUCTION,
         "## Environment\n",
@@ -155,7 +155,7 @@ def render_document() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the file below the working directory; with --check only says whether it is stale, exit code 1 if so."""
+    """Write the file below the working directory; with --check only report whether it is stale, exit code 1 if so."""
     if "--check" in arguments:
         if TARGET.exists() and TARGET.read_text(encoding="utf-8") == render_document():
             return 0
@@ -211,7 +211,7 @@ def _render_unsupported() -> Iterator[str]:
 
 
 def _describe_type(hint: Any) -> str:
-    """A type in the words of people who write YAML."""
+    """Return the type in the words of people who write YAML."""
     origin = get_origin(hint)
     if origin is Annotated:
         return _describe_type(get_args(hint)[0])

@@ -1,4 +1,4 @@
-"""The outside as the settings describe it: one place that turns settings into options for each driver."""
+"""Driver options built from the settings, for every driver in one place."""
 
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, load_key_encryption_keys
@@ -8,9 +8,9 @@ from loomlog.connectors.storage.postgres import PostgresOptions
 
 
 def kafka_options(settings: Settings, client_id: str, *, bootstrap: str = "") -> KafkaOptions:
-    """How this process reaches the broker; `client_id` shows in the broker's logs and quotas.
+    """Return the connection options of the broker; `client_id` shows in the broker's logs and quotas.
 
-    `bootstrap` wins over the settings: the command line finds the local stack by itself.
+    `bootstrap` overrides the settings: the command line finds the local stack by itself.
     """
     return KafkaOptions(
         bootstrap=bootstrap or settings.kafka,
@@ -28,19 +28,21 @@ def kafka_options(settings: Settings, client_id: str, *, bootstrap: str = "") ->
 
 
 def postgres_options(settings: Settings, application_name: str, *, dsn: str = "") -> PostgresOptions:
-    """How this process reaches Postgres; `application_name` shows in pg_stat_activity; `dsn` as above."""
+    """Return the connection options of Postgres; `application_name` shows in pg_stat_activity; `dsn` overrides the
+    settings.
+    """
     return PostgresOptions(
         dsn=dsn or settings.postgres, tls=settings.postgres_tls_options(), application_name=application_name
     )
 
 
 def encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:
-    """What wraps the data keys of subjects; None when content is not encrypted. Blocking. Raises Permanent."""
+    """Return the keys that wrap subjects' data keys; None without encryption. Blocking. Raises Permanent."""
     return load_key_encryption_keys(
         text=settings.encryption_key, file=settings.encryption_key_file, previous=settings.encryption_key_previous
     )
 
 
 def installation_key(settings: Settings) -> SecretKey | None:
-    """The installation's secret key; None when there is none. Raises Permanent."""
+    """Return the installation's secret key; None when there is none. Raises Permanent."""
     return parse_secret_key(text=settings.secret_key, previous=settings.secret_key_previous)

@@ -1,4 +1,4 @@
-"""A file of environment variables to begin with, made from the table of settings: all of it comments.
+"""Template of an environment file, made from the table of settings: every line is a comment.
 
 Before: settings.py. After: `loomlog env-template` and GET /v1/_env_template.
 """
@@ -14,7 +14,7 @@ SECRET = "keep it secret"
 
 
 def render_env_template() -> str:
-    """All settings by group, with their defaults. Holds no value of this process."""
+    """Return all settings by group, with their defaults. Contains no value of this process."""
     return "\n".join([HEAD, *_render_lines()]) + "\n"
 
 

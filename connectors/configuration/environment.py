@@ -1,14 +1,14 @@
-"""The environment as settings: LOOMLOG_* by the table of settings.py, LOOMCYCLE_* names as aliases.
+"""Parser of environment variables: LOOMLOG_* by the table of settings.py, LOOMCYCLE_* names as aliases.
 
-Pure: the mapping comes in (main() passes os.environ), values go out. Three questions are answered apart, because the
+Pure: takes the mapping (main() passes os.environ) and returns values. There are three separate functions, because the
 last one needs the configuration files, which need the first:
 
-    read_settings    what are the values?            wrong ones are all reported together
-    check_names      is every name known?            an unknown LOOMLOG_ name is an error, with the nearest one
-    secret_names     which values must never leave?  expansion refuses them, redaction masks them
+    read_settings    the values                              all invalid ones are reported together
+    check_names      check of every name                     an unknown LOOMLOG_ name is an error, with the nearest one
+    secret_names     names whose values must never leave     expansion refuses them, redaction masks them
 
-An unknown LOOMCYCLE_ name is only a warning: it may belong to a version of the reference we do not know. Names that the
-configuration itself refers to (`token_env: LOOMCYCLE_TEAM_TOKEN`) are chosen by the operator and always fine.
+An unknown LOOMCYCLE_ name is only a warning: it may belong to an unknown version of the reference. Names that the
+configuration itself refers to (`token_env: LOOMCYCLE_TEAM_TOKEN`) are chosen by the operator and always accepted.
 
 Before: settings.py, unsupported_keys.py. After: load.py.
 """
@@ -36,7 +36,7 @@ PREFIXES = (PREFIX, OLD_PREFIX)
 def read_settings(
     environ: Mapping[str, str], *, working_directory: Path
 ) -> tuple[Settings, list[ConfigurationFinding]]:
-    """The settings, and warnings. Relative paths are taken from `working_directory`. Raises ConfigurationError."""
+    """Return the settings and the warnings. `working_directory` resolves relative paths. Raises ConfigurationError."""
     errors: list[ConfigurationFinding] = []
     warnings: list[ConfigurationFinding] = []
     values: dict[str, object] = {}
@@ -50,8 +50,8 @@ def read_settings(
         try:
             value = row.value_type.parse(text)
         except ValueError as error:
-            said = "its value (hidden, it is a secret)" if row.is_secret else format_value(text)
-            errors.append(ConfigurationFinding(message=f"{name}: {said} is not usable: {error}"))
+            shown_value = "its value (hidden, it is a secret)" if row.is_secret else format_value(text)
+            errors.append(ConfigurationFinding(message=f"{name}: {shown_value} is not usable: {error}"))
             continue
         values[row.field] = _resolve_paths(value, working_directory) if row.value_type.is_path else value
     errors += _find_retired(environ)
@@ -66,7 +66,9 @@ def read_settings(
 def check_names(
     environ: Mapping[str, str], referenced: Collection[str] = ()
 ) -> tuple[list[ConfigurationFinding], list[ConfigurationFinding]]:
-    """(errors, warnings) about names with our prefixes that no setting has. `referenced` are those the files name."""
+    """Return (errors, warnings) about names with our prefixes that no setting has. `referenced`: names used in the
+    files.
+    """
     errors: list[ConfigurationFinding] = []
     warnings: list[ConfigurationFinding] = []
     current = {row.name for row in setting_rows()}
@@ -97,14 +99,16 @@ def check_names(
 
 
 def secret_names() -> frozenset[str]:
-    """Environment names whose values no file may expand and no provider or principal may use as its own secret."""
+    """Return environment names whose values no file may expand and no provider or principal may use
+    as its own secret.
+    """
     rows = [row for row in setting_rows() if row.is_secret]
     later = {prefix + suffix for prefix in PREFIXES for suffix in UNSUPPORTED_SECRETS}
     return frozenset({row.name for row in rows} | {row.old_name for row in rows if row.old_name} | later)
 
 
 def _select_value(row: SettingRow, environ: Mapping[str, str], warnings: list[ConfigurationFinding]) -> tuple[str, str]:
-    """The name that was used and its text; our own name wins, and a disagreement is said."""
+    """Return the name that was used and its text; our own name wins, with a warning when the two differ."""
     ours = environ.get(row.name, "").strip()
     old = environ.get(row.old_name, "").strip() if row.old_name else ""
     if ours and old and ours != old:
@@ -132,8 +136,8 @@ def _find_retired(environ: Mapping[str, str]) -> list[ConfigurationFinding]:
 
 
 def _find_contradictions(settings: Settings) -> list[ConfigurationFinding]:
-    """Settings that are fine one by one and wrong together."""
-    found: list[str] = []
+    """Return the contradictions between settings that are valid one by one."""
+    problems: list[str] = []
     sasl = settings.kafka_security_protocol.startswith("SASL_")
     tls = settings.kafka_security_protocol.endswith("SSL")
     missing = [
@@ -146,30 +150,30 @@ def _find_contradictions(settings: Settings) -> list[ConfigurationFinding]:
         if not value
     ]
     if sasl and missing:
-        found.append(
+        problems.append(
             f"LOOMLOG_KAFKA_SECURITY_PROTOCOL is {settings.kafka_security_protocol}, which needs {', '.join(missing)}"
         )
     if not sasl and len(missing) < 3:
-        found.append(
+        problems.append(
             "LOOMLOG_KAFKA_SASL_MECHANISM, _USERNAME or _PASSWORD is set, but LOOMLOG_KAFKA_SECURITY_PROTOCOL is "
             f"{settings.kafka_security_protocol}, which would not send them; use SASL_SSL or SASL_PLAINTEXT"
         )
     if not tls and (settings.kafka_ca_file or settings.kafka_cert_file or settings.kafka_key_file):
-        found.append(
+        problems.append(
             "LOOMLOG_KAFKA_CA_FILE, _CERT_FILE or _KEY_FILE is set, but LOOMLOG_KAFKA_SECURITY_PROTOCOL is "
             f"{settings.kafka_security_protocol}, which does not encrypt; use SSL or SASL_SSL"
         )
     if bool(settings.kafka_cert_file) != bool(settings.kafka_key_file):
-        found.append("LOOMLOG_KAFKA_CERT_FILE and LOOMLOG_KAFKA_KEY_FILE belong together; one of them is missing")
+        problems.append("LOOMLOG_KAFKA_CERT_FILE and LOOMLOG_KAFKA_KEY_FILE belong together; one of them is missing")
     if settings.audit_key_file and settings.audit_key:
-        found.append("LOOMLOG_AUDIT_KEY_FILE and LOOMLOG_AUDIT_KEY are both set; one key signs, set one of them")
+        problems.append("LOOMLOG_AUDIT_KEY_FILE and LOOMLOG_AUDIT_KEY are both set; one key signs, set one of them")
     if settings.encryption_key_file and settings.encryption_key:
-        found.append("LOOMLOG_ENCRYPTION_KEY_FILE and LOOMLOG_ENCRYPTION_KEY are both set; set one of them")
+        problems.append("LOOMLOG_ENCRYPTION_KEY_FILE and LOOMLOG_ENCRYPTION_KEY are both set; set one of them")
     if bool(settings.postgres_sslcert) != bool(settings.postgres_sslkey):
-        found.append("LOOMLOG_POSTGRES_SSLCERT and LOOMLOG_POSTGRES_SSLKEY belong together; one of them is missing")
+        problems.append("LOOMLOG_POSTGRES_SSLCERT and LOOMLOG_POSTGRES_SSLKEY belong together; one of them is missing")
     if settings.postgres_min_connections > settings.postgres_max_connections:
-        found.append("LOOMLOG_POSTGRES_MIN_CONNECTIONS is larger than LOOMLOG_POSTGRES_MAX_CONNECTIONS")
-    return [ConfigurationFinding(message=message) for message in found]
+        problems.append("LOOMLOG_POSTGRES_MIN_CONNECTIONS is larger than LOOMLOG_POSTGRES_MAX_CONNECTIONS")
+    return [ConfigurationFinding(message=message) for message in problems]
 
 
 def _strip_prefix(name: str) -> str:
@@ -177,7 +181,7 @@ def _strip_prefix(name: str) -> str:
 
 
 def _collect_listed_names(environ: Mapping[str, str]) -> set[str]:
-    """Names that other settings list as names (which secrets a webhook may use, which variables Bash sees)."""
+    """Return names that other settings list as names (which secrets a webhook may use, which variables Bash sees)."""
     suffixes = {*UNSUPPORTED_NAME_LISTS, "BASH_ALLOWED_ENV", "BASH_ALLOWED_CREDS"}
     texts = [environ.get(prefix + suffix, "") for prefix in PREFIXES for suffix in suffixes]
     return {name.strip() for text in texts for name in text.split(",") if name.strip()}

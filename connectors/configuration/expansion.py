@@ -1,11 +1,11 @@
-"""`${NAME}` inside the values of a configuration file.
+"""Expansion of `${NAME}` inside the values of a configuration file.
 
-Only names a deployment may show in a file are expanded: those with our prefixes and a short list of third-party ones.
-Secrets of the infrastructure are refused, so a file cannot carry the database password into a prompt or a header. Any
-other `${...}` stays as it is written: prompts contain shell snippets, and headers contain `${run.*}` templates that are
-filled later. Expansion happens on parsed scalars, never on the text of the file, so a value cannot add keys.
+Only names that may appear in a file are expanded: those with our prefixes and a short list of third-party ones. Secrets
+of the infrastructure are refused, so a file cannot carry the database password into a prompt or a header. Any other
+`${...}` stays as written: prompts contain shell snippets, and headers contain `${run.*}` templates that are filled
+later. Expansion happens on parsed scalars, never on the text of the file, so a value cannot add keys.
 
-Before: environment.py says what is secret. After: tree.py calls this for every scalar.
+Before: environment.py defines which names are secret. After: tree.py calls this for every scalar.
 """
 
 import re
@@ -28,13 +28,13 @@ THIRD_PARTY_NAMES = frozenset(
     }
 )
 MAX_EXPANDED_LENGTH = 65_536
-"""Characters of one expanded value: the longest environment value that is not a mistake."""
+"""Characters of one expanded value; a longer environment value is a mistake."""
 _REFERENCE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpandedText:
-    """A text after expansion, the names it used, and what is wrong or odd about it."""
+    """Text after expansion, the names it used, and its errors and warnings."""
 
     text: str
     names: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class ExpandedText:
 
 
 def expand(text: str, environ: Mapping[str, str]) -> ExpandedText:
-    """`text` with the references it may make replaced by their values."""
+    """Return `text` with the references it may make replaced by their values."""
     if "${" not in text:
         return ExpandedText(text=text)
     names: list[str] = []

@@ -1,8 +1,8 @@
-"""The words of a configuration file: the annotated types its fields are made of.
+"""Annotated types of the fields of a configuration file.
 
-Whole numbers are strict (a quoted "12" is text, true is no number). Switches also take yes, no, on and off, which older
-YAML readers took. A single word stands for a list of one where the reference accepts that. Environment names are NAMES,
-so a value pasted in their place is refused without being repeated.
+Whole numbers are strict (a quoted "12" is text, true is no number). Switches also accept yes, no, on and off, as older
+YAML readers did. A single word is accepted as a list of one where the reference accepts that. Environment names are
+NAMES, so a value pasted in their place is refused without being repeated.
 
 After: model.py and agent_block.py are written with these.
 """
@@ -15,7 +15,9 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 from loomlog.connectors.configuration.setting_types import FALSE_WORDS, TRUE_WORDS
 
 FORBID_EXTRA = ConfigDict(extra="forbid")
-"""Every block refuses unknown keys. load.py finds them first, with their line; this makes a drift of the two loud."""
+"""Refusal of unknown keys in every block. load.py finds them first, with their line; this catches a
+drift of the two.
+"""
 
 AGENT_NAME_LENGTH = 128
 _AGENT_NAME = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*")
@@ -34,7 +36,7 @@ def _parse_switch(value: Any) -> Any:
 
 
 def require_number(value: Any) -> Any:
-    """Refuses what pydantic would turn into a number: text and switches."""
+    """Refuse what pydantic would turn into a number: text and switches."""
     if isinstance(value, bool | str):
         raise ValueError("expected a number")
     return value
@@ -91,5 +93,5 @@ Scope = Literal[
     "channel:read",
     "providers:operator-key",
 ]
-"""The closed catalogue of scopes."""
+"""Closed catalogue of scopes."""
 Driver = Literal["anthropic", "openai", "gemini", "deepseek", "ollama", "mock", "anthropic_oauth_dev", "code-js"]

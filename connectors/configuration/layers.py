@@ -1,4 +1,4 @@
-"""Which files make up the configuration, bottom first.
+"""Discovery of the configuration files, in order of precedence, lowest first.
 
     built-in providers          unless LOOMLOG_NO_DEFAULT_PROVIDERS=1
     LOOMLOG_PRESETS             in the order of the list (presets.py)
@@ -6,7 +6,7 @@
     LOOMLOG_CONFIG_FILES        in the order of the list
     paths of the command line   in their order
 
-When none of the three names a file, the first of these that exists is taken: ./loomlog.yaml, ./loomcycle.yaml, and
+When none of the last three names a file, the first of these that exists is used: ./loomlog.yaml, ./loomcycle.yaml, and
 loomlog.yaml or loomcycle.yaml in the folder of that name under $XDG_CONFIG_HOME and ~/.config. A named file that is
 missing is an error.
 
@@ -22,18 +22,18 @@ from loomlog.connectors.configuration.presets import load_presets
 from loomlog.connectors.configuration.settings import Settings
 
 BUILT_IN_NAME = "built-in providers"
-"""Stands for the file name of the bottom layer."""
+"""Display name of the lowest layer, used as its file name."""
 BUILT_IN_PATH = Path(__file__).with_name("providers.yaml")
 BASE_NAMES = ("loomlog", "loomcycle")
-"""Base names of files and folders that are searched, best first."""
+"""Base names of files and folders that are searched, in order of preference."""
 MAX_FILE_BYTES = 1024 * 1024
-"""A configuration of a thousand agents has about a third of it."""
+"""Bytes of a configuration file; a configuration of a thousand agents has about a third of it."""
 MAX_FILES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A file and the name people know it by."""
+    """A configuration file and its display name."""
 
     path: Path
     display_name: str
@@ -43,7 +43,7 @@ class Layer:
 def find_layers(
     settings: Settings, environ: Mapping[str, str], working_directory: Path, paths: Sequence[Path]
 ) -> tuple[list[Layer], list[ConfigurationFinding], list[ConfigurationFinding]]:
-    """(layers, errors, warnings)."""
+    """Return (layers, errors, warnings)."""
     errors: list[ConfigurationFinding] = []
     warnings: list[ConfigurationFinding] = []
     named = [
@@ -81,7 +81,7 @@ def find_layers(
 
 
 def read_layer(layer: Layer) -> str:
-    """The text of a file. Raises ValueError with what is wrong with it."""
+    """Return the text of a file. Raises ValueError, naming the problem."""
     try:
         size_bytes = layer.path.stat().st_size
         if size_bytes > MAX_FILE_BYTES:

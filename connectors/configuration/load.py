@@ -1,12 +1,12 @@
-"""From the environment and the files to a configuration, or to the list of everything that is wrong.
+"""Loader of the configuration: turns environment and files into a configuration, or a list of all errors.
 
     environment -> settings -> layers -> trees -> one merged tree -> values -> model -> cross checks
 
-Mistakes of form (YAML, duplicate and unknown keys, values) of all files are reported together; the cross checks join
-them whenever the values themselves are sound. Reads files and blocks: main() calls it before its event loop, or in a
+Mistakes of form (YAML, duplicate and unknown keys, values) of all files are reported together; the cross checks are
+added whenever the values themselves are valid. Reads files and blocks: main() calls it before its event loop, or in a
 thread.
 
-Before: every other file of this package. After: each main() gets a Loaded.
+Before: every other file of this package. After: each main() gets a ProcessConfiguration.
 """
 
 import os
@@ -34,41 +34,41 @@ from loomlog.connectors.configuration.tree import MappingNode, Mark, ScalarNode,
 from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_BLOCKS
 
 MAX_PROMPT_BYTES = 128 * 1024
-"""The reference's bound of a whole definition."""
+"""Bytes of a prompt file; the reference's limit for a whole definition."""
 MIN_SECRET_LENGTH = 8
-"""Shorter values are not masked: they would also hide innocent text."""
+"""Characters of a secret; shorter values are not masked, because that would also hide innocent text."""
 _QUOTED = re.compile(r"'([^']*)'")
 _ENV_KEY = re.compile(r"(?:^|_)env$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedConfiguration:
-    """What the files gave."""
+    """Configuration read from the files."""
 
     configuration: Configuration
     files: tuple[Path, ...]
-    """Those that were read, bottom first, without the built-in layer."""
+    """Files that were read, lowest layer first, without the built-in layer."""
     referenced_names: frozenset[str]
     """Environment names the files expand or name."""
     secret_env_names: frozenset[str]
-    """Those among them that keys like token_env and api_key_env point to."""
+    """Names among those that keys like token_env and api_key_env refer to."""
     warnings: tuple[ConfigurationFinding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessConfiguration:
-    """Everything a process is told at its start."""
+    """Settings and configuration that a process gets at its start."""
 
     settings: Settings
     configuration: Configuration
     files: tuple[Path, ...]
     secrets: Mapping[str, str] = field(repr=False)
-    """Name -> value of every secret that is set and long enough to be masked."""
+    """Values of every secret that is set and long enough to be masked, by name."""
     warnings: tuple[ConfigurationFinding, ...]
 
 
 def load(environ: Mapping[str, str], *, working_directory: Path, paths: Sequence[Path] = ()) -> ProcessConfiguration:
-    """Settings and configuration of this process. Raises ConfigurationError with everything that is wrong."""
+    """Return the settings and configuration of this process. Raises ConfigurationError with every mistake."""
     settings, setting_warnings = read_settings(environ, working_directory=working_directory)
     configuration = load_configuration(settings, environ, working_directory=working_directory, paths=paths)
     errors, name_warnings = check_names(environ, configuration.referenced_names)
@@ -86,7 +86,7 @@ def load(environ: Mapping[str, str], *, working_directory: Path, paths: Sequence
 def load_configuration(
     settings: Settings, environ: Mapping[str, str], *, working_directory: Path, paths: Sequence[Path] = ()
 ) -> LoadedConfiguration:
-    """The files alone. Raises ConfigurationError with everything that is wrong with them."""
+    """Return the configuration of the files alone. Raises ConfigurationError with every mistake in them."""
     layers, errors, warnings = find_layers(settings, environ, working_directory, paths)
     root = MappingNode(entries={}, mark=Mark(file="", line=0))
     names: set[str] = set()
@@ -115,7 +115,7 @@ def load_configuration(
 
 
 def _sort_findings(findings: Sequence[ConfigurationFinding]) -> list[ConfigurationFinding]:
-    """As people read a file: from its top."""
+    """Sort the findings in the order of the file, from its top."""
     return sorted(findings, key=lambda finding: (finding.file, finding.line))
 
 
@@ -127,7 +127,7 @@ def _build_configuration(
     errors: list[ConfigurationFinding],
     warnings: list[ConfigurationFinding],
 ) -> Configuration | None:
-    """The model of the merged tree; what is wrong or odd goes into the two lists."""
+    """Build the model of the merged tree; errors and warnings are added to the two lists."""
     kept = _drop_unsupported_blocks(root, warnings)
     values, unknown = extract_values(kept, Configuration)
     errors += unknown
@@ -149,7 +149,7 @@ def _build_configuration(
 
 
 def _drop_unsupported_blocks(root: MappingNode, warnings: list[ConfigurationFinding]) -> MappingNode:
-    """The tree without the blocks of later versions, each of which gets one warning."""
+    """Return the tree without the blocks of later versions, each of which gets one warning."""
     entries = dict(root.entries)
     for name, feature in UNSUPPORTED_BLOCKS.items():
         entry = entries.pop(name, None)
@@ -178,14 +178,14 @@ def _to_finding(mistake: ValidationProblem, root: MappingNode) -> ConfigurationF
 
 
 def _suggest_word(mistake: ValidationProblem) -> str:
-    """The nearest of the words that were expected, when the value is one word of a closed list."""
+    """Return the nearest of the expected words, when the value is one word of a closed list."""
     return did_you_mean(mistake.value, _QUOTED.findall(mistake.expected)) if isinstance(mistake.value, str) else ""
 
 
 def _resolve_volume_paths(
     values: Mapping[str, object], root: MappingNode, folders: Mapping[str, Path], environ: Mapping[str, str]
 ) -> None:
-    """Makes the paths of volumes absolute: from the folder of the file that says them, `~` from HOME."""
+    """Make the paths of volumes absolute: relative to the folder of the file that has them, `~` from HOME."""
     for name, volume in _list_mappings(values, "volumes"):
         path = volume.get("path")
         if isinstance(path, str) and path:
@@ -198,7 +198,7 @@ def _resolve_volume_paths(
 def _read_prompts(
     values: Mapping[str, object], root: MappingNode, folders: Mapping[str, Path]
 ) -> list[ConfigurationFinding]:
-    """Puts the text of `system_prompt_file` in the place of `system_prompt`."""
+    """Set `system_prompt` to the text of `system_prompt_file`."""
     findings: list[ConfigurationFinding] = []
     for name, agent in _list_mappings(values, "agents"):
         file = agent.get("system_prompt_file")
@@ -228,13 +228,13 @@ def _read_prompts(
 
 
 def _list_mappings(values: Mapping[str, object], name: str) -> list[tuple[str, dict[str, object]]]:
-    """The mappings below a block, as far as they have the right form."""
+    """Return the mappings below a block that have the right form."""
     block = values.get(name)
     return [(key, value) for key, value in block.items() if isinstance(value, dict)] if isinstance(block, dict) else []
 
 
 def _collect_referenced_names(root: MappingNode, environ: Mapping[str, str]) -> set[str]:
-    """Environment names that stand in the files as values; one with {tenant_id} stands for all that begin like it."""
+    """Return environment names used as values in the files; one with {tenant_id} covers all with the same beginning."""
     names: set[str] = set()
     for _, leaf in iter_scalars(root):
         if isinstance(leaf.value, str) and leaf.value.startswith(PREFIXES):
@@ -247,7 +247,7 @@ def _collect_referenced_names(root: MappingNode, environ: Mapping[str, str]) -> 
 
 
 def _collect_secret_env_names(root: MappingNode) -> frozenset[str]:
-    """The names that keys such as token_env, api_key_env and signing_secret_env point to, in every block."""
+    """Return the names that keys such as token_env, api_key_env and signing_secret_env refer to, in every block."""
     return frozenset(
         leaf.value
         for path, leaf in iter_scalars(root)

@@ -1,16 +1,16 @@
-"""Laying one layer of configuration over another.
+"""Merge of two layers of configuration.
 
     mapping over mapping       key by key, recursively
     scalar or list             the upper one replaces the lower one
-    !prepend / !append list    upper items go before / after the lower list; one named again moves to its new place
-    nothing (`key:`)           says nothing: the lower one stays
+    !prepend / !append list    upper items go before / after the lower list; a repeated item moves to its new place
+    nothing (`key:`)           no value: the lower one stays
 
 Laws (property-tested): an empty layer changes nothing on either side, and merging is associative, so it does not matter
 whether a bundle was merged before it was shipped. To keep the second law, an edit over an edit stays an edit until a
 list is found below it. It holds for layers that agree on what is a mapping; those that do not are never valid.
 
-An upper layer that changes a value the lower one had is an override: reported with both places, because in a stack of
-files that is usually an accident. Edits with !prepend and !append are intentions, not overrides.
+An upper layer that changes a value of the lower one is an override: reported with both places, because in a stack of
+files that is usually an accident. Edits with !prepend and !append are intentional and not overrides.
 
 Before: tree.py. After: load.py.
 """
@@ -31,7 +31,7 @@ from loomlog.connectors.configuration.tree import (
 
 
 def merge(lower: MappingNode, upper: MappingNode) -> tuple[MappingNode, list[ConfigurationFinding]]:
-    """The two layers as one, and a finding for each value of `lower` that `upper` changes."""
+    """Merge the two layers; return the result and a finding for each value of `lower` that `upper` changes."""
     overrides: list[ConfigurationFinding] = []
     merged = _merge_nodes(lower, upper, (), overrides)
     assert isinstance(merged, MappingNode)
@@ -66,7 +66,7 @@ def _merge_nodes(lower: Node, upper: Node, path: KeyPath, overrides: list[Config
 
 
 def _apply_edit(lower: SequenceNode, edit: SequenceNode) -> SequenceNode:
-    """`edit` applied to a list, or put on top of another edit; an item takes the place that was said last."""
+    """Apply `edit` to a list or to another edit; the last place given for an item wins."""
     moved = [to_plain(node) for node in (*edit.before, *edit.after)]
 
     def without_moved(nodes: tuple[Node, ...]) -> tuple[Node, ...]:

@@ -1,10 +1,10 @@
-"""A configuration after reading: the blocks of the files as plain frozen dataclasses.
+"""Validated configuration: the blocks of the files as plain frozen dataclasses.
 
-Pydantic fills these (see `validate`) and stays here: everyone else gets dataclasses with tuples. Blocks of later
-versions have no class; unsupported_keys.py lists them. Paths of volumes are absolute and prompts from files are read in
-before anything is validated (load.py), so a Configuration needs no disk any more.
+Pydantic fills these (see `validate`) and is used here only: all other modules get dataclasses with tuples. Blocks of
+later versions have no class; unsupported_keys.py lists them. Paths of volumes are made absolute and prompt files are
+read before anything is validated (load.py), so a Configuration does not need the disk.
 
-Before: field_types.py, agent_block.py. After: check.py asks whether the parts fit together; providers.py, resolve.py,
+Before: field_types.py, agent_block.py. After: check.py checks that the parts fit together; providers.py, resolve.py,
 principals.py.
 """
 
@@ -39,18 +39,20 @@ from loomlog.connectors.configuration.field_types import (
 )
 
 DEFAULT_PROVIDER_ORDER = ("ollama-local", "deepseek", "openai", "anthropic", "ollama")
-"""Parity: the order that is used where no file says one."""
+"""Order of providers where no file sets one, the same as the reference."""
 MICROS = 1_000_000
 """Micro-units of money in one unit."""
 MAX_REMOTE_TIMEOUT_S = 1_800
-"""Half of what loom.tool.requests keeps: a request must not be gone while somebody waits."""
+"""Seconds a remote call may take; half the retention of loom.tool.requests: a request must outlive
+its caller's wait.
+"""
 MAX_RATE = 1_000_000
 """Money per million tokens above which a rate is a typo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """The model of agents that name none."""
+    """Model of agents that name none."""
 
     __pydantic_config__ = FORBID_EXTRA
     provider: ProviderId | None = None
@@ -59,7 +61,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAlias:
-    """models.<name>: another name for one model, or for the newest one that a pattern finds."""
+    """Value of models.<name>: an alias of one model, or of the newest one that matches a pattern."""
 
     __pydantic_config__ = FORBID_EXTRA
     provider: ProviderId
@@ -70,7 +72,7 @@ class ModelAlias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapabilityOverrides:
-    """What a file says about a provider's abilities; None leaves it to the driver."""
+    """Overrides of a provider's capabilities in a file; None leaves it to the driver."""
 
     __pydantic_config__ = FORBID_EXTRA
     native_prompt_cache: Switch | None = None
@@ -84,7 +86,7 @@ class CapabilityOverrides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderBlock:
-    """providers.<id>. `api_key_env` is a NAME; `max_concurrent` 0 = LOOMLOG_MODEL_CALLS_PER_PROVIDER."""
+    """Value of providers.<id>. `api_key_env` is a NAME; `max_concurrent` 0 = LOOMLOG_MODEL_CALLS_PER_PROVIDER."""
 
     __pydantic_config__ = FORBID_EXTRA
     driver: Driver
@@ -98,7 +100,7 @@ class ProviderBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserTier:
-    """user_tiers.<name>: a plan. `max_fallback_attempts` 0 = 3."""
+    """Value of user_tiers.<name>: a plan. `max_fallback_attempts` 0 = 3."""
 
     __pydantic_config__ = FORBID_EXTRA
     provider_priority: tuple[ProviderId, ...] = ()
@@ -111,10 +113,10 @@ class UserTier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concurrency:
-    """Bounds of each runtime process. The provider queue is that of the process where it is not said.
+    """Limits of each runtime process. The provider queue defaults to the queue of the process.
 
-    The reference begins with 8 runs and a queue of 16; one runtime here keeps a thousand, and a bound that nobody asked
-    for would only slow it down.
+    The reference defaults to 8 runs and a queue of 16; one runtime here runs a thousand, and a limit that is not
+    configured would only slow it down.
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -139,7 +141,7 @@ Rate = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRates:
-    """pricing.models."provider/model": money per million tokens. Cache rates that are not said are those of input."""
+    """Value of pricing.models."provider/model": money per million tokens. Cache rates default to the input rate."""
 
     __pydantic_config__ = FORBID_EXTRA
     input: Rate
@@ -150,7 +152,7 @@ class ModelRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
-    """pricing: what models cost, in one currency."""
+    """The pricing block: prices of models, in one currency."""
 
     __pydantic_config__ = FORBID_EXTRA
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
@@ -159,7 +161,7 @@ class Pricing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeBlock:
-    """volumes.<name>: a folder. A relative path is taken from the folder of the file that says it."""
+    """Value of volumes.<name>: a folder. A relative path is resolved against the folder of the file that has it."""
 
     __pydantic_config__ = FORBID_EXTRA
     path: Annotated[str, Field(min_length=1)]
@@ -170,7 +172,7 @@ class VolumeBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteToolBlock:
-    """remote_tools.<name>: a tool that a microservice serves over the log."""
+    """Value of remote_tools.<name>: a tool that a microservice serves over the log."""
 
     __pydantic_config__ = FORBID_EXTRA
     description: str
@@ -182,7 +184,7 @@ class RemoteToolBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPluginBlock:
-    """context_plugins[]: changes the conversation on its way to a provider; they run in their order."""
+    """Item of context_plugins[]: changes the conversation on its way to a provider; plugins run in their order."""
 
     __pydantic_config__ = FORBID_EXTRA
     name: Literal["redact"]
@@ -192,7 +194,7 @@ class ContextPluginBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermitHostWiden:
-    """hooks.permit_host_widen: whose hooks may open hosts for a call, as `tenant:owner` or `owner`."""
+    """Value of hooks.permit_host_widen: whose hooks may allow hosts for a call, as `tenant:owner` or `owner`."""
 
     __pydantic_config__ = FORBID_EXTRA
     owners: StringList = ()
@@ -200,7 +202,7 @@ class PermitHostWiden:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HooksBlock:
-    """hooks: what the operator decides about hooks; they are registered over the API."""
+    """The hooks block: the operator's rules for hooks; hooks are registered over the API."""
 
     __pydantic_config__ = FORBID_EXTRA
     permit_host_widen: PermitHostWiden = field(default_factory=PermitHostWiden)
@@ -208,7 +210,9 @@ class HooksBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptionBlock:
-    """interruption: how runs ask people. `heartbeat_interval_ms` has no effect: a question needs no pulse here."""
+    """The interruption block: how runs ask people. `heartbeat_interval_ms` has no effect: no
+    heartbeat is needed here.
+    """
 
     __pydantic_config__ = FORBID_EXTRA
     backend: Annotated[str, Field(pattern=r"^(webui|cli|mcp_server:.+)$")] = "webui"
@@ -220,7 +224,7 @@ class InterruptionBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillBlock:
-    """skills.<name>: an inline skill."""
+    """Value of skills.<name>: an inline skill."""
 
     __pydantic_config__ = FORBID_EXTRA
     description: str = ""
@@ -230,7 +234,7 @@ class SkillBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrincipalBlock:
-    """principals.<name>: who holds the token whose environment name is `token_env`."""
+    """Value of principals.<name>: the holder of the token in the environment variable `token_env`."""
 
     __pydantic_config__ = FORBID_EXTRA
     tenant: Tenant
@@ -267,7 +271,7 @@ _ADAPTER = TypeAdapter(Configuration)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationProblem:
-    """A value the model refused: where, and what was expected."""
+    """Value that the model refused: its path, and what was expected."""
 
     path: tuple[str | int, ...]
     is_missing: bool
@@ -276,7 +280,7 @@ class ValidationProblem:
 
 
 def validate(values: Mapping[str, object]) -> tuple[Configuration | None, list[ValidationProblem]]:
-    """The configuration those values make, or everything that is wrong with them."""
+    """Return the configuration of those values, or everything that is wrong with them."""
     try:
         return _ADAPTER.validate_python(values), []
     except ValidationError as error:
@@ -295,7 +299,9 @@ def validate(values: Mapping[str, object]) -> tuple[Configuration | None, list[V
 
 
 def _is_descendant(path: tuple[str | int, ...], ancestor: tuple[str | int, ...]) -> bool:
-    """A list that is short because its items are wrong needs no words of its own."""
+    """Return whether `path` is below `ancestor`: a list too short because of invalid items gets no
+    finding of its own.
+    """
     return len(path) > len(ancestor) and path[: len(ancestor)] == ancestor
 
 
@@ -311,11 +317,11 @@ _EXPECTED_TYPES = {
     "too_short": "at least one item",
     "tuple_type": "a list",
 }
-"""Pydantic's kinds of error in the words of people who write YAML."""
+"""Expected values by pydantic's kind of error, in the words of people who write YAML."""
 
 
 def _format_expectation(kind: str, message: str) -> str:
-    """Pydantic's sentence as the second half of ours."""
+    """Return pydantic's message rephrased as the second half of ours."""
     if kind in _EXPECTED_TYPES:
         return f"expected {_EXPECTED_TYPES[kind]}"
     if kind == "too_long" and (bound := re.search(r"at most (\d+)", message)):

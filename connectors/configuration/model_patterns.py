@@ -1,11 +1,11 @@
-"""Which model a pattern means: the newest of those the provider lists.
+"""Choice of the model a pattern refers to: the newest of those the provider lists.
 
-Names are compared by their runs of digits as numbers (`gpt-4.10` is newer than `gpt-4.9`), a `:tag` is not looked at,
-and a name without a release date beats the same version with one (`claude-x-4-5` before `claude-x-4-5-20250929`),
-because the bare name follows the provider's fixes. Several matches without any digit cannot be ordered: then there is
-no pick, which is better than a random one.
+Names are compared by their runs of digits as numbers (`gpt-4.10` is newer than `gpt-4.9`), a `:tag` is ignored, and a
+name without a release date beats the same version with one (`claude-x-4-5` before `claude-x-4-5-20250929`), because the
+bare name follows the provider's fixes. Several matches without any digit cannot be ordered: then no model is chosen,
+which is better than a random one.
 
-Before: the list a provider gave. After: resolve.py.
+Before: the list a provider returned. After: resolve.py.
 """
 
 import re
@@ -17,7 +17,9 @@ _RELEASE_DATE = re.compile(r"-(20\d{6})$")
 
 
 def select_newest(pattern: str, names: Sequence[str]) -> str | None:
-    """The newest listed name the glob `pattern` matches; None when nothing matches or the matches have no order."""
+    """Return the newest listed name that matches the glob `pattern`; None when nothing matches or the matches have no
+    order.
+    """
     matching = sorted({name for name in names if fnmatchcase(name, pattern) or fnmatchcase(_strip_tag(name), pattern)})
     if len(matching) > 1 and not any(_DIGITS.search(_strip_tag(name)) for name in matching):
         return None
@@ -25,7 +27,9 @@ def select_newest(pattern: str, names: Sequence[str]) -> str | None:
 
 
 def _version_key(name: str) -> tuple[tuple[int, ...], bool, str, int, tuple[int, ...]]:
-    """Larger is newer. Of equal versions: undated first, then the later date, the shorter name, the first name."""
+    """Return a sort key, larger is newer. Of equal versions: undated first, then later date,
+    shorter name, first name.
+    """
     bare = _strip_tag(name)
     dated = _RELEASE_DATE.search(bare)
     version = tuple(int(run) for run in _DIGITS.findall(bare[: dated.start()] if dated else bare))

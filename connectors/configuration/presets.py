@@ -1,8 +1,8 @@
-"""Presets: layers that come with the program, chosen by name in LOOMLOG_PRESETS.
+"""Presets: layers that are shipped with the program, chosen by name in LOOMLOG_PRESETS.
 
-Each is a file of the folder beside this one, written as any configuration is; its first comment line says what it is
-for. They lie on top of the built-in providers and below every file of the installation, in the order in which they are
-named. Keys are not in them, only the names of variables.
+Each is a configuration file in the folder next to this module; its first comment line is its description. They override
+the built-in providers and are overridden by every file of the installation, in the order in which they are named. They
+contain no keys, only the names of variables.
 
 Before: layers.py. After: the views of the API and the command line show them.
 """
@@ -17,7 +17,7 @@ KIND = "preset"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A layer by name. `content` is its YAML."""
+    """Named layer. `content` is its YAML."""
 
     name: str
     description: str
@@ -27,10 +27,10 @@ class Preset:
 
 @cache
 def load_presets() -> dict[str, Preset]:
-    """All of them by name. Reads a few small files once."""
-    found = {}
+    """Return all presets by name. Reads a few small files once."""
+    presets = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         content = path.read_text()
         description = content.split("\n", 1)[0].removeprefix("#").strip()
-        found[path.stem] = Preset(name=path.stem, description=description, path=path, content=content)
-    return found
+        presets[path.stem] = Preset(name=path.stem, description=description, path=path, content=content)
+    return presets

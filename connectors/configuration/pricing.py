@@ -1,7 +1,7 @@
-"""What a model costs, in whole micro-units of money: no float ever touches an amount.
+"""Prices of models in whole micro-units of money: floats are never used for an amount.
 
-A rate of 3.00 per million tokens is 3_000_000 micro-units per million tokens, which is what connectors.models.pricing
-reckons with. A cache rate that no file says is that of input: a bill may then be too high, never silently too low.
+A rate of 3.00 per million tokens is 3_000_000 micro-units per million tokens, the unit of connectors.models.pricing. A
+cache rate that no file sets is the input rate: a bill may then be too high, never silently too low.
 
 Before: model.py. After: resolve.py.
 """
@@ -13,9 +13,9 @@ from loomlog.connectors.models.pricing import Price
 
 
 def find_price(configuration: Configuration, provider: str, model: str) -> Price | None:
-    """The price of a model; None when the files have none, which makes its calls `unpriced`, not free.
+    """Return the price of a model; None when the files have none, which makes its calls `unpriced`, not free.
 
-    Its currency is configuration.pricing.currency.
+    The currency is configuration.pricing.currency.
     """
     rates = configuration.pricing.models.get(f"{provider}/{model}")
     if rates is None:

@@ -1,12 +1,12 @@
-"""Who a token belongs to.
+"""Principals and the table of their tokens.
 
 The table holds only SHA-256 hashes. A presented token is hashed and compared with every row in constant time, without
-leaving early, so neither time nor memory tells anything about a token. Sources in this version: the shared token
+leaving early, so neither time nor memory reveals anything about a token. Sources in this version: the shared token
 (LOOMLOG_AUTH_TOKEN: an administrator of tenant `default`) and the `principals` block, whose tokens are in the
 environment.
 
-Fails closed: no token at all is an error unless LOOMLOG_OPEN_MODE=1 says that it is meant, and then only on a loopback
-address. The reference opened itself whenever it found no shared token, even with declared principals.
+Fails closed: no token at all is an error unless LOOMLOG_OPEN_MODE=1 confirms it, and then only on a loopback address.
+The reference switched to open mode whenever it found no shared token, even with declared principals.
 
 Before: settings.py, model.py. After: the command layer calls `authenticate` for every request.
 """
@@ -30,18 +30,18 @@ IMPLIED_SCOPES: Mapping[str, frozenset[str]] = {
     TENANT: frozenset({"runs:create", "runs:read", "channel:publish", "channel:read", "providers:operator-key"}),
     USER: frozenset({"runs:create", "runs:read"}),
 }
-"""What a scope includes beside itself."""
+"""Scopes that a scope includes in addition to itself."""
 DEFAULT_TENANT = "default"
 DEFAULT_SUBJECT = "default"
 SUFFIX_LENGTH = 6
 """Characters of a token that logs may show, so that people can tell tokens apart."""
 SUFFIX_MIN_TOKEN_LENGTH = 24
-"""Of shorter tokens nothing is shown: the suffix would be a real part of the secret."""
+"""Characters of a token below which no suffix is shown: it would be a real part of the secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks. `legacy` marks the shared token, whose requests may name a user_id of their own."""
+    """Authenticated caller. `legacy` marks the shared token, whose requests may name a user_id of their own."""
 
     name: str
     tenant: str
@@ -56,16 +56,16 @@ class Principal:
 
     @property
     def is_isolated(self) -> bool:
-        """Confined to its own subject."""
+        """Return whether it is confined to its own subject."""
         return USER in self.scopes and not self.scopes & {ADMIN, TENANT}
 
     @property
     def is_member(self) -> bool:
-        """Neither an operator nor isolated: run and channel scopes of the whole tenant."""
+        """Return whether it is neither an operator nor isolated: run and channel scopes of the whole tenant."""
         return not self.scopes & {ADMIN, TENANT, USER}
 
     def allows(self, scope: str) -> bool:
-        """Whether it may do what needs `scope`, counting what its scopes include. An unknown one is a caller's bug."""
+        """Return whether its scopes, with those they include, cover `scope`. An unknown scope is a caller's bug."""
         assert scope in SCOPES, scope
         return scope in self.scopes or any(scope in IMPLIED_SCOPES.get(held, ()) for held in self.scopes)
 
@@ -73,19 +73,21 @@ class Principal:
 OPEN_PRINCIPAL = Principal(
     name="open", tenant=DEFAULT_TENANT, subject=DEFAULT_SUBJECT, scopes=frozenset({ADMIN}), legacy=True
 )
-"""Everybody, in open mode."""
+"""Principal of every request in open mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenTable:
-    """Hashes and whom they belong to. In open mode it is empty and everybody is OPEN_PRINCIPAL."""
+    """Hashes and their principals. In open mode it is empty and every request has OPEN_PRINCIPAL."""
 
     rows: tuple[tuple[bytes, Principal], ...] = field(repr=False)
     open_mode: bool = False
 
 
 def build_token_table(configuration: Configuration, settings: Settings, environ: Mapping[str, str]) -> TokenTable:
-    """The table. Raises ConfigurationError for an empty or doubled token, naming variables and never their values."""
+    """Return the table. Raises ConfigurationError for an empty or duplicate token, naming variables
+    and never values.
+    """
     problems: list[ConfigurationFinding] = []
     rows: list[tuple[bytes, Principal]] = []
     owner_of: dict[bytes, str] = {}
@@ -120,7 +122,9 @@ def build_token_table(configuration: Configuration, settings: Settings, environ:
 
 
 def authenticate(table: TokenTable, authorization: str | None) -> Principal | None:
-    """Whom an Authorization header (`Bearer <token>`, the scheme in any case) belongs to; None = answer 401."""
+    """Return the principal of an Authorization header (`Bearer <token>`, the scheme in any case); None = respond with
+    401.
+    """
     if table.open_mode:
         return OPEN_PRINCIPAL
     scheme, _, token = (authorization or "").strip().partition(" ")
@@ -131,17 +135,19 @@ def authenticate(table: TokenTable, authorization: str | None) -> Principal | No
 
 
 def find_principal(table: TokenTable, token: str) -> Principal | None:
-    """Whom a bare token belongs to. Looks at every row, always."""
+    """Return the principal of a bare token. Always compares with every row."""
     hashed = _hash_token(token)
-    found: Principal | None = None
+    matched: Principal | None = None
     for known, principal in table.rows:
         if hmac.compare_digest(known, hashed):
-            found = principal
-    return found
+            matched = principal
+    return matched
 
 
 def is_loopback_listen_addr(listen_addr: str) -> bool:
-    """Whether only this machine can reach the address. A name other than localhost may resolve to anything: no."""
+    """Return whether only this machine can reach the address. A name other than localhost may resolve to anything:
+    False.
+    """
     host = listen_addr.rpartition(":")[0].strip("[]")
     if host == "localhost":
         return True
@@ -165,7 +171,7 @@ def _shared_principal(token: str) -> Principal:
 def _check_open_mode(settings: Settings) -> list[ConfigurationFinding]:
     if not settings.open_mode:
         message = (
-            "there is no token, so nobody could be let in: set LOOMLOG_AUTH_TOKEN, or declare `principals`, "
+            "there is no token, so every request would be refused: set LOOMLOG_AUTH_TOKEN, or declare `principals`, "
             "or set LOOMLOG_OPEN_MODE=1 to serve everybody on this machine"
         )
         return [ConfigurationFinding(message=message)]

@@ -1,13 +1,13 @@
-"""The providers as a process can use them: file, settings and environment brought together.
+"""Providers as a process can use them: file, settings and environment combined.
 
 A provider is usable when the process could call it: its key is in the environment (or it needs none), it is not
 switched off by the address `disabled`, and a synthetic one was allowed, by LOOMLOG_MOCK_ENABLED or by the option
-`enabled` in a file. Whether it answers is another question, asked by whoever calls it.
+`enabled` in a file. Whether it responds is not checked here; the caller finds out.
 
 One that lacks nothing but its key is open to runs that bring it (`run_key_provider_ids`), where runs can bring
 credentials at all. It is never called without: it is not probed and lists nothing.
 
-Before: model.py, settings.py. After: resolve.py takes the ids of the usable ones, connectors/models builds a driver
+Before: model.py, settings.py. After: resolve.py receives the ids of the usable ones, connectors/models builds a driver
 from each, and from those that are open to keys.
 """
 
@@ -21,7 +21,7 @@ from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_DRIVER
 
 OLLAMA_LOCAL = "ollama-local"
 DISABLED_URL = "disabled"
-"""As an address: this provider is not to be used."""
+"""Address of a provider that is switched off."""
 BASE_URLS: Mapping[str, str] = {
     "anthropic": "https://api.anthropic.com",
     "openai": "https://api.openai.com/v1",
@@ -29,7 +29,7 @@ BASE_URLS: Mapping[str, str] = {
     "gemini": "https://generativelanguage.googleapis.com/v1beta",
     "ollama": "https://ollama.com",
 }
-"""Address by driver, where no file says one."""
+"""Default address of each driver, where no file sets one."""
 OLLAMA_LOCAL_URL = "http://127.0.0.1:11434"
 
 TIMEOUT_OPTIONS = frozenset({"header_timeout_ms", "idle_timeout_ms"})
@@ -42,7 +42,7 @@ KNOWN_OPTIONS: Mapping[str, frozenset[str]] = {
     "code-js": frozenset(),
     "mock": frozenset({"enabled", "stable", "latency_ms", "latency_jitter_ms", "rate_429", "rate_500"}),
 }
-"""Options a driver reads; others are only warned about, because they may be meant for another version."""
+"""Options that a driver reads; others only get a warning, because they may be meant for another version."""
 DIALECTS: Mapping[str, str] = {
     "anthropic": "anthropic-messages",
     "anthropic_oauth_dev": "anthropic-messages",
@@ -57,7 +57,7 @@ DIALECTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """One provider, complete: what a driver needs to be built."""
+    """Complete description of one provider, enough to build its driver."""
 
     id: str
     driver: str
@@ -68,38 +68,40 @@ class Provider:
     api_key: str = field(repr=False)
     is_usable: bool
     unusable_reason: str
-    """Why it is not usable, for people; empty when it is."""
+    """Reason why it is not usable, for people; empty when it is."""
     max_concurrent: int
-    """Calls one process may have open; 0 = nobody named a bound."""
+    """Calls one process may have open; 0 = no limit is configured."""
     header_timeout_s: float
     idle_timeout_s: float
     options: Mapping[str, object]
-    """The driver's own options, settings filled in. Mock: stable, latency_ms, latency_jitter_ms, rate_429, rate_500.
-    Code agents: run_timeout_seconds, deterministic."""
+    """The driver's own options, with defaults from the settings. Mock: stable, latency_ms, latency_jitter_ms, rate_429,
+    rate_500. Code agents: run_timeout_seconds, deterministic.
+    """
     capabilities: Mapping[str, bool | int]
-    """What a file changes about the driver's Capabilities, by their field names."""
+    """Overrides of the driver's Capabilities in a file, by their field names."""
 
     @property
     def needs_key(self) -> bool:
-        """Nothing but its key is missing."""
+        """Whether nothing but its key is missing."""
         return self.unusable_reason == f"{self.api_key_env} is not set"
 
 
 def build_providers(
     configuration: Configuration, settings: Settings, environ: Mapping[str, str]
 ) -> dict[str, Provider]:
-    """Every provider of the configuration, by id."""
+    """Return every provider of the configuration, by id."""
     return {name: _build_provider(name, block, settings, environ) for name, block in configuration.providers.items()}
 
 
 def usable_provider_ids(providers: Iterable[Provider]) -> frozenset[str]:
-    """The ids resolve.py may choose from."""
+    """Return the ids that resolve.py may choose from."""
     return frozenset(provider.id for provider in providers if provider.is_usable)
 
 
 def run_key_provider_ids(providers: Iterable[Provider], settings: Settings) -> frozenset[str]:
-    """The ids of those that only runs with a key of their own can use. None without LOOMLOG_SECRET_KEY: nothing could
-    be sealed with it, so no run brings anything."""
+    """Return the ids of those that only runs with a key of their own can use. None without LOOMLOG_SECRET_KEY: no
+    credential can be encrypted without it, so no run brings one.
+    """
     if not settings.secret_key:
         return frozenset()
     return frozenset(provider.id for provider in providers if provider.needs_key)
@@ -133,7 +135,7 @@ def _build_provider(name: str, block: ProviderBlock, settings: Settings, environ
 
 
 def _is_local_ollama(name: str, block: ProviderBlock) -> bool:
-    """A server of one's own: it loads its models, reads long prompts slowly, and asks for no key."""
+    """Return whether it is a self-hosted server: it loads its models, reads long prompts slowly, and needs no key."""
     return block.driver == "ollama" and (name == OLLAMA_LOCAL or not block.api_key_env)
 
 
@@ -162,7 +164,9 @@ def _find_unusable_reason(
 
 
 def _build_options(name: str, block: ProviderBlock, settings: Settings) -> dict[str, object]:
-    """The options of the file over those the settings stand for. Fractions become floats: drivers know nothing else."""
+    """Return the options of the file over the defaults from settings. Fractions become floats: drivers accept nothing
+    else.
+    """
     options: dict[str, object] = {}
     if block.driver == "mock":
         stable = block.options.get("stable") is True

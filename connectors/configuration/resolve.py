@@ -1,12 +1,12 @@
-"""From the name of an agent to everything a run is pinned to.
+"""Resolution of an agent's name to everything a run is pinned to.
 
-Aliases, tiers, user tiers and patterns end here: a ResolvedAgent names one provider and one model. What it says is
-hashed (`definition_sha256`), so a run can prove which definition it started with. The hash covers what the run is
+Aliases, tiers, user tiers and patterns are resolved here: a ResolvedAgent names one provider and one model. Its content
+is hashed (`definition_sha256`), so a run can prove which definition it started with. The hash covers what the run is
 promised, not where this process keeps things: volume paths, prices and the order of fallbacks are left out.
 
-Pure. The caller says which providers are usable (providers.usable_ids), what each provider lists, for patterns, and
-why a model cannot be called just now. A model that an agent pins by its name is not asked about: whoever names one
-wants that one, and hears from the provider itself what is wrong.
+Pure. The caller passes which providers are usable (providers.usable_provider_ids), what each provider lists, for
+patterns, and why a model cannot be called just now. A model that an agent pins by its name is not checked for that: the
+agent wants that one, and receives the provider's own error.
 
 Before: routing.py, model_patterns.py. After: the command layer puts the result into StartRun; the runtime builds its
 calls from it.
@@ -38,19 +38,19 @@ from loomlog.schemas.client_names import visible_name
 from loomlog.schemas.generated.values import Compaction, Sampling
 
 MAX_RETRY_ATTEMPTS = 5
-"""Parity: more is taken as this."""
+"""Largest number of retry attempts, as in the reference; larger values are reduced to it."""
 DEFAULT_FALLBACK_ATTEMPTS = 3
 COOLDOWN_BOUNDS_MS = (1_000, 600_000)
-"""Parity: a user tier's cooldown is moved into these bounds."""
+"""Bounds in milliseconds that a user tier's cooldown is clamped to, as in the reference."""
 CONTEXT_TOOL = "Context"
-"""Every agent has it unless it says disable_context."""
+"""Tool that every agent has unless disable_context is set."""
 UnavailableReason = Callable[[str, str], str]
-"""Provider and model -> why it cannot be called just now, for people; empty when it can."""
+"""Function of provider and model; returns why it cannot be called just now, for people, or empty when it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FallbackModel:
-    """A model to go to when the one before it fails."""
+    """Model to try when the one before it fails."""
 
     provider: str
     model: str
@@ -60,7 +60,7 @@ class FallbackModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedAgent:
-    """An agent, ready to run. 0 and empty mean "not said" as in loomlog.schemas.generated.values.AgentDefinition."""
+    """Agent that is ready to run. 0 and empty mean "not set" as in loomlog.schemas.generated.values.AgentDefinition."""
 
     name: str
     description: str
@@ -69,32 +69,32 @@ class ResolvedAgent:
     effort: str
     system_prompt: str
     tools: tuple[str, ...]
-    """As granted: names and trailing-* globs, Context included unless disabled."""
+    """Granted tools: names and trailing-* globs, Context included unless disabled."""
     max_tokens: int
     max_iterations: int
     unbounded_iterations: bool
     retry_attempts: int
     unknown_outcome: str
-    """tell, ask or fail: what follows when nobody knows whether an unsafe call had its effect."""
+    """Policy when it is unknown whether an unsafe call had its effect: tell, ask or fail."""
     run_timeout_s: int
     sampling: Sampling | None
     compaction: Compaction | None
     volumes: tuple[VolumeBinding, ...]
-    """In the agent's order; exactly one is the default when there is one volume or one of them is marked."""
+    """Volumes in the agent's order; exactly one is the default when there is one volume or one of them is marked."""
     max_concurrent_children: int
     interruption: InterruptionAccess
     interruption_bounds: InterruptionBlock
-    """The operator's, for every agent; the narrower of the two counts."""
+    """The operator's limits, for every agent; the stricter of the two applies."""
     user_tier: str
-    """The plan in force; empty when the files have none."""
+    """Plan in force; empty when the files have none."""
     fallback_on_error: bool
     max_fallback_attempts: int
     rate_limit_cooldown_ms: int
     fallbacks: tuple[FallbackModel, ...]
-    """The other usable models, best first, also those that cannot be called just now."""
+    """Other usable models, best first, including those that cannot be called just now."""
     price: Price | None
     currency: str
-    """Of the prices."""
+    """Currency of the prices."""
     code_body: str = ""
     """The script of a code agent."""
     definition_sha256: str = ""
@@ -102,7 +102,7 @@ class ResolvedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnresolvedAgent:
-    """Why an agent cannot run.
+    """Reason why an agent cannot run.
 
     Codes: unknown_agent, invalid_argument, pin_unavailable, tier_unavailable, tier_agent_not_available.
     """
@@ -120,16 +120,16 @@ def resolve_agent(
     listings: Mapping[str, Sequence[str]] | None = None,
     unavailable_reason: UnavailableReason = lambda provider, model: "",
 ) -> ResolvedAgent | UnresolvedAgent:
-    """The agent `name` for a user of the plan `user_tier`. `listings`: provider id -> the models it lists."""
+    """Resolve the agent `name` for a user of the plan `user_tier`. `listings`: provider id -> the models it lists."""
     agent = configuration.agents.get(name)
     if agent is None:
         hint = did_you_mean(name, configuration.agents)
         return UnresolvedAgent(reason_code="unknown_agent", message=f"there is no agent {name}{hint}")
-    found = resolve_choices(configuration, agent, user_tier)
-    if isinstance(found, RoutingFailure):
-        return UnresolvedAgent(reason_code=found.reason_code, message=f"agent {name}: {found.message}")
-    picked, passed_over = _select_usable(configuration, found, usable, listings or {})
-    is_pinned = not agent.tier and all(choice.model for choice in found)
+    choices = resolve_choices(configuration, agent, user_tier)
+    if isinstance(choices, RoutingFailure):
+        return UnresolvedAgent(reason_code=choices.reason_code, message=f"agent {name}: {choices.message}")
+    picked, passed_over = _select_usable(configuration, choices, usable, listings or {})
+    is_pinned = not agent.tier and all(choice.model for choice in choices)
     best = next(
         (choice for choice in picked if is_pinned or not unavailable_reason(choice.provider, choice.model)), None
     )
@@ -148,7 +148,7 @@ def resolve_agent(
 
 
 def build_hashed_definition(agent: ResolvedAgent) -> dict[str, object]:
-    """What the hash covers."""
+    """Return the part of the definition that the hash covers."""
     return {
         "name": agent.name,
         "provider": agent.provider,
@@ -165,7 +165,7 @@ def build_hashed_definition(agent: ResolvedAgent) -> dict[str, object]:
         "volumes": [{"name": v.name, "mode": v.mode, "is_default": v.is_default} for v in agent.volumes],
         "max_concurrent_children": agent.max_concurrent_children,
         "interruption": asdict(agent.interruption),
-        # Left out while they are the default: definitions from before these keys keep their hash.
+        # Left out while they have the default: definitions made before these keys keep their hash.
         **({"code_body": agent.code_body} if agent.code_body else {}),
         **({"unknown_outcome": agent.unknown_outcome} if agent.unknown_outcome != "tell" else {}),
         **(
@@ -183,7 +183,7 @@ def _interruption_limits(agent: ResolvedAgent) -> list[int]:
 
 
 def canonical_json(value: object) -> bytes:
-    """One text for one value: sorted keys, no spaces, UTF-8, no NaN; floats in their shortest exact form."""
+    """Return the unique text of a value: sorted keys, no spaces, UTF-8, no NaN; floats in their shortest exact form."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -193,7 +193,7 @@ def _select_usable(
     usable: Collection[str],
     listings: Mapping[str, Sequence[str]],
 ) -> tuple[list[Choice], list[str]]:
-    """The choices that can be used now, with patterns looked up, and why the others cannot."""
+    """Return the choices that can be used now, with patterns resolved, and why the others cannot."""
     picked: list[Choice] = []
     passed_over: list[str] = []
     for choice in candidates:
@@ -303,8 +303,8 @@ def _to_compaction(
     usable: Collection[str],
     listings: Mapping[str, Sequence[str]],
 ) -> Compaction | None:
-    """The policy with its model looked up: an alias, or a model of the run's provider. An alias that cannot be used
-    now leaves the summary to the run's own model: better one by a dearer model than none.
+    """Return the policy with its model resolved: an alias, or a model of the run's provider. With an alias that cannot
+    be used now the run's own model summarises: a summary by a more expensive model is better than none.
     """
     if block is None:
         return None

@@ -1,4 +1,4 @@
-"""Which models an agent may run on, in which order: tiers, plans of users, aliases.
+"""Routing: which models an agent may run on, in which order, from tiers, plans of users and aliases.
 
     the agent pins a model     provider + model, or an alias: that one
     the agent names a tier     candidates: agent.models[tier], else the user tier's, else the file's
@@ -7,8 +7,8 @@
                                order:      provider by provider, and for each its candidates in turn
     neither                    the file's defaults
 
-Pure and total: what is wrong comes back as a RoutingFailure with a reason code,
-at load (check.py) as at run time (resolve.py).
+Pure and total: a problem is returned as a RoutingFailure with a reason code, at load (check.py) as at run time
+(resolve.py).
 
 Before: model.py. After: check.py, resolve.py.
 """
@@ -23,12 +23,12 @@ from loomlog.connectors.configuration.model import Configuration, UserTier
 DEFAULT_USER_TIER = "default"
 CODE_DRIVER = "code-js"
 CODE_MODEL = "code-js"
-"""What an agent of code says as its model when it says none: there is only one engine."""
+"""Default model of a code agent: there is only one engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A model to try: `model`, or `model_pattern` to be looked up in the provider's list."""
+    """Model to try: `model`, or `model_pattern` to be matched against the provider's list."""
 
     provider: str
     model: str = ""
@@ -42,14 +42,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingFailure:
-    """Why there is nothing to try."""
+    """Reason why there is no model to try."""
 
     reason_code: str
     message: str
 
 
 def resolve_user_tier(configuration: Configuration, requested: str) -> str:
-    """The plan in force: the wanted one, `default` when it does not exist, empty when the files have none."""
+    """Return the plan in force: the requested one, `default` when it does not exist, empty when the files have none."""
     if requested in configuration.user_tiers:
         return requested
     return DEFAULT_USER_TIER if DEFAULT_USER_TIER in configuration.user_tiers else ""
@@ -58,9 +58,9 @@ def resolve_user_tier(configuration: Configuration, requested: str) -> str:
 def resolve_choices(
     configuration: Configuration, agent: AgentBlock, user_tier: str = ""
 ) -> tuple[Choice, ...] | RoutingFailure:
-    """Everything the agent may run on, best first; never empty."""
-    if found := _code_choices(configuration, agent):
-        return found
+    """Return everything the agent may run on, best first; never empty."""
+    if code_choices := _code_choices(configuration, agent):
+        return code_choices
     if agent.tier:
         return _tier_choices(
             configuration, agent, configuration.user_tiers.get(resolve_user_tier(configuration, user_tier))
@@ -76,7 +76,7 @@ def resolve_choices(
 
 
 def _code_choices(configuration: Configuration, agent: AgentBlock) -> tuple[Choice, ...] | RoutingFailure | None:
-    """What an agent of code runs on; None when the agent asks a model."""
+    """Return the choices of a code agent; None when the agent calls a model."""
     provider = agent.provider or (CODE_DRIVER if agent.code_body or agent.code else "")
     block = configuration.providers.get(provider)
     if block is not None and block.driver == CODE_DRIVER and not agent.tier:
@@ -88,18 +88,18 @@ def _code_choices(configuration: Configuration, agent: AgentBlock) -> tuple[Choi
 
 
 def collect_patterns(configuration: Configuration) -> frozenset[tuple[str, str]]:
-    """Provider and pattern of every choice that has to be looked up in what the provider lists."""
+    """Return provider and pattern of every choice that must be matched against the provider's list."""
     plans = configuration.user_tiers.values()
     tiers = [configuration.tiers, *(plan.tiers for plan in plans), *(a.models for a in configuration.agents.values())]
     candidates = [candidate for named in tiers for listed in named.values() for candidate in listed]
-    found = [resolve_candidate(configuration, candidate) for candidate in candidates]
-    patterns = {(one.provider, one.model_pattern) for one in found if isinstance(one, Choice)}
+    resolved = [resolve_candidate(configuration, candidate) for candidate in candidates]
+    patterns = {(one.provider, one.model_pattern) for one in resolved if isinstance(one, Choice)}
     patterns |= {(alias.provider, alias.model_pattern) for alias in configuration.models.values()}
     return frozenset((provider, pattern) for provider, pattern in patterns if pattern)
 
 
 def resolve_candidate(configuration: Configuration, candidate: Candidate) -> Choice | RoutingFailure:
-    """The model a candidate of a tier means."""
+    """Return the model a candidate of a tier refers to."""
     if candidate.provider and bool(candidate.model) != bool(candidate.model_pattern):
         return Choice(
             provider=candidate.provider,
@@ -112,10 +112,10 @@ def resolve_candidate(configuration: Configuration, candidate: Candidate) -> Cho
             reason_code="invalid_argument",
             message="a candidate has a provider and either model or model_pattern, or only an alias as model",
         )
-    found = _pinned_choices(configuration, "", candidate.model)
-    if isinstance(found, RoutingFailure):
-        return found
-    choice = found[0]
+    pinned_choices = _pinned_choices(configuration, "", candidate.model)
+    if isinstance(pinned_choices, RoutingFailure):
+        return pinned_choices
+    choice = pinned_choices[0]
     return Choice(
         provider=choice.provider,
         model=choice.model,

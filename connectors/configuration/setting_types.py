@@ -1,6 +1,6 @@
-"""The kinds of value a LOOMLOG_* setting can have: how its text becomes a value, and what a wrong one is told.
+"""Value types of LOOMLOG_* settings: how text becomes a value, and the message for an invalid one.
 
-Each kind is a parser and a label. A parser raises ValueError with the words "expected ..."; environment.py adds the
+Each type is a parser and a label. A parser raises ValueError with the words "expected ..."; environment.py adds the
 name of the setting and, unless it is a secret, the text it had.
 
 After: settings.py uses these in its table, document.py prints their labels.
@@ -20,7 +20,7 @@ _FLAG_NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingType:
-    """How a setting is written. `is_path` marks values that are resolved against the working directory."""
+    """Syntax of a setting's value. `is_path` marks values that are resolved against the working directory."""
 
     label: str
     parse: Callable[[str], object]
@@ -28,7 +28,7 @@ class SettingType:
 
 
 def integer(minimum: int, maximum: int, unit: str = "") -> SettingType:
-    """A whole number; outside of the bounds is an error, because silently another number would surprise."""
+    """Whole number; outside of the bounds is an error, because silently using another number would surprise."""
 
     def parse(text: str) -> int:
         try:
@@ -43,7 +43,7 @@ def integer(minimum: int, maximum: int, unit: str = "") -> SettingType:
 
 
 def clamped_integer(minimum: int, maximum: int, unit: str) -> SettingType:
-    """A whole number that is moved into the bounds; 0 and less mean off. Parity: deployments rely on the clamp."""
+    """Whole number that is clamped to the bounds; 0 and less mean off. Parity: deployments rely on the clamp."""
 
     def parse(text: str) -> int:
         try:

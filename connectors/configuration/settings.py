@@ -1,14 +1,13 @@
 # ruff: noqa: RUF009 (each row is a call that makes a dataclass field; that is what the rule cannot see)
-"""The one table of LOOMLOG_* settings: name, kind, default, meaning and old name, as fields of a frozen dataclass.
+"""Table of all LOOMLOG_* settings: name, kind, default, meaning and old name, as fields of a frozen dataclass.
 
 A field `listen_addr` is the setting `LOOMLOG_LISTEN_ADDR`; everything else about it is in the field's metadata. The
-parser (environment.py) and docs/SETTINGS.md (document.py) are both made from these fields, so a setting that is missing
-in one of them cannot exist. Considered instead: a list of records beside a dataclass (two places to keep equal) and
-pydantic-settings (reads the environment itself, and has no aliases that can disagree loudly).
+parser (environment.py) and docs/SETTINGS.md (document.py) are both made from these fields, so no setting can be missing
+in one of them. Not chosen: a list of records next to a dataclass (two places to keep equal) and pydantic-settings
+(reads the environment itself, and has no aliases that can disagree loudly).
 
 Names of reference deployments (the prefix LOOMCYCLE_) are accepted for every setting that has `old`. Secrets are left
-out of repr. Paths are absolute after reading. An empty variable counts as not set: env files are full of
-`NAME=`.
+out of repr. Paths are absolute after reading. An empty variable counts as not set: env files are full of `NAME=`.
 
 Before: setting_types.py. After: environment.py fills it, every main() reads it.
 """
@@ -43,15 +42,17 @@ OLD_PREFIX = "LOOMCYCLE_"
 MIB = 1024 * 1024
 HOUR_MS = 3_600_000
 MAX_PARTITIONS = 1024
-"""Far above what one group of owners can serve; a typo of a few zeros would take a broker down."""
+"""Partitions of a topic; far above what one group of owners can serve. A typo of a few zeros would
+take a broker down.
+"""
 SAME_NAME = "same"
-"""The old name differs from ours only in its prefix."""
+"""Value of `old` when the old name differs from ours only in its prefix."""
 
 
 def setting(
     group: str, value_type: SettingType, default: Any, meaning: str, *, old: str = "", secret: bool = False
 ) -> Any:
-    """A row of the table. `old` is the name without the old prefix, SAME when it is the field's own."""
+    """Define a row of the table. `old` is the name without the old prefix, SAME_NAME when it is the field's own."""
     return field(
         default=default,
         repr=not secret,
@@ -65,7 +66,7 @@ _M, _T, _R, _O, _A = "Models", "Tools", "Runs", "Observability", "Audit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything a process is told by its environment. Built once in main() by environment.read_settings."""
+    """Settings of a process from its environment. Built once in main() by environment.read_settings."""
 
     home: Path = setting(
         _P,
@@ -167,7 +168,7 @@ class Settings:
         _K,
         one_of("lz4", "zstd", "gzip", "none"),
         "lz4",
-        "How appended batches are packed. Whoever reads the topics needs the same codec.",
+        "Compression of appended batches. Every reader of the topics needs the same codec.",
     )
     partitions: int = setting(
         _K, integer(1, MAX_PARTITIONS), 4, "Partitions of each topic when it is created; the same for all families."
@@ -208,7 +209,7 @@ class Settings:
         _D,
         one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
         "",
-        "TLS towards Postgres; empty = what the connection string says.",
+        "TLS towards Postgres; empty = as in the connection string.",
     )
     postgres_sslrootcert: Path | None = setting(_D, PATH, None, "Certificates to trust (PEM).")
     postgres_sslcert: Path | None = setting(_D, PATH, None, "Client certificate (PEM), together with its key.")
@@ -386,7 +387,7 @@ class Settings:
     )
     bash_enabled: bool = setting(_T, FLAG, False, "Allow the tool Bash to agents that list it.", old=SAME_NAME)
     bash_allowed_env: tuple[str, ...] = setting(
-        _T, NAMES, (), "Environment names a Bash command sees beside PATH.", old=SAME_NAME
+        _T, NAMES, (), "Environment names a Bash command sees in addition to PATH.", old=SAME_NAME
     )
     bash_allowed_creds: tuple[str, ...] = setting(_T, NAMES, (), "Credential names a Bash command sees.", old=SAME_NAME)
     bench_enabled: bool = setting(_T, FLAG, False, "Allow the tool Bench, which costs nothing, for measuring.")
@@ -499,7 +500,7 @@ class Settings:
         TEXT,
         "",
         "Key-encryption key, base64 of 32 bytes: user content is encrypted with a key for each subject, and can be "
-        "erased; empty = content is in the log as it was said.",
+        "erased; empty = content is in the log in plaintext.",
         secret=True,
     )
     encryption_key_file: Path | None = setting(_A, PATH, None, "A file with that key instead.")
@@ -509,29 +510,31 @@ class Settings:
 
     @property
     def effective_blob_folder(self) -> Path:
-        """The blob folder in force."""
+        """Blob folder in force."""
         return self.blob_folder or self.home / "blobs"
 
     @property
     def api_url(self) -> str:
-        """Where the command line finds the API; an address that means all interfaces is asked on this machine."""
+        """Address where the command line finds the API; an address that means all interfaces becomes this machine."""
         host, _, port = self.listen_addr.rpartition(":")
         return self.base_url or f"http://{'127.0.0.1' if host in ALL_INTERFACES else host}:{port}"
 
     def postgres_tls_options(self) -> dict[str, str]:
-        """The TLS settings that were given, by libpq's parameter names, to pass beside the connection string."""
-        given = {
+        """Return the TLS settings that are set, by libpq's parameter names, to pass along with the
+        connection string.
+        """
+        options = {
             "sslmode": self.postgres_sslmode,
             "sslrootcert": self.postgres_sslrootcert,
             "sslcert": self.postgres_sslcert,
             "sslkey": self.postgres_sslkey,
         }
-        return {name: str(value) for name, value in given.items() if value}
+        return {name: str(value) for name, value in options.items() if value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRow:
-    """A row of the table, as the parser and the document read it."""
+    """Row of the table, as the parser and the document read it."""
 
     field: str
     name: str
@@ -545,7 +548,7 @@ class SettingRow:
 
 
 def setting_rows() -> tuple[SettingRow, ...]:
-    """The table in its own order."""
+    """Return the rows of the table in its own order."""
     return tuple(
         SettingRow(
             field=entry.name,

@@ -1,9 +1,9 @@
-"""Which keys may stand where: the model's types read as a shape.
+"""Keys allowed in each place, derived from the types of the model.
 
-The model refuses unknown keys by itself, but cannot say which keys it would have taken. This module walks the same
-types beside a tree: it finds every unknown key, offers the nearest valid one, and hands over the values without the
-unknown keys and without keys that say nothing (`tools:`), so that one misspelt key does not hide the other mistakes of
-a file.
+The model refuses unknown keys by itself, but cannot report which keys it would have accepted. This module walks the
+same types in parallel with a tree: it finds every unknown key, suggests the nearest valid one, and returns the values
+without the unknown keys and without keys that have no value (`tools:`), so that one misspelt key does not hide the
+other mistakes of a file.
 
 Before: model.py, tree.py. After: load.py; document.py lists the keys of each block.
 """
@@ -20,7 +20,7 @@ from loomlog.connectors.configuration.tree import KeyPath, MappingNode, Node, Sc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """`keys` for a block of fixed keys, `values` for a mapping of free names, `items` for a list; none for a scalar."""
+    """Shape of a value: `keys` for a fixed block, `values` for a mapping, `items` for a list; none for a scalar."""
 
     keys: Mapping[str, Any] | None = None
     values: Any = None
@@ -29,7 +29,7 @@ class Shape:
 
 @cache
 def infer_shape(hint: Any) -> Shape:
-    """The shape of a type; of a union, that of its first part that has one."""
+    """Return the shape of a type; of a union, that of its first part that has one."""
     origin = get_origin(hint)
     if origin is Annotated:
         return infer_shape(get_args(hint)[0])
@@ -47,14 +47,14 @@ def infer_shape(hint: Any) -> Shape:
 
 
 def extract_values(root: MappingNode, hint: Any) -> tuple[dict[str, object], list[ConfigurationFinding]]:
-    """The values of a tree for the type `hint`, and a finding for every key the type does not have."""
+    """Return the values of a tree for the type `hint`, and a finding for every key the type does not have."""
     unknown: list[ConfigurationFinding] = []
     values = _extract_block(root, infer_shape(hint), (), unknown)
     return values, unknown
 
 
 def iter_paths(node: Node, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """The path of every key in a tree, outer ones first."""
+    """Yield the path of every key in a tree, outer ones first."""
     if isinstance(node, MappingNode):
         for key, entry in node.entries.items():
             yield (*path, key)
@@ -104,7 +104,7 @@ def _is_empty(node: Node) -> bool:
 
 
 def format_path(path: KeyPath) -> str:
-    """`agents.reviewer.tools[2]`."""
+    """Return the path as `agents.reviewer.tools[2]`."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)

@@ -1,16 +1,16 @@
-"""Whether the tiers of a configuration lead anywhere with the providers this process can use.
+"""Check that the tiers of a configuration resolve to a provider this process can use.
 
-A tier whose candidates all lack their key, or all name a driver that is switched off, would refuse every run it is
-asked for. Processes that start runs find that out before the first one: they do not come up. What is only away for now
-(a provider that does not answer, a model that is rate limited) is no matter of the configuration, and a pattern is
-taken to match, because nobody has been asked for a list yet.
+A tier whose candidates all lack their key, or all name a driver that is switched off, would refuse every run that
+requests it. Processes that start runs find that out before the first one and do not start. What is only temporarily
+unavailable (a provider that does not respond, a model that is rate limited) is not a matter of configuration, and a
+pattern is taken to match, because no provider has been queried for its list yet.
 
-    refused     the tier an agent names, for users of the default plan; every tier a plan spells out
+    refused     the tier an agent names, for users of the default plan; every tier a plan has
     warned of   the same, when all that is missing is a key that runs can bring: an operator may mean to have none
                 a tier of the file that no agent names; the tier of an agent under another plan that leaves it nothing
 
-A key of a run helps only where a model is named: for a pattern there is no list, which nobody asks for without
-a key.
+A key of a run helps only where a model is named: for a pattern there is no list, because the provider cannot be queried
+without a key.
 
 Before: load.py, providers.py. After: the main of every process that starts runs.
 """
@@ -29,7 +29,8 @@ NO_PROVIDERS: Collection[str] = frozenset()
 def check_tiers(
     configuration: Configuration, usable: Collection[str], run_key_providers: Collection[str] = NO_PROVIDERS
 ) -> list[str]:
-    """The warnings. `open_to_keys`: providers that runs with a key of their own can use (providers.open_to_keys).
+    """Return the warnings. `run_key_providers`: those that runs with their own key can use
+    (providers.run_key_provider_ids).
 
     Raises ConfigurationError with every tier that resolves to nothing, whatever runs bring.
     """
@@ -38,7 +39,7 @@ def check_tiers(
     used: set[Tier] = set()
 
     def is_wrong(place: str, agent: AgentBlock, plan: str) -> bool:
-        """Told as an error, or as a warning where a key of the run is all that is missing."""
+        """Report a problem as an error, or as a warning where a key of the run is all that is missing."""
         wrong = _find_tier_problem(configuration, agent, plan, usable)
         if wrong and (keys := _usable_run_keys(configuration, agent, plan, run_key_providers)):
             of_runs = f"only runs that bring a key of their own can use it, as the credential {' or '.join(keys)}"
@@ -70,26 +71,26 @@ def check_tiers(
 
 
 def _find_tier_problem(configuration: Configuration, agent: AgentBlock, plan: str, usable: Collection[str]) -> str:
-    """Why a tier resolves to nothing; empty when it does not. What a plan forbids an agent is a policy, no mistake."""
-    found = resolve_choices(configuration, agent, plan)
-    if isinstance(found, RoutingFailure):
-        return "" if found.reason_code == "tier_agent_not_available" else found.message
-    if any(choice.provider in usable for choice in found):
+    """Return why a tier resolves to nothing; empty when it does not. What a plan forbids is a policy, not a mistake."""
+    choices = resolve_choices(configuration, agent, plan)
+    if isinstance(choices, RoutingFailure):
+        return "" if choices.reason_code == "tier_agent_not_available" else choices.message
+    if any(choice.provider in usable for choice in choices):
         return ""
-    requirements = "; ".join(_describe_requirement(configuration, choice) for choice in found)
+    requirements = "; ".join(_describe_requirement(configuration, choice) for choice in choices)
     return f"tier {agent.tier} resolves to nothing: {requirements}"
 
 
 def _usable_run_keys(
     configuration: Configuration, agent: AgentBlock, plan: str, run_key_providers: Collection[str]
 ) -> list[str]:
-    """The names of the keys with which a run finds a model there."""
-    found = resolve_choices(configuration, agent, plan)
-    if isinstance(found, RoutingFailure):
+    """Return the names of the keys that would let a run use a model of the tier."""
+    choices = resolve_choices(configuration, agent, plan)
+    if isinstance(choices, RoutingFailure):
         return []
     names = [
         configuration.providers[choice.provider].api_key_env or ""
-        for choice in found
+        for choice in choices
         if choice.model and choice.provider in run_key_providers
     ]
     return list(dict.fromkeys(names))

@@ -1,16 +1,16 @@
-"""A configuration file as a tree that remembers where everything was written.
+"""Configuration file as a tree that keeps the position of every key and value.
 
-    Leaf    a scalar                                       Mark   file and line
-    Items   a list, or an edit of the list below it
-    Branch  a mapping; each key keeps its own mark
+    ScalarNode      a scalar                                       Mark   file and line
+    SequenceNode    a list, or an edit of the list below it
+    MappingNode     a mapping; each key keeps its own mark
 
-The tree is built from PyYAML's events, not by its constructors: no tag can build an object, duplicate keys are seen,
-every key and value keeps its line, and depth and size are bounded before anything is built twice (aliases share nodes,
-but each use counts). Plain scalars follow the YAML 1.2 core schema, so `on`, `no` and `12:30` stay text; fractions
-become Decimal, so that prices are exact. Considered instead: yaml.compose (loses the chance to bound) and a round-trip
-library (one more dependency).
+The tree is built from PyYAML's events, not by its constructors: no tag can build an object, duplicate keys are
+detected, every key and value keeps its line, and depth and size are bounded before anything is built twice (aliases
+share nodes, but each use counts). Plain scalars follow the YAML 1.2 core schema, so `on`, `no` and `12:30` stay text;
+fractions become Decimal, so that prices are exact. Not chosen: yaml.compose (loses the chance to bound) and a
+round-trip library (one more dependency).
 
-Before: expansion.py. After: merge.py lays trees over each other, load.py turns the result into the model.
+Before: expansion.py. After: merge.py merges trees, load.py turns the result into the model.
 """
 
 import re
@@ -24,11 +24,11 @@ from loomlog.connectors.configuration.expansion import expand
 from loomlog.connectors.configuration.findings import ConfigurationFinding
 
 MAX_DEPTH = 32
-"""The deepest legal path has about 8 levels."""
+"""Levels of nesting; the deepest legal path has about 8."""
 MAX_NODES = 100_000
-"""Thousands of agents; stops alias bombs long before memory does."""
+"""Nodes of a file; enough for thousands of agents, and stops alias bombs long before memory does."""
 MAX_DIGITS = 18
-"""Longer runs of digits are identifiers, not numbers; fits a signed 64-bit integer."""
+"""Digits of a number; longer runs of digits are identifiers. Fits a signed 64-bit integer."""
 MERGE_KEY = "<<"
 _CORE_TAG_PREFIX = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
@@ -39,7 +39,7 @@ Scalar = str | int | Decimal | bool | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Where something was written. Lines count from 1."""
+    """Position in a file. Lines count from 1."""
 
     file: str
     line: int
@@ -53,7 +53,7 @@ class ScalarNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceNode:
-    """A list. `base` None means an edit: `before` and `after` go around whatever the lower layers say."""
+    """List. With `base` None it is an edit: `before` and `after` go around the list of the lower layers."""
 
     mark: Mark
     before: tuple["Node", ...] = ()
@@ -62,7 +62,7 @@ class SequenceNode:
 
     @property
     def nodes(self) -> tuple["Node", ...]:
-        """The list as it stands."""
+        """Items of the list, in order."""
         return (*self.before, *(self.base or ()), *self.after)
 
 
@@ -82,22 +82,22 @@ class MappingNode:
 
 Node = ScalarNode | SequenceNode | MappingNode
 KeyPath = tuple[str | int, ...]
-"""Keys and list positions from the root of a tree."""
+"""Path of keys and list positions from the root of a tree."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ParsedFile:
-    """What reading one file gave."""
+    """Result of reading one file."""
 
     root: MappingNode
     errors: list[ConfigurationFinding] = field(default_factory=list)
     warnings: list[ConfigurationFinding] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
-    """Environment names the file expands."""
+    """Environment names that the file expands."""
 
 
 def read_tree(text: str, *, file: str, environ: Mapping[str, str]) -> ParsedFile:
-    """The tree of one YAML document. Mistakes are in `errors`; what could be read is in `root` even then."""
+    """Read one YAML document. Mistakes are in `errors`; `root` has what could be read even then."""
     reading = ParsedFile(root=MappingNode(entries={}, mark=Mark(file=file, line=1)))
     try:
         node = _TreeBuilder(
@@ -105,9 +105,9 @@ def read_tree(text: str, *, file: str, environ: Mapping[str, str]) -> ParsedFile
         ).read_document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        said = ", ".join(part for part in (error.context, error.problem) if part)
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
         reading.errors.append(
-            ConfigurationFinding(message=f"not YAML: {said}", file=file, line=mark.line + 1 if mark else 0)
+            ConfigurationFinding(message=f"not YAML: {reason}", file=file, line=mark.line + 1 if mark else 0)
         )
     except yaml.YAMLError as error:
         reading.errors.append(ConfigurationFinding(message=f"not YAML: {error}", file=file))
@@ -123,7 +123,7 @@ def read_tree(text: str, *, file: str, environ: Mapping[str, str]) -> ParsedFile
 
 
 def to_plain(node: Node) -> object:
-    """The tree without marks: dicts, tuples and scalars. An edit of nothing is the list it holds."""
+    """Return the tree without marks: dicts, tuples and scalars. An edit of nothing is the list it holds."""
     match node:
         case ScalarNode():
             return node.value
@@ -134,7 +134,7 @@ def to_plain(node: Node) -> object:
 
 
 def find_mark(root: Node, path: KeyPath, *, of_key: bool = False) -> Mark:
-    """The mark of what is at `path`, or of the nearest thing above it that exists. `of_key`: of its last key."""
+    """Return the mark of the node at `path`, or of the nearest existing node above it. `of_key`: of its last key."""
     mark, node = root.mark, root
     for position, step in enumerate(path):
         if isinstance(node, MappingNode) and step in node.entries:
@@ -152,7 +152,7 @@ def find_mark(root: Node, path: KeyPath, *, of_key: bool = False) -> Mark:
 
 
 def iter_scalars(node: Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, ScalarNode]]:
-    """Every scalar with its path."""
+    """Yield every scalar with its path."""
     match node:
         case ScalarNode():
             yield path, node
@@ -165,7 +165,7 @@ def iter_scalars(node: Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Scal
 
 
 def parse_scalar(text: str) -> Scalar:
-    """A plain scalar by the YAML 1.2 core schema; .inf and .nan are no values here and stay text."""
+    """Parse a plain scalar by the YAML 1.2 core schema; .inf and .nan are not accepted as values and stay text."""
     if text in ("", "~", "null", "Null", "NULL"):
         return None
     if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
@@ -185,7 +185,7 @@ class _ParseAborted(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class _TreeBuilder:
-    """Builds nodes from events. `anchors` keeps each named node with its size, because a use of it counts in full."""
+    """Builder of nodes from events. `anchors` keeps each named node with its size, because each use counts in full."""
 
     reading: ParsedFile
     file: str
@@ -284,7 +284,7 @@ class _TreeBuilder:
         return MappingNode(entries={**merged, **entries}, mark=self._build_mark(event))
 
     def _expand_merge_key(self, key: yaml.Event, node: Node) -> dict[str, MappingEntry]:
-        """What `<<` brings: the entries of a mapping, or of several, the first of which wins."""
+        """Return the entries that `<<` merges in: those of a mapping, or of several, the first of which wins."""
         sources = node.nodes if isinstance(node, SequenceNode) else (node,)
         entries: dict[str, MappingEntry] = {}
         for source in sources:
@@ -314,7 +314,7 @@ class _TreeBuilder:
 
 
 def _unique_nodes(nodes: list[Node]) -> tuple[Node, ...]:
-    """An edit names an item once: its place cannot be two places."""
+    """Remove repeated items from an edit: an item cannot be in two places."""
     seen: list[object] = []
     kept: list[Node] = []
     for node in nodes:

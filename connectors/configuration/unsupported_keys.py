@@ -1,9 +1,9 @@
-"""What existing deployments say that this version does not do: accepted, and never pretended.
+"""Keys of existing deployments that this version does not support: accepted and reported, never silently faked.
 
 Three closed tables (blocks of a file, environment names, tools) name the feature each entry belongs to. An entry leaves
-this file in the commit that brings its feature. A block or a tool is answered with one warning; a name with the old
-prefix is accepted in silence, since an env file lists dozens of them; a name under our own prefix gets a warning. Names
-that were retired by the reference are errors, because ignoring them would loosen what they once confined.
+this file in the commit that brings its feature. A block or a tool gets one warning; a name with the old prefix is
+accepted silently, since an env file lists dozens of them; a name with our own prefix gets a warning. Names that were
+retired by the reference are errors, because ignoring them would loosen what they once confined.
 
 After: environment.py, check.py, load.py, document.py.
 """
@@ -74,7 +74,7 @@ EXTERNAL_TOOL_PREFIXES: Mapping[str, str] = {
     "mcp__": "MCP servers",
     "a2a__": "agent-to-agent peers",
 }
-"""Prefixes of tools whose names come from elsewhere, so they cannot be checked here."""
+"""Prefixes of tools whose names are defined elsewhere, so they cannot be checked here."""
 
 UNSUPPORTED_DRIVERS: Mapping[str, str] = {
     "anthropic_oauth_dev": "Anthropic by OAuth",
@@ -171,6 +171,6 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
 """Suffix after the prefix -> feature."""
 
 UNSUPPORTED_SECRETS = frozenset({"OPERATOR_TOKEN_PEPPER", "SQLMEM_PG_DSN", "MCP_UPSTREAM_TOKEN"})
-"""Those of LATER_SETTINGS whose value no file may expand."""
+"""Those of UNSUPPORTED_SETTINGS with values that no file may expand."""
 UNSUPPORTED_NAME_LISTS = frozenset({"SCHEDULER_ENV_ALLOWLIST", "WEBHOOKS_ENV_ALLOWLIST"})
-"""Those whose value is a list of further environment names, which are then chosen by the operator and never unknown."""
+"""Those of UNSUPPORTED_SETTINGS that list further environment names, chosen by the operator and so never unknown."""

@@ -1,4 +1,4 @@
-"""The folders of volumes: made once, when a process that runs tools starts; looked at before one is started.
+"""Folders of volumes: created when a process that runs tools starts; checked before one is started.
 
 Blocking file calls: main() does this before its event loop, or in a thread.
 
@@ -15,17 +15,17 @@ from loomlog.connectors.configuration.model import Configuration
 
 
 def prepare_volumes(configuration: Configuration) -> list[ConfigurationFinding]:
-    """Makes folders of writable volumes, warns of read-only ones that are missing. Raises ConfigurationError."""
+    """Create folders of writable volumes, warn of missing read-only ones. Raises ConfigurationError."""
     return _check_folders(configuration, _try_make_folder)
 
 
 def check_volumes(configuration: Configuration) -> list[ConfigurationFinding]:
-    """What `prepare_volumes` would warn of; makes nothing. Raises ConfigurationError as it would."""
+    """Return the warnings of `prepare_volumes` without creating anything. Raises ConfigurationError as it would."""
     return _check_folders(configuration, _find_obstacle)
 
 
 def _check_folders(configuration: Configuration, folder_problem: Callable[[Path], str]) -> list[ConfigurationFinding]:
-    """Warnings. `why_not` says why the folder of a writable volume cannot be had; empty when it can."""
+    """Return warnings. `folder_problem` returns why a writable volume's folder is not available; empty when it is."""
     warnings: list[ConfigurationFinding] = []
     problems: list[ConfigurationFinding] = []
     for name, volume in configuration.volumes.items():
@@ -53,7 +53,7 @@ def _try_make_folder(folder: Path) -> str:
 
 
 def _find_obstacle(folder: Path) -> str:
-    """Why the folder could not be made; empty when it is there or nothing stands against it."""
+    """Return why the folder could not be created; empty when it exists or nothing prevents it."""
     if folder.is_dir():
         return ""
     nearest = next(part for part in (folder, *folder.absolute().parents) if os.path.lexists(part))

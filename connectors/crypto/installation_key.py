@@ -1,9 +1,9 @@
 """The installation's secret key, and what is derived from it: keys and signing secrets for one purpose each.
 
-`LOOMLOG_SECRET_KEY` is the base64 of 32 random bytes. Nothing uses it as it is: HKDF-SHA256 makes a key of its own for
-every purpose and tenant, so that what one tenant is told (the secret its callbacks are signed with) says nothing about
-another's, nor about the keys that seal. While it is rotated the earlier one is given too: what was sealed under it can
-be opened, and callbacks carry a signature of each.
+`LOOMLOG_SECRET_KEY` is the base64 of 32 random bytes. It is never used directly: HKDF-SHA256 derives a key for every
+purpose and tenant, so that what one tenant receives (the secret its callbacks are signed with) reveals nothing about
+another's, nor about the encryption keys. During a rotation the previous key is set too: what was encrypted under it can
+still be decrypted, and callbacks carry a signature of each.
 
 Not chosen: the key-encryption key of user content (content_encryption.py), which is wrapped, rotated and destroyed by
 rules of its own.
@@ -30,28 +30,28 @@ NAME_BYTES = 8
 
 
 class SecretDecryptionError(Exception):
-    """What is sealed was altered, belongs elsewhere, or was sealed under a key that is not given here."""
+    """The ciphertext was altered, belongs elsewhere, or was made under a key that is not configured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretKey:
-    """`keys`: the current one first, then an earlier one that still opens."""
+    """Secret key of the installation. `keys`: the current one first, then a previous one that can still decrypt."""
 
     keys: tuple[bytes, ...] = field(repr=False)
 
     def derive_keys(self, purpose: str, *context: str) -> tuple[bytes, ...]:
-        """32 bytes for a purpose and whatever it is for, from each key."""
+        """Derive 32 bytes for a purpose and its context from each key."""
         return tuple(_derive_key(key, purpose, *context) for key in self.keys)
 
     def encrypt(self, data: bytes, purpose: str, *context: str, random: Callable[[int], bytes] = os.urandom) -> bytes:
-        """AES-256-GCM, bound to the purpose and to what it is for."""
+        """Encrypt with AES-256-GCM, bound to the purpose and its context."""
         key = self.keys[0]
         nonce = random(NONCE_BYTES)
         sealed = AESGCM(_derive_key(key, purpose, *context)).encrypt(nonce, data, _associated_data(purpose, *context))
         return _key_name(key) + nonce + sealed
 
     def decrypt(self, ciphertext: bytes, purpose: str, *context: str) -> bytes:
-        """Raises Unopenable."""
+        """Decrypt. Raises SecretDecryptionError."""
         name, nonce, rest = (
             ciphertext[:NAME_BYTES],
             ciphertext[NAME_BYTES : NAME_BYTES + NONCE_BYTES],
@@ -69,7 +69,7 @@ class SecretKey:
 
 
 def parse_secret_key(*, text: str, previous: str) -> SecretKey | None:
-    """The key of the settings; None when there is none. Raises Permanent."""
+    """Return the key of the settings; None when there is none. Raises Permanent."""
     if not text.strip():
         if previous.strip():
             raise Permanent(
@@ -88,10 +88,10 @@ def _derive_key(key: bytes, purpose: str, *context: str) -> bytes:
 
 
 def _associated_data(purpose: str, *context: str) -> bytes:
-    # Lengths, so that two parts can never be read as other two.
+    # Lengths, so that two parts can never be read as two others.
     return b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in ("loomlog", purpose, *context))
 
 
 def _key_name(key: bytes) -> bytes:
-    """Says which key it was and nothing about it."""
+    """Return an id of the key that reveals nothing about it."""
     return sha256(b"loomlog secret key\0" + key).digest()[:NAME_BYTES]

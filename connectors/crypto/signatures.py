@@ -1,12 +1,12 @@
-"""Ed25519 keys from files and settings: the one place that knows how keys are written.
+"""Ed25519 keys from files and settings: the one place that knows the format of keys.
 
 A private key is PEM (PKCS 8, without a password) or the base64 of its 32 raw bytes. A file of public keys holds any
-number of PEM blocks and lines with the base64 of 32 raw bytes; what follows a `#` is a remark. Several keys in it are
-how keys are rotated: the old ones stay, what they signed is still to be verified.
+number of PEM blocks and lines with the base64 of 32 raw bytes; the rest of a line after `#` is a comment. Several keys
+in it allow rotation: the old ones stay, so that what they signed can still be verified.
 
 A key is named by the first 16 hex digits of the SHA-256 of its raw public half. Messages never hold key material.
 
-Not chosen: signing through a key service. It would fit behind `SigningKey.sign` when somebody needs it.
+Not chosen: signing through a key service. It would fit behind `SigningKey.sign` when it is needed.
 
 Before: settings. After: services/auditor signs, services/cli verifies.
 """
@@ -29,13 +29,13 @@ from loomlog.connectors.errors import Permanent
 KEY_BYTES = 32
 KEY_ID_CHARACTERS = 16
 MAX_FILE_BYTES = 1_000_000
-"""A file of public keys is some lines; a larger one is not what was meant."""
+"""Bytes of a file of public keys; it is some lines, so a larger one was not meant."""
 PEM_BLOCK = re.compile(r"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """Verifies."""
+    """Public key; verifies signatures."""
 
     key: Ed25519PublicKey = field(repr=False)
 
@@ -49,11 +49,11 @@ class PublicKey:
 
     @property
     def text(self) -> str:
-        """As a line of a file of public keys."""
+        """Line of the key in a file of public keys."""
         return f"{base64.b64encode(self.raw).decode()}  # {self.key_id}"
 
     def verify(self, signature: bytes, message: bytes) -> bool:
-        """Whether the signature is of this message by this key; about 0.1 ms."""
+        """Return whether the signature is of this message by this key; about 0.1 ms."""
         try:
             self.key.verify(signature, message)
         except InvalidSignature:
@@ -63,7 +63,7 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """Signs. Never shown."""
+    """Private key; signs messages. Never shown."""
 
     key: Ed25519PrivateKey = field(repr=False)
 
@@ -76,7 +76,7 @@ class SigningKey:
         return self.public.key_id
 
     def sign(self, message: bytes) -> bytes:
-        """64 bytes."""
+        """Return the signature, 64 bytes."""
         return self.key.sign(message)
 
 
@@ -85,58 +85,58 @@ def generate_key() -> SigningKey:
 
 
 def load_signing_key(*, file: Path | None, text: str) -> SigningKey | None:
-    """The private key of the settings; None when there is none. Blocking. Raises Permanent."""
+    """Return the private key of the settings; None when there is none. Blocking. Raises Permanent."""
     if file is not None:
         return parse_signing_key(_read_key_file(file), f"the file {file}")
     return parse_signing_key(text, "LOOMLOG_AUDIT_KEY") if text else None
 
 
 def parse_signing_key(text: str, source: str) -> SigningKey:
-    """The private key in a text. Raises Permanent, which says where but not what was there."""
+    """Return the private key in a text. Raises Permanent, which names the source but not the content."""
     try:
         if "-----BEGIN" in text:
             # An environment variable may hold the lines of a PEM with \n written out.
-            found = serialization.load_pem_private_key(text.replace("\\n", "\n").encode(), password=None)
+            private_key = serialization.load_pem_private_key(text.replace("\\n", "\n").encode(), password=None)
         else:
             raw = base64.b64decode(text.strip(), validate=True)
-            found = Ed25519PrivateKey.from_private_bytes(raw)
+            private_key = Ed25519PrivateKey.from_private_bytes(raw)
     except (ValueError, TypeError, binascii.Error, UnsupportedAlgorithm):
-        found = None
-    if not isinstance(found, Ed25519PrivateKey):
+        private_key = None
+    if not isinstance(private_key, Ed25519PrivateKey):
         raise Permanent(
             f"{source} holds no Ed25519 private key: expected PEM without a password, or base64 of 32 bytes; "
             "`loomlog audit keygen FILE` makes one",
             kind="invalid",
         )
-    return SigningKey(found)
+    return SigningKey(private_key)
 
 
 def load_public_keys(file: Path | None) -> dict[str, PublicKey]:
-    """The keys of a file by their ids; none without a file. Blocking. Raises Permanent."""
+    """Return the keys of a file by their ids; none without a file. Blocking. Raises Permanent."""
     return {} if file is None else parse_public_keys(_read_key_file(file), f"the file {file}")
 
 
 def parse_public_keys(text: str, source: str) -> dict[str, PublicKey]:
-    """Every public key in a text, by id. Raises Permanent, naming the line."""
-    found = [_parse_public_pem(block, source) for block in PEM_BLOCK.findall(text)]
+    """Return every public key in a text, by id. Raises Permanent, naming the line."""
+    public_keys = [_parse_public_pem(block, source) for block in PEM_BLOCK.findall(text)]
     rest = PEM_BLOCK.sub(lambda block: "\n" * block.group().count("\n"), text)
     for number, line in enumerate(rest.splitlines(), start=1):
         written = line.partition("#")[0].strip()
         if not written:
             continue
         try:
-            found.append(PublicKey(Ed25519PublicKey.from_public_bytes(base64.b64decode(written, validate=True))))
+            public_keys.append(PublicKey(Ed25519PublicKey.from_public_bytes(base64.b64decode(written, validate=True))))
         except (ValueError, binascii.Error) as error:
             raise Permanent(
                 f"{source}, line {number}: expected the base64 of an Ed25519 public key, 32 bytes", kind="invalid"
             ) from error
-    if not found:
+    if not public_keys:
         raise Permanent(f"{source} holds no public key", kind="invalid")
-    return {key.key_id: key for key in found}
+    return {key.key_id: key for key in public_keys}
 
 
 def write_new_key(file: Path) -> tuple[SigningKey, Path]:
-    """A new key in a new file only its owner can read, its public half beside it in FILE.pub. Raises Permanent."""
+    """Write a new key to a new file only its owner can read, and its public half to FILE.pub. Raises Permanent."""
     key = generate_key()
     pem = key.key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -153,18 +153,18 @@ def write_new_key(file: Path) -> tuple[SigningKey, Path]:
 
 
 def verification_keys(keys: Mapping[str, PublicKey], own: SigningKey | None) -> dict[str, PublicKey]:
-    """The listed keys and the public half of the own one, which needs no listing."""
+    """Return the listed keys and the public half of the own one, which needs no listing."""
     return dict(keys) if own is None else {own.key_id: own.public, **keys}
 
 
 def _parse_public_pem(block: str, source: str) -> PublicKey:
     try:
-        found = serialization.load_pem_public_key(block.encode())
+        public_key = serialization.load_pem_public_key(block.encode())
     except (ValueError, UnsupportedAlgorithm):
-        found = None
-    if not isinstance(found, Ed25519PublicKey):
+        public_key = None
+    if not isinstance(public_key, Ed25519PublicKey):
         raise Permanent(f"{source}: a PEM block is no Ed25519 public key", kind="invalid")
-    return PublicKey(found)
+    return PublicKey(public_key)
 
 
 def _read_key_file(file: Path) -> str:
@@ -173,8 +173,8 @@ def _read_key_file(file: Path) -> str:
             raise Permanent(f"{file} is larger than {MAX_FILE_BYTES} bytes; that is no file of keys", kind="invalid")
         return file.read_text()
     except UnicodeDecodeError:
-        # Not chained: the error holds what was read.
-        raise Permanent(f"{file} is no text; expected PEM or base64", kind="invalid") from None
+        # Not chained: the error contains what was read.
+        raise Permanent(f"{file} is not a text file; expected PEM or base64", kind="invalid") from None
     except OSError as error:
         raise Permanent(f"the key file {file} cannot be read: {error.strerror}", kind="invalid") from error
 

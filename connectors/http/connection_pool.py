@@ -4,9 +4,9 @@ The pools of httpcore look at each of their connections, sockets included, whene
 calls under way that took half of a runtime's CPU. A pool of one has nothing to look through. A request gets the first
 that is free, so the connections that were used last time are used again.
 
-Who is cancelled while httpcore takes leave of a connection leaves a pool that believes for ever that it is at work: it
-shields itself with anyio's scopes, which stop no `VerificationTask.cancel`. So a pool comes back sound, its answer read
-to the end and closed in peace, or it is given up with its connection.
+A task that is cancelled while httpcore closes a connection leaves a pool that counts as busy for ever: httpcore shields
+itself with anyio's scopes, which do not stop `Task.cancel`. So a pool is either returned in a reusable state, its
+response read to the end and closed without a cancellation, or discarded with its connection.
 
 Before: models/connections.py and signed_callbacks.py. After: httpcore.
 """
@@ -28,22 +28,22 @@ Pool = TypeVar("Pool", bound=Closable)
 
 
 class ConnectionPools(Generic[Pool]):
-    """As many pools as requests at once. `make` gives the pool of a number, counted from 0."""
+    """As many pools as concurrent requests. `create_pool` returns the pool of a number, counted from 0."""
 
     def __init__(self, create_pool: Callable[[int], Pool]) -> None:
         self._create_pool = create_pool
         self._pools: list[Pool] = []
         self._free: list[int] = []
-        """A heap of the pools that carry no request."""
+        """Heap of the pools that carry no request."""
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def in_use(self) -> int:
-        """How many are lent."""
+        """Number of pools lent."""
         return len(self._pools) - len(self._free)
 
     def acquire(self) -> tuple[int, Pool]:
-        """A pool nobody uses, and the number under which to give it back."""
+        """Return a free pool, and the number to release it with."""
         if not self._free:
             self._pools.append(self._create_pool(len(self._pools)))
             return len(self._pools) - 1, self._pools[-1]
@@ -51,9 +51,11 @@ class ConnectionPools(Generic[Pool]):
         return number, self._pools[number]
 
     def release(self, number: int, *, is_reusable: bool) -> None:
-        """`is_sound`: its answer was read to the end and closed, and nobody was cancelled meanwhile."""
+        """Return a pool. `is_reusable`: its response was read to the end and closed, without a
+        cancellation meanwhile.
+        """
         if not is_reusable:
-            # By a task of its own: who gives it back may be cancelled again before it is closed.
+            # In a task of its own: the caller may be cancelled again before it is closed.
             closing = asyncio.get_running_loop().create_task(self._pools[number].aclose())
             self._closing.add(closing)
             closing.add_done_callback(self._log_close_error)
@@ -61,7 +63,7 @@ class ConnectionPools(Generic[Pool]):
         heapq.heappush(self._free, number)
 
     async def aclose(self) -> None:
-        """Closes all; requests under way fail."""
+        """Close all pools; requests under way fail."""
         for pool in self._pools:
             await pool.aclose()
         await asyncio.gather(*self._closing, return_exceptions=True)

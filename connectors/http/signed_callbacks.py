@@ -1,16 +1,16 @@
-"""Asks programs of others over HTTP: one signed POST, one answer, over kept connections.
+"""Signed HTTP callbacks to third-party programs: one signed POST, one response, over kept connections.
 
-For addresses that tenants register themselves, so everything about them is bounded and suspect: each connection goes to
-an address that was checked when it was dialled (tools/checked_network.py), redirects are not followed, request and
-answer have a size, the exchange has a time. No proxy of the environment is used.
+For addresses that tenants register themselves, so everything about them is bounded and not trusted: each connection
+goes to an address that was checked when it was dialled (tools/checked_network.py), redirects are not followed, request
+and response have a size limit, the exchange has a timeout. No proxy of the environment is used.
 
 The body is signed with a secret that both sides have:
 
     X-Loomlog-Signature: t=<unix seconds>,v1=<hex>      HMAC-SHA256 over "<t>." and the body; a second v1 while the
-                                                        installation's key is rotated: one of them has to fit
+                                                        installation's key is rotated: one of them has to match
     X-Loomcycle-Signature: <hex>                        HMAC-SHA256 over the body alone, for receivers that know that
 
-Whoever answers compares in constant time, and refuses a `t` that is more than some minutes away.
+The receiver compares in constant time, and refuses a `t` that is more than some minutes away.
 
 Before: services/runtime/tools/hooks.py. After: httpcore.
 """
@@ -33,21 +33,23 @@ from loomlog.connectors.tools.results import ToolCallRefused
 from loomlog.connectors.tools.web_client import USER_AGENT, parse_web_url
 
 REQUEST_BYTES = 8 * 1024 * 1024
-"""A tool result may have 4 Mi characters; what is longer as JSON is not sent."""
+"""Bytes of a request. A tool result may have 4 Mi characters; what is longer as JSON is not sent."""
 RESPONSE_BYTES = 1024 * 1024
-"""Parity: what a hook may answer."""
+"""Bytes of a hook's response, as in the reference."""
 CONNECTIONS = 100
-"""At once; the rest waits, each for as long as its request may take."""
+"""Concurrent connections; further requests wait, each for at most its timeout."""
 KEEPALIVE_CONNECTIONS = 20
-"""Connections that stay open after their answer."""
+"""Connections that stay open after their response."""
 SIGNING_PURPOSE = "callbacks"
 """The purpose under which signing secrets are derived."""
 KEEPALIVE_EXPIRY_S = 4.0
-"""Below the 5 s after which common servers close an idle connection, so that it is we who close it."""
+"""Seconds an idle connection is kept; below the 5 s after which common servers close one, so that we close it first."""
 
 
 class CallbackClient:
-    """Keeps connections until `close`. `private_hosts` may resolve to private addresses; the rest is for tests."""
+    """HTTP client that keeps connections until `close`. `private_hosts` may be private addresses; the rest is for
+    tests.
+    """
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class CallbackClient:
         )
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes:
-        """What the other side answers, at most RESPONSE_BYTES; empty when nothing. Raises Transient or Permanent."""
+        """Return the response, at most RESPONSE_BYTES; may be empty. Raises Transient or Permanent."""
         if len(body) > REQUEST_BYTES:
             raise Permanent(f"the request has {len(body)} bytes, at most {REQUEST_BYTES} are sent", kind="invalid")
         try:
@@ -87,11 +89,11 @@ class CallbackClient:
         except TimeoutError as error:
             raise Transient(f"no answer within {timeout_s:g} s", kind="timeout") from error
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError) as error:
-            # Without the driver's words: they may name an address inside.
+            # Without the driver's message: it may name an internal address.
             raise Transient(f"the connection broke off ({type(error).__name__})", kind="network") from error
 
     async def close(self) -> None:
-        """Closes the connections; requests under way fail."""
+        """Close the connections; requests under way fail."""
         await self._pools.aclose()
 
     async def _exchange(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -105,12 +107,12 @@ class CallbackClient:
             **headers,
         }
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        given = [(name.encode("ascii"), value.encode("ascii", "replace")) for name, value in sent.items()]
+        raw_headers = [(name.encode("ascii"), value.encode("ascii", "replace")) for name, value in sent.items()]
         async with self._slots:
             number, pool = self._pools.acquire()
             is_sound = False
             try:
-                answer = await _read_response(pool, target, given, body)
+                answer = await _read_response(pool, target, raw_headers, body)
                 is_sound = True
                 return answer
             finally:
@@ -135,15 +137,15 @@ async def _read_response(
 
 
 def callback_secrets(secret: SecretKey | None, *context: str) -> tuple[str, ...]:
-    """What callbacks of that name are signed with, the current secret first; none without a key.
+    """Return the secrets that sign callbacks of that name, the current one first; none without a key.
 
-    It follows from the installation's key, so nothing has to be stored, and another name has another.
+    They are derived from the installation's key, so nothing has to be stored, and another name has others.
     """
     return () if secret is None else tuple(key.hex() for key in secret.derive_keys(SIGNING_PURPOSE, *context))
 
 
 def signature_headers(body: bytes, secrets: Sequence[str], at_s: int) -> dict[str, str]:
-    """The headers that sign a body with each secret, the current one first; none without a secret."""
+    """Return the headers that sign a body with each secret, the current one first; none without a secret."""
     if not secrets:
         return {}
     stamped = f"{at_s}.".encode() + body

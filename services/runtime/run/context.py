@@ -23,7 +23,7 @@ from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 
 PartialOutputReader = Callable[[str, int, int], Coroutine[Any, Any, tuple[str, BlobRef | None]]]
-"""Text of a model call under way in this process, by run, turn and attempt (models/partial_outputs.py)."""
+"""Text of a model call under way in this process, by run, turn and attempt (models/partial_output.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

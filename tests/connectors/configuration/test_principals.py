@@ -98,7 +98,7 @@ def test_a_token_that_is_there_twice_names_both_variables_and_not_the_token(fold
 
 def test_without_any_token_the_door_stays_closed(folder: Folder):
     (line,) = problems(folder, "agents: {}", {})
-    assert line.startswith("there is no token, so nobody could be let in")
+    assert line.startswith("there is no token, so every request would be refused")
 
 
 def test_open_mode_must_be_meant_and_is_for_this_machine_only(folder: Folder):

@@ -96,7 +96,7 @@ def test_a_private_key_among_public_ones_is_refused(tmp_path):
     with pytest.raises(Permanent, match="cannot be read"):
         load_public_keys(tmp_path / "none")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    with pytest.raises(Permanent, match="no text"):
+    with pytest.raises(Permanent, match="not a text file"):
         load_public_keys(tmp_path / "binary")
 
 
