@@ -1,6 +1,6 @@
-"""The Messages API of Anthropic, and of gateways that speak it.
+"""The Messages API of Anthropic, and of gateways that implement it.
 
-Before: the runtime asks for a turn. After: anthropic_request (what is sent), wire (how), anthropic_reply (what came).
+Before: the runtime requests a turn. After: anthropic_request (body), wire (transport), anthropic_reply (answer).
 """
 
 import logging
@@ -28,9 +28,9 @@ CAPABILITIES = Capabilities(
 )
 MODELS_PER_PAGE = 1000
 MAX_PAGES = 20
-"""20,000 models; a gateway that pages for ever must end somewhere."""
+"""Pages read of a model list (20,000 models); a limit for gateways that page without end."""
 MAX_WARNINGS = 1_000
-"""Warnings remembered as given; past it no more are given."""
+"""Warnings remembered as logged; beyond this number no more are logged."""
 MODELS_WITHOUT_VISION = ("claude-2", "claude-instant")
 
 
@@ -109,7 +109,7 @@ class AnthropicModel:
         await self._client.close()
 
     def _warn_dropped_options(self, request: ModelRequest, fields: dict[str, object]) -> None:
-        """Once for each model and word, because every turn of a run drops the same."""
+        """Log each dropped option once per model, because every turn of a run drops the same ones."""
         for word in anthropic_request.dropped_options(request, fields):
             if (request.model, word) in self._warned or len(self._warned) >= MAX_WARNINGS:
                 continue
@@ -124,10 +124,10 @@ class AnthropicModel:
 
 
 def key_headers(key: str) -> dict[str, str]:
-    """Where this API wants its key."""
+    """Return the header in which this API expects its key."""
     return {"x-api-key": key} if key else {}
 
 
 def has_vision(model: str) -> bool:
-    """Whether a model takes images; all do but the oldest."""
+    """Return whether a model accepts images; all do except the oldest."""
     return not model.lower().startswith(MODELS_WITHOUT_VISION)

@@ -1,10 +1,11 @@
-"""The events of one Messages stream, folded into one Reply.
+"""Fold of the events of one Messages stream into one Reply.
 
-A fold like the others: `take` gets one event and gives the deltas to show, `reply` the whole turn once
-`finished`. It knows no connection, so a recorded stream is a test. Event and block types it does not know are ignored:
-the API adds some at any time. Calls of server-side tools are not ours to run and are left out.
+`add_event` folds one event and returns the deltas to show; `build_reply` returns the whole turn once `is_finished`. It
+has no connection, so a recorded stream is enough for a test. Unknown event and block types are ignored, since the API
+adds new ones at any time. Calls of server-side tools are not run by the runtime and are left out.
 
-Usage comes twice: message_start has the prompt's, message_delta the final counts, which win where they are given.
+Usage arrives twice: message_start has the prompt's, message_delta the final counts, which take precedence where
+present.
 
 Before: sse. After: anthropic, the run.
 """
@@ -25,10 +26,10 @@ STOP_REASONS = {
     "tool_use": "tool_use",
     "max_tokens": "max_tokens",
     "stop_sequence": "stop_sequence",
-    "model_context_window_exceeded": "max_tokens",  # cut short by a bound as well
-    "pause_turn": "max_tokens",  # only server-side tools pause; the answer is not complete and must not look so
+    "model_context_window_exceeded": "max_tokens",  # also cut off by a limit
+    "pause_turn": "max_tokens",  # only server-side tools pause; the answer is incomplete and must not look complete
 }
-"""Any other is the end of a complete message, so it counts as end_turn."""
+"""Stop reasons by Anthropic's name; any other is the end of a complete message and counts as end_turn."""
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class _Block:
 
 
 class AnthropicTurn:
-    """One answer being received. `failed` makes the failure of an error object inside the stream."""
+    """One answer being received. `to_error` converts an error object inside the stream to an exception."""
 
     def __init__(self, provider: str, request: ModelRequest, to_error: Callable[[object], ConnectorError]) -> None:
         self.is_finished = False
@@ -60,7 +61,7 @@ class AnthropicTurn:
     def add_event(self, event: ServerSentEvent) -> Sequence[TextDelta]:
         """The deltas in one event. Raises Transient or Permanent."""
         if not event.data.strip():
-            return ()  # an empty data line is some gateway's keep-alive
+            return ()  # an empty data line is a keep-alive of some gateways
         frame = untrusted_json.frame(self._provider, event)
         match "error" if event.name == "error" else frame.get("type"):
             case "content_block_delta":
@@ -87,7 +88,7 @@ class AnthropicTurn:
         return ()
 
     def build_reply(self) -> Reply:
-        """The whole turn. Raises Permanent(refused) when the model declined to answer."""
+        """Return the whole turn. Raises Permanent(refused) when the model declined to answer."""
         if self._stop_reason == "refusal":
             details = untrusted_json.fields(self._stop_details)
             why = untrusted_json.text(details.get("explanation")) or untrusted_json.text(details.get("category"))
@@ -162,14 +163,16 @@ class AnthropicTurn:
         return (TextDelta(text=text, thinking=True),)
 
     def _update_usage(self, usage: object) -> None:
-        """What was counted until now. Counts only grow, so a 0 is a gateway that leaves out what it has said before."""
+        """Update the token counts. Counts only grow, so a 0 is from a gateway that omits a count it
+        has already sent.
+        """
         for name, value in untrusted_json.fields(usage).items():
             if counted := untrusted_json.count(value):
                 self._usage[name] = counted
 
 
 def _join_arguments(block: _Block) -> str:
-    """The pieces of JSON joined; a gateway may give the whole object at once in the block's start instead."""
+    """Return the pieces of JSON joined; a gateway may send the whole object in the block's start instead."""
     joined = "".join(block.text)
     if not joined and isinstance(block.input, dict) and block.input:
         return untrusted_json.encode(block.input)
@@ -177,7 +180,9 @@ def _join_arguments(block: _Block) -> str:
 
 
 def _layout(blocks: Sequence[_Block], calls: Sequence[ToolCall]) -> list[tuple[Any, ...]]:
-    """The blocks as anthropic_thinking packs them; calls by the ids they got, none when they were dropped."""
+    """Return the blocks in the form anthropic_thinking packs: calls with their assigned ids, or without the dropped
+    calls.
+    """
     ids = iter(call.id for call in calls)
     layout: list[tuple[Any, ...]] = []
     for block in blocks:

@@ -1,9 +1,10 @@
-"""A ModelRequest as the body of POST /v1/messages.
+"""Conversion of a ModelRequest to the body of POST /v1/messages.
 
-Pure: the same request gives the same bytes. The rules are those of runtime parity 2.4, made to fit what the API
+Pure: the same request produces the same bytes. The rules are those of runtime parity 2.4, adapted to what the API
 refuses: an empty text block, an empty result marked as an error, more than four cache marks, temperature together with
 top_p, any of them together with thinking, a thinking budget on models that choose their own depth, thinking switched on
-in the middle of a tool loop that began without it. What a provider lacks is dropped, not an error (parity 1.18).
+in the middle of a tool loop that began without it. An option that a provider lacks is dropped and is not an error
+(parity 1.18).
 
 Before: anthropic. After: the wire.
 """
@@ -27,15 +28,15 @@ from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, 
 from loomlog.schemas.generated.values import Sampling
 
 DEFAULT_MAX_TOKENS = 8192
-"""The API demands a bound; this is the reference's."""
+"""max_tokens of requests without a limit: the API requires one; the value is the reference's."""
 MAX_CACHE_BREAKPOINTS = 4
-"""The API refuses more; the last ones cover the longest prefixes."""
+"""Cache marks per request; the API refuses more. The last ones are kept, as they cover the longest prefixes."""
 MAX_TEMPERATURE = 1.0
-"""Ours goes to 2; the API refuses more than 1."""
+"""Highest temperature; loomlog's range goes to 2, the API refuses more than 1."""
 
 
 def body(request: ModelRequest, *, parallel: bool = True) -> dict[str, object]:
-    """The body, ready for JSON. `parallel` False asks for at most one tool call a turn."""
+    """Return the body, ready for JSON. `parallel` False requests at most one tool call per turn."""
     max_tokens = request.max_tokens or DEFAULT_MAX_TOKENS
     messages = [message for message in map(_message, request.messages) if message["content"]]
     result: dict[str, object] = {
@@ -60,12 +61,12 @@ def body(request: ModelRequest, *, parallel: bool = True) -> dict[str, object]:
 
 
 def dropped_options(request: ModelRequest, body: Mapping[str, object]) -> list[str]:
-    """Wishes about sampling that the body does not hold, for the log; both of temperature and top_p are never sent."""
-    wishes = request.sampling
-    if wishes is None:
+    """Return the sampling options that the body lacks, for the log; temperature and top_p are never sent together."""
+    sampling = request.sampling
+    if sampling is None:
         return []
-    named = {"temperature": wishes.temperature, "top_p": wishes.top_p, "top_k": wishes.top_k}
-    return [name for name, wish in named.items() if wish is not None and name not in body]
+    named = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+    return [name for name, value in named.items() if value is not None and name not in body]
 
 
 def _system(blocks: Sequence[SystemBlock]) -> list[dict[str, object]]:
@@ -93,7 +94,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _assistant(message: Message) -> list[dict[str, Any]]:
-    """The answer as Claude gave it when it carries Claude's signature; otherwise its text and calls alone."""
+    """Return the answer exactly as Claude sent it when it has Claude's signature; otherwise its text and calls only."""
     calls = {block.id: _call(block) for block in message.blocks if isinstance(block, ToolUseBlock)}
     text = "".join(text_of(block) for block in message.blocks if isinstance(block, TextBlock))
     replayed = anthropic_thinking.unpack(message.reasoning_signature, message.reasoning, text, calls)
@@ -103,7 +104,7 @@ def _assistant(message: Message) -> list[dict[str, Any]]:
 
 
 def _block(block: Block) -> dict[str, Any] | None:
-    """A content block; None for text of blanks, which the API refuses."""
+    """Return a content block; None for blank text, which the API refuses."""
     match block:
         case TextBlock():
             text = text_of(block)
@@ -150,7 +151,7 @@ def _thinking(
     if traits.is_adaptive:
         result: dict[str, object] = {"output_config": {"effort": request.effort}}
         if request.effort != "low":
-            # summarized: the newest models keep their thinking to themselves by default
+            # summarized: the newest models omit their thinking by default
             result["thinking"] = {"type": "adaptive", "display": "summarized"}
         return result
     budget = anthropic_thinking.budget_tokens(request.effort, max_tokens)
@@ -160,7 +161,9 @@ def _thinking(
 
 
 def _began_without_thinking(messages: Sequence[dict[str, Any]]) -> bool:
-    """Whether the last assistant message called tools without thinking first, as another provider's does."""
+    """Return whether the last assistant message called tools without thinking first, as one from
+    another provider does.
+    """
     last: list[dict[str, Any]] = next(
         (message["content"] for message in reversed(messages) if message["role"] == "assistant"), []
     )
@@ -169,7 +172,9 @@ def _began_without_thinking(messages: Sequence[dict[str, Any]]) -> bool:
 
 
 def _sampling(sampling: Sampling, *, is_allowed: bool) -> dict[str, object]:
-    """Stop strings always; the rest where the model takes it, and temperature rather than top_p: not both."""
+    """Return the sampling fields: stop strings always, the rest where allowed; temperature takes
+    precedence over top_p.
+    """
     result: dict[str, object] = {}
     stops = [stop for stop in sampling.stop if stop.strip()]
     if stops:

@@ -1,10 +1,10 @@
-"""Thinking: what a model takes, and how an answer that thought is sent back exactly as it came.
+"""Thinking: what a model accepts, and how an answer with thinking is sent back exactly as it was received.
 
 Claude refuses a continued tool loop whose assistant message is not the one it sent: thinking blocks with their
-signatures, redacted ones included, in their places. A Reply has one text, one reasoning and one signature. So the
-signature carries the rest. When an answer thought once, at its beginning, it is Claude's signature as it is; otherwise
-it is "layout:" and a list of the blocks in order: how many characters of the reasoning or the text each has, its own
-signature or redacted data, or the id of its tool call. Nobody but this file reads it.
+signatures, redacted ones included, in their places. A Reply has one text, one reasoning and one signature, so the
+signature carries the rest. When an answer has one thinking block, at its beginning, it is Claude's unchanged signature;
+otherwise it is "layout:" and a list of the blocks in order: how many characters of the reasoning or the text each has,
+its own signature or redacted data, or the id of its tool call. Only this file reads it.
 
     ["thinking", characters, signature]   ["redacted", data]   ["text", characters]   ["tool", call id]
 
@@ -22,22 +22,22 @@ from loomlog.connectors.models import untrusted_json
 
 LAYOUT_PREFIX = "layout:"
 BUDGET_TOKENS = {"medium": 2048, "high": 8192}
-"""Thinking budgets by effort (runtime parity 2.4); low means no thinking."""
+"""Thinking budgets in tokens by effort (runtime parity 2.4); low means no thinking."""
 MIN_BUDGET_TOKENS = 1024
-"""Less is refused by the API."""
+"""Smallest thinking budget in tokens; the API refuses less."""
 ANSWER_TOKENS = 1024
-"""What must be left of max_tokens for the answer itself."""
+"""Tokens of max_tokens reserved for the answer itself."""
 FIRST_ADAPTIVE = (4, 6)
-"""From this version on models choose their own depth (`adaptive`); budgets are deprecated there."""
+"""First version whose models choose their own depth (`adaptive`); budgets are deprecated from there on."""
 FIRST_WITHOUT_BUDGET = (4, 7)
-"""From this version on budgets, temperature, top_p and top_k are refused."""
+"""First version that refuses budgets, temperature, top_p and top_k."""
 _VERSION = re.compile(r"claude-(?:opus|sonnet|haiku)-(\d+)(?:-(\d{1,2}))?(?!\d)")
 _OLD = re.compile(r"claude-(?:\d|instant|v\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingTraits:
-    """How a model may be asked to think, and whether it takes sampling."""
+    """Ways to request thinking from a model, and whether it accepts sampling options."""
 
     can_think: bool
     is_adaptive: bool
@@ -45,12 +45,12 @@ class ThinkingTraits:
 
 
 def thinking_traits(model: str) -> ThinkingTraits:
-    """By the name. Names of no known family are new ones, so they are asked the way the newest are."""
+    """Return the traits by the model's name. Unknown families are assumed to be new and are treated like the newest."""
     name = model.lower()
-    if _OLD.search(name):  # claude-3-7-sonnet thought first, but with a budget like the others
+    if _OLD.search(name):  # claude-3-7-sonnet was the first that thinks, but with a budget like the others
         return ThinkingTraits(can_think="3-7" in name, is_adaptive=False, takes_sampling=True)
-    found = _VERSION.search(name)
-    version = (int(found[1]), int(found[2] or 0)) if found else FIRST_WITHOUT_BUDGET
+    match = _VERSION.search(name)
+    version = (int(match[1]), int(match[2] or 0)) if match else FIRST_WITHOUT_BUDGET
     return ThinkingTraits(
         can_think="haiku" not in name,
         is_adaptive=version >= FIRST_ADAPTIVE,
@@ -59,13 +59,13 @@ def thinking_traits(model: str) -> ThinkingTraits:
 
 
 def budget_tokens(effort: str, max_tokens: int) -> int:
-    """The budget that fits under max_tokens; 0 when the effort wants none or too little would be left."""
+    """Return the budget that fits under max_tokens; 0 when the effort has none or too little would be left."""
     budget = min(BUDGET_TOKENS.get(effort, 0), max_tokens - ANSWER_TOKENS)
     return budget if budget >= MIN_BUDGET_TOKENS else 0
 
 
 def pack(blocks: Sequence[tuple[Any, ...]]) -> str:
-    """The signature for blocks like those above, in the order they came; empty when none of them is thinking."""
+    """Return the signature for blocks like those above, in the order received; empty when none of them is thinking."""
     thinking = [block for block in blocks if block[0] in ("thinking", "redacted")]
     if not thinking:
         return ""
@@ -75,10 +75,11 @@ def pack(blocks: Sequence[tuple[Any, ...]]) -> str:
 
 
 def unpack(signature: str, reasoning: str, text: str, calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """The content blocks of the message as they came. `calls` are its tool_use blocks by their original id.
+    """Return the content blocks of the message as received. `calls` are its tool_use blocks by their original id.
 
-    None when there is nothing to replay, or when the message was changed since: then its thinking must stay away. So
-    does what Claude refuses: thinking that was cut before its signature came, and thinking at the end of a message.
+    None when there is nothing to replay, or when the message was changed since and its thinking must not be sent.
+    Blocks that Claude refuses are left out too: thinking cut off before its signature, and thinking at the end of a
+    message.
     """
     content = _replay_layout(signature, reasoning, text, calls)
     if content is None:
@@ -108,7 +109,7 @@ def _replay_layout(
     except ValueError:
         return None
     content: list[dict[str, Any]] = []
-    thought = said = 0
+    thought = text_offset = 0
     unused = dict(calls)
     for entry in layout:
         match entry:
@@ -118,11 +119,11 @@ def _replay_layout(
             case ["redacted", str(data)]:
                 content.append({"type": "redacted_thinking", "data": data})
             case ["text", int(size)]:
-                if text[said : said + size].strip():
-                    content.append({"type": "text", "text": text[said : said + size]})
-                said += size
+                if text[text_offset : text_offset + size].strip():
+                    content.append({"type": "text", "text": text[text_offset : text_offset + size]})
+                text_offset += size
             case ["tool", str(call_id)] if call_id in unused:
                 content.append(unused.pop(call_id))
             case _:
                 return None
-    return content if (thought, said) == (len(reasoning), len(text)) and not unused else None
+    return content if (thought, text_offset) == (len(reasoning), len(text)) and not unused else None

@@ -1,8 +1,8 @@
-"""Configuration to Model objects: which driver speaks for which provider.
+"""Model objects built from configuration: which driver serves which provider.
 
-A provider is described by values; where they come from (files, settings, the environment) is not known here. Building
-opens no connection. Options that a driver does not know are left alone, because they may be meant for another version
-of it; the configuration warns about them. An unknown driver is refused.
+A provider is described by values; their source (files, settings, the environment) is not known here. Building opens no
+connection. Options that a driver does not know are ignored, because they may be meant for another version of it; the
+configuration warns about them. An unknown driver is refused.
 
 Before: services' main, with the configuration's providers. After: the drivers.
 """
@@ -30,7 +30,7 @@ STABLE_PROVIDER = "mock-stable"
 
 
 class ProviderConfig(Protocol):
-    """What is read of a provider's configuration; ProviderSpec is one, and anything else with these fields will do."""
+    """Fields read from a provider's configuration; ProviderSpec is one implementation."""
 
     @property
     def id(self) -> str: ...
@@ -54,32 +54,34 @@ class ProviderConfig(Protocol):
 class ProviderSpec:
     """A provider as values.
 
-    Options of driver openai: `echo_reasoning` (bool) for providers that want their reasoning back, `reasoning_models`
-    (list of name prefixes) that take an effort and max_completion_tokens beside OpenAI's own. Of driver ollama:
-    `num_ctx` (tokens) pins the window, `num_gpu` (layers), `vision_models` (list of name prefixes) that see beside
-    those that are known to. Of driver mock: `stable`, `latency_ms`, `latency_jitter_ms`, `rate_429`, `rate_500`.
+    Options of driver openai: `echo_reasoning` (bool) for providers that require their reasoning back,
+    `reasoning_models` (list of name prefixes) that take an effort and max_completion_tokens in addition to OpenAI's
+    own. Of driver ollama: `num_ctx` (tokens) pins the window, `num_gpu` (layers), `vision_models` (list of name
+    prefixes) with vision in addition to the known ones. Of driver mock: `stable`, `latency_ms`, `latency_jitter_ms`,
+    `rate_429`, `rate_500`.
     """
 
     id: str
     driver: str
     base_url: str = ""
-    """Empty for the vendor's own."""
+    """Empty for the vendor's own address."""
     api_key: str = field(default="", repr=False)
     options: Mapping[str, object] = field(default_factory=dict)
     capabilities: Mapping[str, bool | int] = field(default_factory=dict)
-    """What differs from the driver's Capabilities, by their field names."""
+    """Deviations from the driver's Capabilities, by field name."""
     header_timeout_s: float = HEADER_TIMEOUT_S
     idle_timeout_s: float = IDLE_TIMEOUT_S
 
 
 def build_models(providers: Mapping[str, ProviderConfig]) -> dict[str, Model]:
-    """One Model for each provider, by id. Raises Permanent for an unknown driver, option value or capability."""
+    """Return one Model per provider, by id. Raises Permanent for an unknown driver, option value or capability."""
     return {name: build_model(provider) for name, provider in providers.items()}
 
 
 def build_model(provider: ProviderConfig) -> Model:
-    """The Model of one provider. Raises Permanent(unsupported) for an unknown driver, Permanent(invalid) for values
-    that cannot be used."""
+    """Return the Model of one provider. Raises Permanent(unsupported) for an unknown driver, Permanent(invalid) for
+    values that cannot be used.
+    """
     build = DRIVERS.get(provider.driver)
     if build is None:
         raise Permanent(
@@ -183,22 +185,22 @@ DRIVERS: Mapping[str, Callable[[ProviderConfig], Model]] = {
 }
 MAX_RUN_TIMEOUT_S = 86_400.0
 MAX_LATENCY_MS = 600_000.0
-"""Longer than any real turn; more is a mistake in the unit."""
+"""Limit in milliseconds, longer than any real turn; more is a mistake in the unit."""
 MAX_CONTEXT_TOKENS = 10_000_000
-"""Five times the largest window there is."""
+"""Limit in tokens: five times the largest existing window."""
 MAX_GPU_LAYERS = 1_000
-"""Models have up to some 130; 999 is what people write for all of them."""
+"""Limit in layers: models have up to some 130; 999 is a common value for all of them."""
 
 
 def _override_capabilities(provider: ProviderConfig, capabilities: Capabilities) -> Capabilities:
     known = {entry.name: entry.type for entry in structs.fields(Capabilities)}
     for name, value in provider.capabilities.items():
-        wanted = known.get(name)
-        if wanted is None:
+        expected_type = known.get(name)
+        if expected_type is None:
             raise _invalid_option(provider, f"capabilities.{name}", value, f"one of {', '.join(known)}")
-        if type(value) is not wanted:
+        if type(value) is not expected_type:
             raise _invalid_option(
-                provider, f"capabilities.{name}", value, "a whole number" if wanted is int else "true or false"
+                provider, f"capabilities.{name}", value, "a whole number" if expected_type is int else "true or false"
             )
     changes: dict[str, Any] = dict(provider.capabilities)
     return structs.replace(capabilities, **changes)

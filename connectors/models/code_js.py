@@ -1,13 +1,13 @@
-"""The provider of code agents: JavaScript instead of a model, one tool call each turn, the same calls every time.
+"""Provider of code agents: JavaScript instead of a model, one tool call per turn, the same calls every time.
 
-A turn executes the agent's script from its start. Results that are recorded are handed to it in order, and the first
-call without one becomes the turn's tool call (`cj-<turn>-<index>`); when the script returns, that is the answer. So a
-script survives the death of any process as every run does, without a state of its own. What is recorded has to be what
-the script asks for, name and arguments, otherwise the run fails: nothing is done on a wrong record.
+A turn executes the agent's script from its start. Recorded results are passed to it in order, and the first call
+without one becomes the turn's tool call (`cj-<turn>-<index>`); when the script returns, its value is the answer. A
+script thus survives the death of any process as every run does, without state of its own. The record must match the
+script's calls, name and arguments, otherwise the run fails: no call is made on a wrong record.
 
-The surface and the limits are those of runtime parity 2.10: `run(input)`, Memory, Channel, Agent.spawn, each granted
-tool a function, tool errors as exceptions, no code from text, no input or output, no timers, chance and time from the
-run. Not chosen: V8 and threads (docs/decisions/0001-dependencies.md has the figures).
+The API and the limits are those of runtime parity 2.10: `run(input)`, Memory, Channel, Agent.spawn, each granted tool a
+function, tool errors as exceptions, no code from text, no input or output, no timers, randomness and time from the run.
+Not chosen: V8 and threads (docs/decisions/0001-dependencies.md has the figures).
 
 Before: services/runtime/model_calls. After: code_replay.py, code_sandbox.py.
 """
@@ -28,10 +28,10 @@ from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, 
 from loomlog.schemas.generated.values import ToolCall, Usage
 
 REPORTED_MODEL = "loomcycle/code-js"
-"""The name that usage rows of existing deployments have."""
+"""Model name in the usage rows of existing deployments."""
 CODE_BODY_MAX_BYTES = 262_144
 RUN_TIMEOUT_S = 120.0
-"""Of a whole run, where neither it, its agent nor the operator says another."""
+"""Seconds for a whole run when neither the run, its agent nor the operator sets a limit."""
 
 CAPABILITIES = Capabilities(
     parallel_tool_calls=False, streaming=False, unbounded_iterations=True, metadata_via_input=True
@@ -39,10 +39,10 @@ CAPABILITIES = Capabilities(
 
 
 class CodeModel:
-    """Executes scripts. `run_timeout_s` bounds each execution of runs without a time limit."""
+    """Model that executes scripts. `run_timeout_s` bounds each execution of runs without a time limit."""
 
     def __init__(self, *, provider: str, run_timeout_s: float = RUN_TIMEOUT_S, is_deterministic: bool = False) -> None:
-        """`is_frozen`: chance and time are the same for every run, so that runs can be compared."""
+        """`is_deterministic`: randomness and time are the same for every run, so that runs can be compared."""
         self.provider = provider
         self.capabilities = CAPABILITIES
         self._run_timeout_s = run_timeout_s
@@ -57,7 +57,7 @@ class CodeModel:
             raise self._failure("code_agent_load", f"the script has {size} bytes; at most {CODE_BODY_MAX_BYTES}")
         left_s = self._run_timeout_s if script.time_left_ms is None else script.time_left_ms / 1000
         if left_s <= 0:
-            raise self._failure("code_agent_timeout", "the time of the run is over")
+            raise self._failure("code_agent_timeout", "the time limit of the run has expired")
         tools = tuple(tool.name for tool in request.tools)
         outcome = await self._sandbox.run(
             ScriptJob(
@@ -71,7 +71,7 @@ class CodeModel:
             )
         )
         if isinstance(outcome, ScriptCall):
-            # The script's own process is not trusted to keep to its list.
+            # The script's own process is not trusted to enforce its tool list.
             if outcome.name not in tools:
                 raise self._failure(
                     "code_agent_threw", f"the script calls {outcome.name[:100]!r}, which is not granted"
@@ -87,10 +87,10 @@ class CodeModel:
         return [REPORTED_MODEL]
 
     async def probe(self) -> None:
-        """The engine is on this machine; a script that fails says nothing about the next."""
+        """Succeeds always: the engine is local, and a failed script has no bearing on the next."""
 
     async def close(self) -> None:
-        """Ends every script under way."""
+        """End every running script."""
         await self._sandbox.close()
 
     def _failure(self, code: str, message: str) -> Permanent:

@@ -1,7 +1,7 @@
-"""From a conversation to what the script did before, and from what it wants next to a model's reply.
+"""Derivation of a script's recorded calls from a conversation, and of a model's reply from its next call.
 
-A script keeps no state between its calls. What it did since the latest user text stands in the conversation: its calls
-and their results, in order. It is executed again from the start with these, and comes to the next call or to its end.
+A script keeps no state between its calls. Its actions since the latest user text are in the conversation: calls and
+their results, in order. It is executed again from the start with these, and reaches the next call or its end.
 
 Pure. Before: code_js.py has a request. After: code_sandbox.py executes.
 """
@@ -16,7 +16,7 @@ from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, To
 
 FROZEN_SEED = 20_200_101
 FROZEN_EPOCH_MS = 1_577_836_800_000
-"""2020-01-01, of every run when chance and time are frozen."""
+"""Start time of every run when randomness and time are frozen: 2020-01-01, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class RecordedCall:
 
 
 def latest_prompt(messages: Sequence[Message]) -> str:
-    """The latest user text; its blocks in one, empty when nobody said anything."""
+    """Return the latest user text, its blocks joined; empty when there is none."""
     for message in reversed(messages):
         if message.role == "user":
             texts = [block.text for block in message.blocks if isinstance(block, TextBlock)]
@@ -40,7 +40,7 @@ def latest_prompt(messages: Sequence[Message]) -> str:
 
 
 def recorded_calls(messages: Sequence[Message]) -> tuple[RecordedCall, ...]:
-    """The calls with results after the latest user text, in the order they were made."""
+    """Return the calls with results after the latest user text, in the order they were made."""
     results: dict[str, ToolResultBlock] = {}
     calls: list[ToolUseBlock] = []
     for message in reversed(messages):
@@ -51,33 +51,33 @@ def recorded_calls(messages: Sequence[Message]) -> tuple[RecordedCall, ...]:
                 results[block.tool_use_id] = block
             elif isinstance(block, ToolUseBlock):
                 calls.append(block)
-    found: list[RecordedCall] = []
+    recorded: list[RecordedCall] = []
     for call in reversed(calls):
         if (result := results.get(call.id)) is not None:
-            found.append(RecordedCall(name=call.name, input=call.input, text=result.text, is_error=result.is_error))
-    return tuple(found)
+            recorded.append(RecordedCall(name=call.name, input=call.input, text=result.text, is_error=result.is_error))
+    return tuple(recorded)
 
 
 def script_input(script: ScriptRun, prompt: str) -> str:
-    """What `run` is called with, as JSON. Keys are sorted, because maps of the wire have no order of their own."""
+    """Return the argument of `run`, as JSON. Keys are sorted, because maps on the wire are unordered."""
     metadata = {**_parse_values(script.metadata), "user_id": script.user_id, "agent": script.agent}
-    said: dict[str, object] = {"prompt": prompt, "metadata": dict(sorted(metadata.items()))}
+    run_input: dict[str, object] = {"prompt": prompt, "metadata": dict(sorted(metadata.items()))}
     if script.payload_metadata:
-        said["payload_metadata"] = dict(sorted(_parse_values(script.payload_metadata).items()))
-    return json.dumps(said, ensure_ascii=False)
+        run_input["payload_metadata"] = dict(sorted(_parse_values(script.payload_metadata).items()))
+    return json.dumps(run_input, ensure_ascii=False)
 
 
 def _parse_values(texts: Mapping[str, str]) -> dict[str, object]:
-    """What the JSON texts stand for. A microservice may have written plain text; it stays text."""
-    found: dict[str, object] = {}
+    """Return the JSON texts decoded. Plain text, which a microservice may have written, stays text."""
+    values: dict[str, object] = {}
     for name, text in texts.items():
         try:
-            found[name] = json.loads(text)
+            values[name] = json.loads(text)
         except ValueError:
-            found[name] = text
-    return found
+            values[name] = text
+    return values
 
 
 def seed_of(run_id: str, agent: str) -> int:
-    """The beginning of a run's chance: 32 bits of a hash."""
+    """Return the random seed of a run: 32 bits of a hash."""
     return int.from_bytes(hashlib.sha256(f"{run_id}|{agent}".encode()).digest()[:4], "big")

@@ -1,8 +1,8 @@
-"""Runs one script of a code agent in a process of its own and hands back what it came to.
+"""Execution of one script of a code agent in its own process.
 
-The keeper process is started with the first script and again when it is gone. The event loop never waits for a script:
-orders go out and the answer comes back over a socket of the loop. However the caller leaves, by cancellation too, the
-child is killed; a script that is still running when its time is over was killed by its own timer.
+The supervisor process is started with the first script and again when it has exited. The event loop never blocks on a
+script: jobs are sent and answers received over a socket of the loop. When the caller leaves, also by cancellation, the
+child is killed; a script that exceeds its time limit is killed by its own timer.
 
 Before: code_js.py. After: code_supervisor.py.
 """
@@ -25,16 +25,22 @@ from loomlog.connectors.models.code_replay import RecordedCall
 from loomlog.connectors.models.code_supervisor import FRAME, RUN, STATUS, STATUS_MARK, STOP
 
 MEMORY_BYTES = 64 * 1024 * 1024
-"""Of a script's own values. Scripts steer tools; what is large stays in volumes and documents."""
+"""Memory limit of a script's own values. Scripts control tools; large data stays in volumes and documents."""
 MAX_CONCURRENT_SCRIPTS = 16
-"""Of one process: together at most a gigabyte of scripts' memory, and more would only share the same cores."""
+"""Scripts executed at once by a process: together at most a gigabyte of memory; more would share the same cores."""
 ANSWER_BYTES = 512 * 1024
-"""A final text or the arguments of a call, as JSON. They become an event, and a batch of events has 900,000 bytes."""
+"""Limit in bytes of a final text or the arguments of a call, as JSON. They become an event, and a batch of events has
+900,000 bytes.
+"""
 JOB_BYTES = 16 * 1024 * 1024
-"""Everything a script is told, its recorded results above all; they have to fit its memory, some of them twice."""
+"""Limit in bytes of all input to a script, mostly its recorded results; it must fit the script's
+memory, partly twice.
+"""
 READ_BYTES = 65_536
 TIMEOUT_GRACE_S = 2.0
-"""After a script's time is over: for the kernel to end it and for the keeper to tell. Then the keeper is not well."""
+"""Seconds after a script's time limit for the kernel to end it and the supervisor to report; later the supervisor
+counts as failed.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +59,7 @@ class ScriptJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptCall:
-    """The first call that has no recorded result; `index` counts the calls of the script from 0."""
+    """The first call without a recorded result; `index` counts the calls of the script from 0."""
 
     name: str
     input: str
@@ -62,13 +68,13 @@ class ScriptCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptResult:
-    """The script is done."""
+    """The final text of a script that has ended."""
 
     text: str
 
 
 class CodeSandbox:
-    """The keeper process and the scripts under way in it."""
+    """The supervisor process and the scripts running in it."""
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
@@ -79,14 +85,16 @@ class CodeSandbox:
         self._job_ids = itertools.count(1)
 
     async def run(self, job: ScriptJob) -> ScriptCall | ScriptResult:
-        """What the script came to. Raises Permanent with a code_agent_* kind, Transient when its process was lost."""
-        told = self._encode_job(job)
+        """Return the script's next call or its result. Raises Permanent with a code_agent_* kind, Transient when its
+        process was lost.
+        """
+        payload = self._encode_job(job)
         async with self._slots:
-            answered = await self._execute(told, job.time_limit_s)
-            if answered is None:  # the keeper is gone; executing again is safe, for a script has no effects
-                answered = await self._execute(told, job.time_limit_s)
+            answered = await self._execute(payload, job.time_limit_s)
+            if answered is None:  # the supervisor was lost; executing again is safe, as a script has no effects
+                answered = await self._execute(payload, job.time_limit_s)
         if answered is None:
-            raise Transient(f"{self._provider}: the keeper of scripts was lost twice", kind="unavailable")
+            raise Transient(f"{self._provider}: the script supervisor was lost twice", kind="unavailable")
         data, status = answered
         if status == -signal.SIGALRM:
             raise self._failure("code_agent_timeout", f"the script was stopped after {job.time_limit_s:.1f} s")
@@ -102,10 +110,10 @@ class CodeSandbox:
                 return ScriptResult(text=text)
             case {"error": error}:
                 raise self._failure(error["code"], error["message"])
-        raise AssertionError(f"the keeper answered {data[:200]!r}")
+        raise AssertionError(f"the script supervisor answered {data[:200]!r}")
 
     async def close(self) -> None:
-        """Ends the keeper, and with it every script."""
+        """End the supervisor, and with it every script."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -119,14 +127,14 @@ class CodeSandbox:
             "memory_bytes": MEMORY_BYTES,
             "answer_bytes": ANSWER_BYTES,
         }
-        told = json.dumps(values).encode()
-        if len(told) > JOB_BYTES:
-            message = f"the script and its recorded results have {len(told)} bytes; at most {JOB_BYTES} are taken"
+        encoded = json.dumps(values).encode()
+        if len(encoded) > JOB_BYTES:
+            message = f"the script and its recorded results have {len(encoded)} bytes; at most {JOB_BYTES} are accepted"
             raise self._failure("code_agent_threw", message)
-        return told
+        return encoded
 
     async def _ensure_supervisor(self) -> socket.socket:
-        """The control socket of a keeper that lives. Raises Transient when none can be started."""
+        """Return the control socket of a running supervisor. Raises Transient when none can be started."""
         async with self._start_lock:
             if self._control is not None and self._supervisor is not None and self._supervisor.returncode is None:
                 return self._control
@@ -144,12 +152,12 @@ class CodeSandbox:
                     )
                 except OSError as error:
                     ours.close()
-                    raise Transient(f"{self._provider}: the keeper of scripts: {error}", kind="unavailable") from error
+                    raise Transient(f"{self._provider}: the script supervisor: {error}", kind="unavailable") from error
             self._control = ours
             return ours
 
     async def _execute(self, payload: bytes, time_limit_s: float) -> tuple[bytes, int] | None:
-        """The child's answer and its exit status; None when the keeper was lost."""
+        """Return the child's answer and its exit status; None when the supervisor was lost."""
         control = await self._ensure_supervisor()
         job = next(self._job_ids)
         ours, theirs = socket.socketpair()
@@ -161,7 +169,7 @@ class CodeSandbox:
             async with asyncio.timeout(time_limit_s + TIMEOUT_GRACE_S):
                 data = await _exchange(ours, payload)
         except TimeoutError as error:
-            raise Transient(f"{self._provider}: the keeper of scripts does not answer", kind="unavailable") from error
+            raise Transient(f"{self._provider}: the script supervisor does not answer", kind="unavailable") from error
         except OSError:
             data = b""
         finally:
@@ -175,13 +183,13 @@ class CodeSandbox:
         return data[: -STATUS.size], status
 
     async def _discard(self, control: socket.socket) -> None:
-        """A keeper that is lost is not asked again."""
+        """Drop a lost supervisor, so that it receives no more jobs."""
         async with self._start_lock:
             if self._control is control:
                 await self.close()
 
     def _stop(self, control: socket.socket, job: int) -> None:
-        with contextlib.suppress(OSError):  # the keeper is gone, and its children with it
+        with contextlib.suppress(OSError):  # the supervisor is gone, and its children with it
             control.send(FRAME.pack(STOP, job))
 
     def _failure(self, code: str, message: str) -> Permanent:
@@ -189,9 +197,11 @@ class CodeSandbox:
 
 
 async def _exchange(channel: socket.socket, payload: bytes) -> bytes:
-    """Says all of it, and hears everything until the other side is gone. Raises OSError, and when it says too much."""
+    """Send the whole payload and read until the other side closes. Raises OSError, also when the
+    answer is too large.
+    """
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(ConnectionError):  # it ended before it had read everything
+    with contextlib.suppress(ConnectionError):  # it exited before reading everything
         await loop.sock_sendall(channel, payload)
         channel.shutdown(socket.SHUT_WR)
     heard = bytearray()
@@ -203,8 +213,8 @@ async def _exchange(channel: socket.socket, payload: bytes) -> bytes:
 
 
 def _engine_folder() -> str:
-    """The folder that the keeper finds the engine in: its interpreter looks nowhere by itself."""
-    found = find_spec("_quickjs")
-    assert found is not None, "the package quickjs-ng is not installed"
-    assert found.origin is not None, "the package quickjs-ng is not installed"
-    return os.path.dirname(found.origin)
+    """Return the folder with the engine, for the supervisor: its interpreter has no search path."""
+    spec = find_spec("_quickjs")
+    assert spec is not None, "the package quickjs-ng is not installed"
+    assert spec.origin is not None, "the package quickjs-ng is not installed"
+    return os.path.dirname(spec.origin)

@@ -1,18 +1,18 @@
-"""The process that runs the scripts of code agents: one child for each execution, and none that outlives its call.
+"""Process that runs the scripts of code agents: one child per execution, and none that outlives its call.
 
     code_supervisor.py FOLDER_OF_THE_ENGINE      (its standard input is the control socket)
 
 It imports the engine once and forks for every job, which costs a millisecond instead of the thirty of a new
-interpreter. The child is what makes the sandbox safe whatever the script does:
+interpreter. The child makes the sandbox safe whatever the script does:
 
-    time      an interval timer whose signal nothing can catch ends it, also inside a regular expression
-    memory    the engine's own bound, and a bound of the address space behind it
+    time      an interval timer ends it with a signal that cannot be caught, also inside a regular expression
+    memory    the engine's own limit, and a limit of the address space behind it
     the rest  no file can be opened, no socket, no process; nothing of the runtime's memory was ever in this process
 
-A call whose result is not recorded ends the child at once (`os._exit` inside the call), so a script cannot catch the
-stop, run on in a `finally` or retry in a loop. Frames on the control socket: one byte of what to do and eight of the
-job's number; a job comes with a socket of its own, on which the child finds its orders and leaves its answer. After
-the child is gone its wait status follows as four bytes: whoever reads it knows that nothing is left.
+A call without a recorded result ends the child at once (`os._exit` inside the call), so a script cannot catch the stop,
+continue in a `finally` or retry in a loop. Frames on the control socket: one byte for the operation and eight for the
+job's number; a job comes with a socket of its own, from which the child reads its job and to which it writes its
+answer. After the child has exited its wait status follows as four bytes: a reader of it knows that no process is left.
 
 When the control socket ends, or when this process dies, the children are killed. Standard library and the engine only;
 started with -I -S.
@@ -38,29 +38,29 @@ STOP = b"S"
 FRAME = struct.Struct("!cQ")
 STATUS = struct.Struct("!ci")
 STATUS_MARK = b"\n"
-"""Before the status of a child, and nowhere in its answer: without it the keeper has not had the last word."""
+"""Marker before the status of a child, never part of its answer; without it the supervisor's reply is incomplete."""
 PR_SET_PDEATHSIG = 1
 PR_SET_NO_NEW_PRIVS = 38
 OVERHEAD_BYTES = 256 * 1024 * 1024
-"""Address space of a child beyond the script's own memory: the interpreter, the orders and the answer as text."""
+"""Address space of a child in addition to the script's own memory: the interpreter, the job and the answer as text."""
 STACK_BYTES = 1024 * 1024
-"""The engine's; well below the 8 MiB a thread has, so that a deep recursion is an exception and not a crash."""
+"""Stack of the engine; well below the 8 MiB of a thread, so that a deep recursion is an exception and not a crash."""
 NICENESS = 10
-"""Scripts give way to the process that waits for them."""
+"""Niceness of the scripts, which yield to the process that waits for them."""
 READ_BYTES = 1 << 20
 OPEN_FILES_MAX = 1024
-"""Numbers of open files that a child closes; the keeper has one for each script and a handful of its own."""
+"""File descriptors that a child closes; the supervisor has one per script and a handful of its own."""
 
 
 def main(engine_folder: str) -> int:
     sys.path.append(engine_folder)
-    # The compiled part alone: the package's own module starts a thread, and what forks should have none.
+    # Only the compiled part: the package's own module starts a thread, and a forking process should have none.
     import _quickjs
 
     prelude = Path(__file__).with_name("code_prelude.js").read_text(encoding="utf-8")
     libc = ctypes.CDLL(None, use_errno=True)
     control = socket.socket(fileno=0)
-    with contextlib.suppress(AttributeError):  # only Linux has it; elsewhere the end of the socket has to do
+    with contextlib.suppress(AttributeError):  # Linux only; elsewhere the end of the socket has to suffice
         libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     woken, wake = os.pipe()
     for end in (woken, wake):
@@ -69,7 +69,7 @@ def main(engine_folder: str) -> int:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     os.nice(NICENESS)
     running: dict[int, tuple[int, int]] = {}
-    """Process id -> the job's number, our end of its socket."""
+    """Process id -> (number of the job, supervisor's end of its socket)."""
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
@@ -98,18 +98,18 @@ def main(engine_folder: str) -> int:
 
 
 def _reap_children(running: dict[int, tuple[int, int]]) -> None:
-    """Tells each ended child's status on its socket."""
+    """Send the status of each ended child on its socket."""
     while running:
         process, status = os.waitpid(-1, os.WNOHANG)
         if process == 0:
             return
         _, end = running.pop(process)
-        with socket.socket(fileno=end) as told, contextlib.suppress(OSError):  # perhaps nobody waits any more
-            told.sendall(STATUS.pack(STATUS_MARK, os.waitstatus_to_exitcode(status)))
+        with socket.socket(fileno=end) as answer_socket, contextlib.suppress(OSError):  # the reader may have gone
+            answer_socket.sendall(STATUS.pack(STATUS_MARK, os.waitstatus_to_exitcode(status)))
 
 
 def _run_child(engine: Any, prelude: str, channel: int, libc: Any) -> NoReturn:
-    """Reads the orders, runs the script, writes the answer, ends. Never returns."""
+    """Read the job, run the script, write the answer and exit. Never returns."""
     with contextlib.suppress(AttributeError):
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.set_wakeup_fd(-1)
@@ -132,11 +132,13 @@ def _run_child(engine: Any, prelude: str, channel: int, libc: Any) -> NoReturn:
     try:
         ScriptExecution(engine, prelude, channel, orders).run()
     finally:
-        os._exit(1)  # it has left with its answer before, unless there is a bug
+        os._exit(1)  # reached only through a bug: run() has exited with the answer
 
 
 class ScriptExecution:
-    """One execution from the start: recorded results are handed out in order, the first call beyond them is told."""
+    """One execution from the start: recorded results are returned in order, and the first call
+    beyond them is reported.
+    """
 
     def __init__(self, engine: Any, prelude: str, channel: int, job: dict[str, Any]) -> None:
         self._engine = engine
@@ -146,7 +148,7 @@ class ScriptExecution:
         self._position = 0
 
     def run(self) -> None:
-        """Leaves one answer: {call}, {text} or {error}."""
+        """Write one answer: {call}, {text} or {error}."""
         orders = self._job
         context = self._engine.Context()
         context.set_memory_limit(orders["memory_bytes"])
@@ -165,7 +167,7 @@ class ScriptExecution:
             run = context.eval("typeof run === 'function' ? run : null")
         except (self._engine.JSException, self._engine.StackOverflow) as error:
             self._exit_with(error={"code": "code_agent_load", "message": str(error).strip()})
-        except ValueError:  # the engine takes sources that end with their first NUL
+        except ValueError:  # the engine accepts sources that end with their first NUL
             self._exit_with(error={"code": "code_agent_load", "message": "the script holds a NUL: write it as \\u0000"})
         if run is None:
             self._exit_with(error={"code": "code_agent_load", "message": "the script has no function run(input)"})
@@ -173,12 +175,12 @@ class ScriptExecution:
             if begin(run, orders["input"]):
                 while context.execute_pending_job():
                     pass
-            said = json.loads(end())
+            outcome = json.loads(end())
         except (self._engine.JSException, self._engine.StackOverflow) as error:
-            said = {"error": str(error)}
-        if "text" in said:
-            self._exit_with(text=said["text"])
-        message = said["error"].strip()
+            outcome = {"error": str(error)}
+        if "text" in outcome:
+            self._exit_with(text=outcome["text"])
+        message = outcome["error"].strip()
         text = "it threw null, as it does when there is no memory left" if message in ("", "null") else message
         self._exit_with(error={"code": "code_agent_threw", "message": text})
 
@@ -191,18 +193,18 @@ class ScriptExecution:
         known = recorded[position]
         if name != known["name"] or _canonical_json(text) != _canonical_json(known["input"]):
             message = (
-                f"call {position} is {name} {text[:500]}, and the record has {known['name']} {known['input'][:500]}: "
-                "the script does not do again what it did"
+                f"call {position} is {name} {text[:500]}, but the record has {known['name']} {known['input'][:500]}: "
+                "the script does not repeat its recorded calls"
             )
             self._exit_with(error={"code": "code_agent_replay_divergence", "message": message})
         return json.dumps({"text": known["text"], "is_error": known["is_error"]})
 
     def _exit_with(self, **answer: object) -> NoReturn:
-        """Writes the answer and ends the process, so that nothing of the script runs any more."""
+        """Write the answer and exit the process, so that no more of the script runs."""
         data = json.dumps(answer).encode()
         most = self._job["answer_bytes"]
         if len(data) > most:
-            message = f"the script hands out {len(data)} bytes at once; at most {most} are taken"
+            message = f"the script returns {len(data)} bytes at once; at most {most} are accepted"
             data = json.dumps({"error": {"code": "code_agent_threw", "message": message}}).encode()
         view = memoryview(data)
         while view:

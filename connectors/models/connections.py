@@ -1,5 +1,5 @@
-"""A transport of httpx that has as many connections as requests, each in a pool of its own. Only the first ones stay
-open after their answer.
+"""httpx transport with as many connections as requests, each in its own pool; only the first ones are kept open after
+their answer.
 
 Before: provider_client.py. After: connectors/http/connection_pool.py, httpx.
 """
@@ -13,12 +13,13 @@ import httpx
 from loomlog.connectors.http.connection_pool import ConnectionPools
 
 KEEPALIVE_CONNECTIONS = 256
-"""Connections that stay open after their answer: more than the turns that follow a tool within a moment, when 1,000
-runs of a process are at work."""
+"""Connections kept open after their answer: more than the turns that follow a tool within a moment, with 1,000 active
+runs in a process.
+"""
 
 
 class PooledTransport(httpx.AsyncBaseTransport):
-    """Without a bound of its own. `keepalive_s`: how long a connection that is not in use stays open."""
+    """Transport without a connection limit. `keepalive_s`: seconds that an unused connection stays open."""
 
     def __init__(self, *, verify: ssl.SSLContext, keepalive_s: float) -> None:
         self._verify = verify
@@ -27,7 +28,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
 
     @property
     def in_use(self) -> int:
-        """Requests under way, until their answers are closed."""
+        """Number of active requests; a request ends when its answer is closed."""
         return self._pools.in_use
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -54,7 +55,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
 
 
 class _PooledBody(httpx.AsyncByteStream):
-    """A body whose pool is free again once it is closed. `closed(is_sound=...)` is called then, once."""
+    """A body that releases its pool when it is closed, by one call of `on_close(is_reusable=...)`."""
 
     def __init__(self, stream: httpx.AsyncByteStream, on_close: Callable[..., None]) -> None:
         self._stream = stream

@@ -1,8 +1,8 @@
-"""DeepSeek: the OpenAI wire with reasoning in the open.
+"""DeepSeek: the OpenAI wire with visible reasoning.
 
-Its models think aloud in `reasoning_content` and, after a tool call, refuse a conversation in which that is missing. So
-it is sent back, and when a message that called tools has none (another provider wrote it), thinking is switched off for
-the turn. It takes an effort on the models that think; none of them sees.
+Its models return their reasoning in `reasoning_content` and, after a tool call, refuse a conversation that lacks it. So
+it is sent back, and when a message that called tools has none (written by another provider), thinking is switched off
+for the turn. The models that think take an effort; none has vision.
 
 Before: catalog. After: openai.
 """
@@ -10,7 +10,7 @@ Before: catalog. After: openai.
 from loomlog.connectors.models.openai_request import Dialect, matches_name
 
 THINKING_MODELS = ("*-pro", "*reasoner", "*-r1", "*v4")
-"""Parts of the names of models that think (runtime parity 1.9)."""
+"""Name patterns of models that think (runtime parity 1.9)."""
 NON_THINKING_MODEL = "deepseek-chat"
 
 DEEPSEEK = Dialect(
@@ -26,5 +26,5 @@ DEEPSEEK = Dialect(
 
 
 def non_thinking_sibling(model: str) -> str:
-    """The model to use where thinking cannot be replayed; the same one when it does not think."""
+    """Return the model to use where thinking cannot be replayed; the same model when it does not think."""
     return NON_THINKING_MODEL if matches_name(model, THINKING_MODELS) else model

@@ -1,12 +1,12 @@
 """Statuses, error objects and transport errors of a provider as Transient or Permanent.
 
-All of it is pure: what came back goes in, the exception to raise comes out. The message is
-`<provider> <status>: <what the provider said>`; it goes into the log and to the caller, so three things are taken care
-of. It is one bounded line. The API key is cut out, because gateways repeat it ("invalid key sk-..."). And it is cut
-where it begins to repeat the request, because gateways echo prompts and a prompt does not belong in an error.
+All of it is pure: input is the response, output is the exception to raise. The message is `<provider> <status>: <the
+provider's explanation>`. It is written to the log and returned to the caller, so it is one line of limited length. The
+API key is removed, because gateways repeat it ("invalid key sk-..."). The text is cut where it begins to repeat the
+request, because gateways echo prompts and a prompt does not belong in an error.
 
-Not chosen: the status alone. A 404 with the words of a retired model is `deprecated`, which lets the run go to another
-model, and an error inside a stream that began with 200 has only its type to go by.
+Not chosen: the status alone. A 404 with the wording of a retired model is `deprecated`, which lets the run switch to
+another model, and an error inside a stream that began with 200 has only its type.
 
 Before: wire and the folds of all drivers. After: the run, which decides about another attempt.
 """
@@ -23,11 +23,11 @@ from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models import untrusted_json
 
 MAX_MESSAGE_CHARACTERS = 500
-"""Enough for every real explanation; errors are kept in the log for good."""
+"""Limit in characters, enough for every real explanation; errors are kept in the log permanently."""
 ECHO_CHARACTERS = 48
-"""So many characters in a row that also stand in the request are an echo, not a coincidence."""
+"""Consecutive characters that also occur in the request and count as an echo, not a coincidence."""
 MAX_RETRY_AFTER_S = 86_400.0
-"""Nobody waits for longer than a day; a larger figure is a mistake or an attack."""
+"""Limit in seconds on a requested wait: a day; a larger figure is a mistake or an attack."""
 RETIRED_MODEL_MARKERS = (
     "no longer available",
     "has been deprecated",
@@ -37,7 +37,7 @@ RETIRED_MODEL_MARKERS = (
 )
 
 KIND_BY_STATUS = {401: "unauthorised", 402: "refused", 403: "forbidden", 404: "not_found", 410: "not_found"}
-"""Permanent ones; every other 3xx and 4xx is `invalid`."""
+"""Kinds of Permanent by status; every other 3xx and 4xx is `invalid`."""
 
 STATUS_BY_ERROR: Mapping[str, int] = {
     "invalid_request_error": 400,
@@ -73,7 +73,7 @@ STATUS_BY_ERROR: Mapping[str, int] = {
     "unavailable": 503,
     "deadline_exceeded": 504,
 }
-"""The HTTP status that a named error has when it comes before the stream instead of inside it."""
+"""HTTP status of a named error when it comes before the stream instead of inside it."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS_BY_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -91,33 +91,39 @@ def from_status(
     request_body: bytes = b"",
     reset_headers: Sequence[str] = (),
 ) -> ConnectorError:
-    """The failure an answer with this status is. `headers` have lower-case names or ignore case; `now_s` since 1970."""
-    said = printable_line(explanation(body), secret=secret, request_body=request_body) or "no explanation in the answer"
+    """Return the failure for an answer with this status. `headers` have lower-case names or ignore case; `now_s` since
+    1970.
+    """
+    detail = (
+        printable_line(explanation(body), secret=secret, request_body=request_body) or "no explanation in the answer"
+    )
     asked_s = retry_after_s(headers, now_s, reset_headers)
     if asked_s is None and b"retryDelay" in body:
         asked_s = _parse_retry_delay(body)
-    return classify_status(provider, status, said, retry_after_s=asked_s)
+    return classify_status(provider, status, detail, retry_after_s=asked_s)
 
 
 def from_error_object(provider: str, error: object, *, secret: str = "", request_body: bytes = b"") -> ConnectorError:
-    """The failure an error object inside a stream is, by its code and type; unknown ones are Transient."""
+    """Return the failure for an error object inside a stream, by its code and type; unknown ones are Transient."""
     named = untrusted_json.fields(error)
-    said = printable_line(
+    detail = printable_line(
         explanation_of(error) or "no explanation in the stream", secret=secret, request_body=request_body
     )
     status = 0
     for field in ("code", "status", "type"):
-        found = _status_of_code(named.get(field))
-        if 400 <= found <= 599:
-            status = found
+        candidate = _status_of_code(named.get(field))
+        if 400 <= candidate <= 599:
+            status = candidate
             break
     if not status:
-        return Transient(f"{provider}: {said} (error inside the stream)", kind="unavailable")
-    return classify_status(provider, status, f"{said} (error inside the stream)", retry_after_s=_retry_delay_of(named))
+        return Transient(f"{provider}: {detail} (error inside the stream)", kind="unavailable")
+    return classify_status(
+        provider, status, f"{detail} (error inside the stream)", retry_after_s=_retry_delay_of(named)
+    )
 
 
 def classify_status(provider: str, status: int, detail: str, *, retry_after_s: float | None) -> ConnectorError:
-    """Transient for 408, 429 and every 5xx; Permanent for the rest."""
+    """Return Transient for 408, 429 and every 5xx, Permanent for the rest."""
     message = f"{provider} {status}: {detail}"
     if status == 429:
         return Transient(message, kind="rate_limited", status=status, retry_after_s=retry_after_s)
@@ -134,7 +140,7 @@ def classify_status(provider: str, status: int, detail: str, *, retry_after_s: f
 
 
 CLOSED_ERRORS = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
-"""What httpx says when the other side has closed, depending on how and when."""
+"""httpx errors raised when the other side has closed the connection, depending on how and when."""
 
 
 def from_transport(
@@ -146,8 +152,9 @@ def from_transport(
     secret: str = "",
     is_reused_connection: bool = False,
 ) -> ConnectorError:
-    """The failure of the connection that httpx reports. `doing` says during what, `streaming` after the headers, `kept`
-    on a connection of an earlier call."""
+    """Return the failure for a connection error of httpx. `action`: the operation in progress; `is_streaming`: after
+    the headers; `is_reused_connection`: on a connection of an earlier call.
+    """
     detail = printable_line(str(error), secret=secret) or type(error).__name__
     message = f"{provider}: {action}: {detail}"
     if isinstance(error, httpx.TimeoutException):
@@ -160,7 +167,7 @@ def from_transport(
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float, reset_headers: Sequence[str] = ()) -> float | None:
-    """How long the provider asks to wait: Retry-After in seconds or as a date, else the smallest reset over zero."""
+    """Return the requested wait: Retry-After in seconds or as a date, else the smallest reset over zero."""
     asked = headers.get("retry-after", "").strip()
     if asked:
         seconds = _seconds(asked)
@@ -182,14 +189,14 @@ def _parse_retry_delay(body: bytes) -> float | None:
 
 
 def _retry_delay_of(error: Mapping[str, Any]) -> float | None:
-    """How long Google's APIs ask to wait: a RetryInfo among the details, where others use a header."""
+    """Return the wait requested by Google's APIs: a RetryInfo among the details, where others use a header."""
     details = map(untrusted_json.fields, untrusted_json.items(error.get("details")))
     delays = [duration_s(untrusted_json.text(detail.get("retryDelay"))) for detail in details]
     return min((min(delay, MAX_RETRY_AFTER_S) for delay in delays if delay), default=None)
 
 
 def duration_s(text: str) -> float:
-    """Seconds of a duration like 6m0s, 1.5s or 20ms; 0 for anything else."""
+    """Return the seconds of a duration like 6m0s, 1.5s or 20ms; 0 for anything else."""
     text = text.strip()
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
@@ -198,13 +205,15 @@ def duration_s(text: str) -> float:
 
 
 def explanation(body: bytes) -> str:
-    """What the body of an error answer says: its JSON message, the title of an HTML page, or short plain text."""
+    """Return the explanation in the body of an error: its JSON message, the title of an HTML page,
+    or short plain text.
+    """
     stripped = body.strip()
     if stripped[:1] in (b"{", b"["):
         try:
             return explanation_of(untrusted_json.decode(stripped))
         except ValueError:
-            return "an answer that begins like JSON and is not"
+            return "an answer that begins like JSON but is not valid JSON"
     text = stripped.decode(errors="replace")
     if stripped[:1] == b"<":
         title = _HTML_TITLE.search(text)
@@ -213,7 +222,7 @@ def explanation(body: bytes) -> str:
 
 
 def explanation_of(value: object) -> str:
-    """The message of an error object in the shapes providers and gateways use; empty when there is none."""
+    """Return the message of an error object in the shapes providers and gateways use; empty when there is none."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -231,7 +240,7 @@ def explanation_of(value: object) -> str:
 
 
 def printable_line(text: str, *, secret: str = "", request_body: bytes = b"") -> str:
-    """One bounded printable line without the key and without what repeats the request."""
+    """Return one printable line of limited length, without the key and without parts that repeat the request."""
     if secret:
         text = text.replace(secret, "[key]")
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: MAX_MESSAGE_CHARACTERS * 4]).split())
@@ -244,14 +253,16 @@ def printable_line(text: str, *, secret: str = "", request_body: bytes = b"") ->
 
 
 def _status_of_code(value: object) -> int:
-    """The status a code or type stands for: 502, "502" or "overloaded_error"; 0 when it stands for none."""
+    """Return the HTTP status for a code or type: 502, "502" or "overloaded_error"; 0 when there is none."""
     if isinstance(value, str):
         return int(value) if re.fullmatch(r"[1-5][0-9]{2}", value) else STATUS_BY_ERROR.get(value.lower(), 0)
     return untrusted_json.count(value)
 
 
 def _is_retired(status: int, detail: str) -> bool:
-    """404 and 410 by the words alone; 400 only about a model, because parameters are deprecated too."""
+    """Return whether the model is retired: for 404 and 410 by the wording alone; for 400 only if it is about a model,
+    since parameters are deprecated too.
+    """
     words = detail.lower()
     if status not in (404, 410) and not (status == 400 and "model" in words):
         return False

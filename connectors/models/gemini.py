@@ -1,6 +1,6 @@
 """The Gemini API (v1beta), streamed as server-sent events.
 
-Before: the runtime asks for a turn. After: gemini_request (what is sent), wire (how), gemini_reply (what came).
+Before: the runtime requests a turn. After: gemini_request (body), wire (transport), gemini_reply (answer).
 """
 
 from collections.abc import AsyncGenerator
@@ -20,17 +20,17 @@ CAPABILITIES = Capabilities(
 )
 MODELS_PER_PAGE = 1000
 MAX_PAGES = 20
-"""20,000 models; a gateway that pages for ever must end somewhere."""
+"""Pages read of a model list (20,000 models); a limit for gateways that page without end."""
 GENERATE_METHOD = "generateContent"
-"""Models that do not list it are for embeddings and the like."""
+"""Method that marks a model for turns; models that do not list it are for embeddings and the like."""
 
 
 class GeminiModel:
     """Turns over POST {base_url}/models/{model}:streamGenerateContent?alt=sse.
 
-    Exhaust `stream` after its Reply to keep the connection for the next turn; leaving it earlier closes it.
-    At the vendor's own address a key is needed: calls without one raise Permanent(refused). Elsewhere none is.
-    The key travels in a header, never in the address, where proxies would write it down.
+    Exhaust `stream` after its Reply to keep the connection for the next turn; leaving it earlier closes it. At the
+    vendor's own address a key is needed: calls without one raise Permanent(refused). Elsewhere none is. The key is sent
+    in a header, never in the URL, which proxies log.
     """
 
     def __init__(
@@ -104,5 +104,5 @@ class GeminiModel:
 
 
 def key_headers(key: str) -> dict[str, str]:
-    """Where this API wants its key."""
+    """Return the header in which this API expects its key."""
     return {"x-goog-api-key": key} if key else {}

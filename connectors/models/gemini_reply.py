@@ -1,11 +1,12 @@
-"""The chunks of one streamGenerateContent stream, folded into one Reply.
+"""Fold of the chunks of one streamGenerateContent stream into one Reply.
 
-Each chunk is a whole answer that holds only what is new: parts of text, of thoughts (marked `thought`), and whole
-function calls. Calls have no ids, so ids are made up. Usage is repeated in every chunk and grows; the last one counts.
-The turn is complete when a finish reason and usage have come, or when the stream ends cleanly after a finish reason.
+Each chunk is a whole answer with only the new content: parts of text, of thoughts (marked `thought`), and whole
+function calls. Calls have no ids, so ids are generated. Usage is repeated in every chunk and grows; the last one
+counts. The turn is complete when a finish reason and usage have arrived, or when the stream ends cleanly after a finish
+reason.
 
-Reasons by which Gemini withholds an answer are Permanent(refused): asking again gives the same. A call it could not
-write down is Transient: asking again usually works.
+Reasons for which Gemini withholds an answer are Permanent(refused): another attempt has the same result. A call that it
+failed to write is Transient: another attempt usually works.
 
 Before: sse. After: gemini, the run.
 """
@@ -21,7 +22,7 @@ from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
 
 STOP_REASONS = {"STOP": "end_turn", "MAX_TOKENS": "max_tokens"}
-"""Any other, but for those below, is the end of a complete message, so it counts as end_turn."""
+"""Stop reasons by Gemini's name; any other, except for those below, ends a complete message and counts as end_turn."""
 WITHHELD_REASONS = frozenset(
     {"SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"}
     | {"IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"}
@@ -30,11 +31,11 @@ BROKEN_OFF_REASONS = frozenset(
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE", "OTHER"}
 )
 INVALID_CONVERSATION_REASONS = frozenset({"MISSING_THOUGHT_SIGNATURE"})
-"""The conversation itself is refused; the same one will be again."""
+"""Reasons for which the conversation itself is refused; a repetition is refused too."""
 
 
 class GeminiTurn:
-    """One answer being received. `failed` makes the failure of an error object inside the stream."""
+    """One answer being received. `to_error` converts an error object inside the stream to an exception."""
 
     def __init__(self, provider: str, request: ModelRequest, to_error: Callable[[object], ConnectorError]) -> None:
         self.is_finished = False
@@ -53,13 +54,13 @@ class GeminiTurn:
 
     @property
     def is_complete(self) -> bool:
-        """A finish reason came: if the stream ends cleanly now, nothing is missing."""
+        """Whether a finish reason has arrived: if the stream ends cleanly now, nothing is missing."""
         return bool(self._finish_reason)
 
     def add_event(self, event: ServerSentEvent) -> Sequence[TextDelta]:
         """The deltas in one event. Raises Transient or Permanent."""
         if not event.data.strip():
-            return ()  # an empty data line is some gateway's keep-alive
+            return ()  # an empty data line is a keep-alive of some gateways
         chunk = untrusted_json.frame(self._provider, event)
         if event.name == "error" or chunk.get("error"):
             raise self._to_error(chunk.get("error") or chunk)
@@ -75,7 +76,9 @@ class GeminiTurn:
         return deltas
 
     def build_reply(self) -> Reply:
-        """The whole turn. Raises Permanent for a withheld answer, Transient when the model wrote nonsense."""
+        """Return the whole turn. Raises Permanent for a withheld answer, Transient when the model
+        wrote an invalid one.
+        """
         self._check_finish_reason()
         calls, stop_reason = normalise_calls(
             self._calls, STOP_REASONS.get(self._finish_reason, "end_turn"), self._request
@@ -102,8 +105,8 @@ class GeminiTurn:
 
     def _check_finish_reason(self) -> None:
         reason = self._finish_reason
-        said = failures.printable_line(self._finish_message)
-        detail = f"(finishReason {reason})" + (f": {said}" if said else "")
+        explanation = failures.printable_line(self._finish_message)
+        detail = f"(finishReason {reason})" + (f": {explanation}" if explanation else "")
         if reason in WITHHELD_REASONS:
             message = f"{self._provider}: the provider's filter withheld the answer of {self._request.model} {detail}"
             raise Permanent(message, kind="refused")
@@ -147,7 +150,9 @@ class GeminiTurn:
         return [TextDelta(text=text, thinking=thinking)]
 
     def _extend_parts(self, kind: str, size: int, signature: str) -> None:
-        """Pieces of one part come in several chunks; its signature comes with the last of them."""
+        """Extend the last part: pieces of one part arrive in several chunks, and its signature with
+        the last of them.
+        """
         last = self._parts[-1] if self._parts else None
         if last is not None and last[0] == kind and not last[2]:
             assert isinstance(last[1], int), last
@@ -157,7 +162,7 @@ class GeminiTurn:
 
 
 def _layout(parts: Sequence[gemini_thinking.Part], calls: Sequence[ToolCall]) -> list[gemini_thinking.Part]:
-    """The parts with the ids their calls got; without the calls when they were dropped."""
+    """Return the parts with the assigned ids of their calls; without the calls when they were dropped."""
     layout: list[gemini_thinking.Part] = []
     for kind, size, signature in parts:
         if kind != "call":
@@ -169,7 +174,9 @@ def _layout(parts: Sequence[gemini_thinking.Part], calls: Sequence[ToolCall]) ->
 
 
 def _parse_usage(usage: Any) -> Usage:
-    """Cached prompt tokens are inside promptTokenCount here and beside them in ours; thoughts are paid as output."""
+    """Return the usage. promptTokenCount includes cached prompt tokens, which are separate here; thoughts cost as
+    output.
+    """
     prompt = untrusted_json.count(usage.get("promptTokenCount")) + untrusted_json.count(
         usage.get("toolUsePromptTokenCount")
     )

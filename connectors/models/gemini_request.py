@@ -1,10 +1,10 @@
-"""A ModelRequest as the body of POST /models/{model}:streamGenerateContent.
+"""Conversion of a ModelRequest to the body of POST /models/{model}:streamGenerateContent.
 
-Pure: the same request gives the same bytes. Gemini pairs results with calls by the name of the function, in order, and
-by id where it gave one; it wants them as the whole next turn, so the rest of a user's message follows in one of its
-own. The system prompt is a
-field, not a message. A tool without arguments has no schema at all, and every other schema goes through gemini_schema.
-What a model lacks is dropped, not an error (parity 1.18).
+Pure: the same request produces the same bytes. Gemini matches results with calls by the name of the function, in order,
+and by id where it assigned one; it requires them as the whole next turn, so the rest of a user's message follows in a
+message of its own. The system prompt is a field, not a message. A tool without arguments has no schema at all, and
+every other schema goes through gemini_schema. An option that a model lacks is dropped and is not an error (parity
+1.18).
 
 Before: gemini. After: the wire.
 """
@@ -30,15 +30,15 @@ from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolRes
 from loomlog.schemas.generated.values import Sampling
 
 MAX_STOPS = 5
-"""The API refuses more; ours allows 8, the first ones count."""
+"""Stop strings per request; the API refuses more. loomlog allows 8; the first ones are sent."""
 FIRST_WITHOUT_PENALTIES = (2, 5)
-"""From this version on the API answers penalties with 400."""
+"""First version for which the API answers penalties with 400."""
 MAX_SEED = (1 << 31) - 1
 _WITHOUT_VISION = re.compile(r"gemini-pro\Z|gemini-1\.0-pro(?!-vision)|gemma-3-1b|text-|embedding-|aqa\Z")
 
 
 def body(request: ModelRequest) -> dict[str, object]:
-    """The body, ready for JSON."""
+    """Return the body, ready for JSON."""
     names = {block.id: block.name for _, block in _calls(request.messages)}
     own = {block.id for message, block in _calls(request.messages) if _has_gemini_id(message, block)}
     signs = gemini_thinking.model_version(request.model) >= gemini_thinking.FIRST_SIGNED
@@ -64,12 +64,12 @@ def body(request: ModelRequest) -> dict[str, object]:
 
 
 def has_vision(model: str) -> bool:
-    """Whether a model takes images; all do but the first and the smallest."""
+    """Return whether a model accepts images; all do except the first and the smallest."""
     return not _WITHOUT_VISION.match(bare_name(model).lower())
 
 
 def bare_name(model: str) -> str:
-    """The name without the "models/" that the API puts in front of it."""
+    """Return the name without the "models/" prefix of the API."""
     return model.removeprefix("models/")
 
 
@@ -86,7 +86,9 @@ def _calls(messages: Sequence[Message]) -> Iterator[tuple[Message, ToolUseBlock]
 
 
 def _has_gemini_id(message: Message, block: ToolUseBlock) -> bool:
-    """Whether a call's id is Gemini's: the newest models give some and want them back; others know no ids."""
+    """Return whether a call's id was assigned by Gemini: the newest models assign some and require them back; others
+    have no ids.
+    """
     return message.reasoning_signature.startswith(gemini_thinking.LAYOUT_PREFIX) and not block.id.startswith(
         GENERATED_ID_PREFIX
     )
@@ -94,10 +96,10 @@ def _has_gemini_id(message: Message, block: ToolUseBlock) -> bool:
 
 def _function_response(block: Any, names: Mapping[str, str], gemini_ids: Collection[str]) -> dict[str, Any]:
     text = text_of(block)
-    said = {"error": text or "the tool failed without a message"} if block.is_error else {"output": text}
+    response = {"error": text or "the tool failed without a message"} if block.is_error else {"output": text}
     answered: dict[str, Any] = {
         "name": tool_name_for_wire(block.name or names.get(block.tool_use_id, "")),
-        "response": said,
+        "response": response,
     }
     return {"functionResponse": {**_id_field(block.tool_use_id, gemini_ids), **answered}}
 
@@ -115,7 +117,9 @@ def _user_parts(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _assistant(message: Message, gemini_ids: Collection[str], *, must_sign: bool) -> list[dict[str, Any]]:
-    """The parts as Gemini gave them when the message carries its signature; otherwise its text and calls alone."""
+    """Return the parts exactly as Gemini sent them when the message has its signature; otherwise its text and calls
+    only.
+    """
     calls = {block.id: _function_call(block, gemini_ids) for block in message.blocks if isinstance(block, ToolUseBlock)}
     text = "".join(text_of(block) for block in message.blocks if isinstance(block, TextBlock))
     replayed = gemini_thinking.unpack(message.reasoning_signature, message.reasoning, text, calls)
@@ -155,7 +159,7 @@ def _generation(request: ModelRequest) -> dict[str, object]:
 
 def _sampling(sampling: Sampling, version: tuple[int, int]) -> dict[str, object]:
     penalties = version < FIRST_WITHOUT_PENALTIES
-    wishes: dict[str, object | None] = {
+    options: dict[str, object | None] = {
         "temperature": sampling.temperature,
         "topP": sampling.top_p,
         "topK": sampling.top_k,
@@ -164,4 +168,4 @@ def _sampling(sampling: Sampling, version: tuple[int, int]) -> dict[str, object]
         "seed": None if sampling.seed is None else sampling.seed & MAX_SEED,
         "stopSequences": [stop for stop in sampling.stop if stop][:MAX_STOPS] or None,
     }
-    return {name: value for name, value in wishes.items() if value is not None}
+    return {name: value for name, value in options.items() if value is not None}

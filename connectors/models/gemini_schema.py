@@ -1,13 +1,13 @@
-"""Tool schemas in the words Gemini knows.
+"""Tool schemas in the keywords that Gemini knows.
 
-Gemini takes a part of OpenAPI's schema and answers 400 for every word outside it, so a tool that works everywhere else
-breaks there. What can be said in its words is said: a constant is a choice of one, a type that may be null is
-`nullable`, alternatives are `anyOf`, references are written out. The rest is dropped. As with `flattened`, what comes
-out accepts more than what went in; the tool checks its arguments itself.
+Gemini accepts a subset of OpenAPI's schema and answers 400 for every other keyword, so a tool that works everywhere
+else breaks there. What can be expressed is translated: a constant is an enum of one, a type that may be null is
+`nullable`, alternatives are `anyOf`, references are expanded. The rest is dropped. As with `flatten_schema`, the output
+accepts more than the input; the tool checks its arguments itself, so nothing is lost.
 
-What Gemini refuses besides unknown words, each seen as a 400: a schema without a type; an array without items; an
-object with an empty `properties`; choices that are no strings; formats other than its own; a required name without a
-property; words beside `anyOf`.
+What Gemini refuses besides unknown keywords, each seen as a 400: a schema without a type; an array without items; an
+object with empty `properties`; enum values that are not strings; formats other than its own; a required name without a
+property; keywords next to `anyOf`.
 
 Before: gemini_request. After: nothing; it is pure.
 """
@@ -21,7 +21,7 @@ KEYWORDS = frozenset(
     {"title", "description", "nullable", "minItems", "maxItems", "minLength", "maxLength", "pattern", "minimum"}
     | {"maximum", "minProperties", "maxProperties", "propertyOrdering"}
 )
-"""Words that are passed on as they are; the others that Gemini knows are treated below."""
+"""Keywords passed on unchanged; the others that Gemini knows are treated below."""
 FORMATS: Mapping[str, frozenset[str]] = {
     "string": frozenset({"enum", "date-time"}),
     "integer": frozenset({"int32", "int64"}),
@@ -29,14 +29,16 @@ FORMATS: Mapping[str, frozenset[str]] = {
 }
 TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object"})
 MAX_DEPTH = 24
-"""Deeper, and in a circle of references, an object of anything stands for the rest."""
+"""Deepest nesting; below it, and in a circle of references, an object without constraints replaces the rest."""
 MAX_REFERENCES = 2_000
-"""References written out can grow a small schema beyond all measure; past this many, objects of anything again."""
+"""References expanded per schema, as expansion can enlarge a small schema without limit; beyond it objects without
+constraints replace them.
+"""
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
 def sanitise_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a tool as Gemini takes it; empty for a tool without arguments, whose schema must be left out."""
+    """Return a tool's schema as Gemini accepts it; empty for a tool without arguments, whose schema must be omitted."""
     clean = _SchemaSanitiser(schema).sanitise(schema, (), 0)
     return clean if clean.get("properties") else {}
 
@@ -47,7 +49,7 @@ class _SchemaSanitiser:
         self._references = 0
 
     def sanitise(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> dict[str, Any]:
-        """One schema. `path` are the references being written out around it."""
+        """Return one schema converted. `path` has the references being expanded around it."""
         if depth > MAX_DEPTH:
             return dict(ANY_OBJECT)
         schema, path = self._expand_references(schema, path, depth)
@@ -96,8 +98,8 @@ class _SchemaSanitiser:
             forms = {
                 name: self.sanitise(untrusted_json.fields(form), path, depth + 1) for name, form in properties.items()
             }
-            wanted = map(untrusted_json.text, untrusted_json.items(schema.get("required")))
-            required = [name for name in dict.fromkeys(wanted) if name in forms]
+            required_names = map(untrusted_json.text, untrusted_json.items(schema.get("required")))
+            required = [name for name in dict.fromkeys(required_names) if name in forms]
             clean.update({"properties": forms} if forms else {})
             clean.update({"required": required} if required else {})
         return clean
@@ -105,7 +107,9 @@ class _SchemaSanitiser:
     def _expand_references(
         self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """The schema without `$ref` and `allOf`. Words beside a reference win over those it points to."""
+        """Return the schema without `$ref` and `allOf`. Keywords next to a reference take precedence over the
+        referenced ones.
+        """
         while "$ref" in schema or "allOf" in schema:
             depth += 1
             self._references += 1
@@ -124,14 +128,14 @@ class _SchemaSanitiser:
         return schema, path
 
     def _resolve_reference(self, reference: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._root
+        target: Mapping[str, Any] = self._root
         for step in reference.removeprefix("#/").split("/") if reference.startswith("#/") else ():
-            found = untrusted_json.fields(found.get(step))
-        return found if found is not self._root else untrusted_json.EMPTY
+            target = untrusted_json.fields(target.get(step))
+        return target if target is not self._root else untrusted_json.EMPTY
 
 
 def _merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The words of all parts, later ones winning; properties and required names of all of them together."""
+    """Return the keywords of all parts, later ones taking precedence; properties and required names are combined."""
     merged: dict[str, Any] = {}
     for part in parts:
         merged.update(part)
@@ -143,26 +147,27 @@ def _merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _branches(schema: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], bool]:
-    """The alternatives of a schema without null, and whether null is one."""
-    found = [
+    """Return the alternatives of a schema without null, and whether null is one of them."""
+    alternatives = [
         untrusted_json.fields(branch)
         for word in ("anyOf", "oneOf")
         for branch in untrusted_json.items(schema.get(word))
     ]
     types = schema.get("type")
-    if not found and isinstance(types, list) and len([kind for kind in types if kind != "null"]) > 1:
+    if not alternatives and isinstance(types, list) and len([kind for kind in types if kind != "null"]) > 1:
         rest = {word: value for word, value in schema.items() if word != "type"}
-        found = [{**rest, "type": kind} for kind in types]
-    branches = [branch for branch in found if branch.get("type") != "null"]
-    nullable = len(branches) < len(found) or (isinstance(types, list) and "null" in types)
+        alternatives = [{**rest, "type": kind} for kind in types]
+    branches = [branch for branch in alternatives if branch.get("type") != "null"]
+    nullable = len(branches) < len(alternatives) or (isinstance(types, list) and "null" in types)
     return branches, nullable or schema.get("nullable") is True
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
-    """The type that is said, or the one the other words stand for; text for a schema that says nothing, because a
-    model can write anything in it."""
-    said = schema.get("type")
-    for kind in said if isinstance(said, list) else [said]:
+    """Return the declared type, or the one that other keywords imply; "string" for a schema without any, because a
+    model can write anything in it.
+    """
+    declared = schema.get("type")
+    for kind in declared if isinstance(declared, list) else [declared]:
         if isinstance(kind, str) and kind.lower() in TYPES:
             return kind.lower()
     if isinstance(schema.get("properties"), dict):
@@ -177,6 +182,6 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[str]:
-    """The strings to choose from; an empty one is no choice to Gemini."""
+    """Return the strings to choose from; Gemini accepts no empty string as a choice."""
     values = untrusted_json.items(schema.get("enum")) or ([schema["const"]] if "const" in schema else [])
     return list(dict.fromkeys(filter(None, map(untrusted_json.text, values))))

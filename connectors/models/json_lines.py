@@ -14,7 +14,7 @@ from loomlog.connectors.http.sse import BYTE_ORDER_MARK, FrameTooLarge, ServerSe
 
 
 class JsonLineParser:
-    """Feed it chunks, it gives the lines that became complete. One parser for one response."""
+    """Incremental parser of one response: `feed` takes chunks and returns the completed lines."""
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -23,7 +23,7 @@ class JsonLineParser:
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
-        """Frames completed by this chunk. Raises FrameTooLarge."""
+        """Return the frames completed by this chunk. Raises FrameTooLarge."""
         frames: list[ServerSentEvent] = []
         *whole, rest = chunk.split(b"\n")
         for piece in whole:
@@ -33,7 +33,7 @@ class JsonLineParser:
         return frames
 
     def finish(self) -> list[ServerSentEvent]:
-        """The last line, when the bytes ended without a line end."""
+        """Return the last line, when the bytes ended without a line end."""
         return self._take_line()
 
     def _append(self, piece: bytes) -> None:
@@ -55,7 +55,7 @@ class JsonLineParser:
 
 
 async def json_lines(chunks: AsyncGenerator[bytes], max_frame_bytes: int) -> AsyncGenerator[ServerSentEvent]:
-    """The lines of a response body. Closes the chunks when it is left. Raises FrameTooLarge."""
+    """Yield the lines of a response body. Closes the chunks on exit. Raises FrameTooLarge."""
     parser = JsonLineParser(max_frame_bytes)
     async with aclosing(chunks):
         async for chunk in chunks:

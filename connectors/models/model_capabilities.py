@@ -1,11 +1,11 @@
-"""What one model can do, asked of driver and name: pure, without a driver object, a key or a network.
+"""Capabilities of one model by driver and name: pure, without a driver object, a key or a network.
 
-Routing asks it about models it may go to (an image in the conversation and a target that cannot see do not fit), and
-the drivers ask the same functions before a request is sent, so the two cannot disagree. A name tells enough, because
-the wires do not say more before they fail; where the configuration says something about a provider,
-`provider_supports_vision` puts that on top.
+Routing uses it for candidate models (an image in the conversation rules out a target without vision), and the drivers
+use the same functions before a request is sent, so the two cannot disagree. The name has to suffice, because the wires
+report no more before they fail; where the configuration has its own entry about a provider, `provider_supports_vision`
+applies it.
 
-A *thinking model* is here one that demands its own reasoning in the history and refuses a conversation that another
+A *thinking model* here is one that requires its own reasoning in the history and refuses a conversation that another
 model began. It has a sibling that does not think, and only its driver declares such models (runtime parity 1.9).
 
 After: routing, catalog.
@@ -53,13 +53,13 @@ _NO_CHANGES: Mapping[str, bool | int] = {}
 
 
 def capabilities_of(driver: str, options: Mapping[str, object] = _NO_OPTIONS) -> Capabilities:
-    """Of a driver as it is built, before what the configuration changes; nothing for an unknown one."""
+    """Return the capabilities of a driver before changes by the configuration; none for an unknown driver."""
     known = _CAPABILITIES.get(driver)
     return known(options) if known else UNKNOWN_CAPABILITIES
 
 
 def supports_vision(driver: str, model: str, options: Mapping[str, object] = _NO_OPTIONS) -> bool:
-    """Whether a model of a driver takes images. `options` are the provider's (Ollama's `vision_models`)."""
+    """Return whether a model of a driver accepts images. `options` are the provider's (Ollama's `vision_models`)."""
     asked = _HAS_VISION.get(driver)
     return asked is not None and asked(model, options)
 
@@ -67,29 +67,30 @@ def supports_vision(driver: str, model: str, options: Mapping[str, object] = _NO
 def provider_supports_vision(
     driver: str, model: str, options: Mapping[str, object], changes: Mapping[str, bool | int]
 ) -> bool:
-    """The same for a configured provider: `changes` is what its file says about capabilities. The provider and the
-    model must both see."""
+    """Return the same for a configured provider: `changes` are the capabilities in its file. Both the provider and the
+    model must support images.
+    """
     provider_sees = changes.get("supports_vision", capabilities_of(driver, options).supports_vision)
     return bool(provider_sees) and supports_vision(driver, model, options)
 
 
 def has_native_prompt_cache(driver: str, changes: Mapping[str, bool | int] = _NO_CHANGES) -> bool:
-    """Whether leaving a provider of this driver leaves a prompt cache that was paid for."""
+    """Return whether switching away from a provider of this driver loses a prompt cache that was paid for."""
     return bool(changes.get("native_prompt_cache", capabilities_of(driver).native_prompt_cache))
 
 
 def is_thinking_model(driver: str, model: str) -> bool:
-    """Whether a model demands its own reasoning in the history; see above."""
+    """Return whether a model requires its own reasoning in the history; see above."""
     return non_thinking_sibling(driver, model) != model
 
 
 def non_thinking_sibling(driver: str, model: str) -> str:
-    """The model to go to where that reasoning is missing; the same one when it needs none."""
+    """Return the model to use where that reasoning is missing; the same model when it needs none."""
     return deepseek.non_thinking_sibling(model) if driver == "deepseek" else model
 
 
 def vision_models(options: Mapping[str, object]) -> tuple[str, ...]:
-    """The option of a provider that names models with vision; entries that are no text are left out."""
+    """Return the provider's option that lists models with vision; entries that are not text are left out."""
     listed = options.get("vision_models")
     names = listed if isinstance(listed, (list, tuple)) else []
     return tuple(name.lower() for name in names if isinstance(name, str) and name)

@@ -1,15 +1,15 @@
-"""Ollama's own chat API, for a server of one's own and for the hosted one.
+"""Ollama's own chat API, for self-hosted servers and for the hosted service.
 
-A server of one's own loads a model with a window it chooses by its memory, and cuts a prompt that does not fit without
-a word. So the window of a turn is looked for: the one that is pinned by `num_ctx`, else the one /api/ps reports for the
-loaded model, else what the vendor's host says about it, else OLLAMA_WINDOW, which is advertised and never asked for.
-A prompt that is probably too long for it is said in the log.
+A self-hosted server loads a model with a window it chooses by its memory, and silently truncates a prompt that does not
+fit. So the window of a turn is determined: the one pinned by `num_ctx`, else the one /api/ps reports for the loaded
+model, else the one the vendor's host reports, else OLLAMA_WINDOW, which is advertised and never requested. A prompt
+that is probably too long for it is logged.
 
-What a model can do is asked once in a while (/api/show), and only where it matters: `think` on a model that has no
-thinking is an error to Ollama, and to us a wish that is dropped (runtime parity 1.18). When these questions are not
-answered the turn goes on without.
+The capabilities of a model are queried occasionally (/api/show), and only where it matters: `think` on a model without
+thinking is an error for Ollama, and for loomlog an option that is dropped (runtime parity 1.18). When these queries
+fail the turn continues without their answers.
 
-Before: the runtime asks for a turn. After: ollama_request (what is sent), wire (how), ollama_reply (what came).
+Before: the runtime requests a turn. After: ollama_request (body), wire (transport), ollama_reply (answer).
 """
 
 import asyncio
@@ -34,26 +34,26 @@ log = logging.getLogger("loomlog.models")
 
 BASE_URL = "https://ollama.com"
 OLLAMA_WINDOW = 4096
-"""What a server gives a model when nobody asks for more and its memory is small; prompts are safe below it."""
+"""Tokens a server allots to a model by default when its memory is small; prompts below it are safe."""
 LOCAL_TIMEOUT_S = 600.0
-"""For servers of one's own: reading a long prompt on a CPU takes minutes without a byte."""
+"""Timeout in seconds of self-hosted servers: reading a long prompt on a CPU takes minutes without a byte."""
 QUERY_TIMEOUT_S = 2.0
-"""A question about a model must not hold up a turn for longer; without an answer the turn goes on."""
+"""Seconds that a query about a model may delay a turn; without an answer the turn continues."""
 WINDOW_TTL_S = 60.0
-"""The window of a loaded model changes only when somebody loads it again."""
+"""Seconds a window is cached; the window of a loaded model changes only when the model is loaded again."""
 DESCRIPTION_TTL_S = 3600.0
-"""What a model can do changes only when another one gets its name."""
+"""Seconds a description is cached; capabilities change only when another model gets the name."""
 UNLOADED_TTL_S = 1.0
-"""A model that is not loaded will be in a moment, by this very turn."""
+"""Seconds until the next query about a model that is not loaded; this very turn will load it."""
 CACHE_MAX = 256
-"""Models whose answers are remembered; past it all are forgotten and asked for again."""
+"""Models with cached answers; beyond it all are dropped and queried again."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
-    """What /api/show says of a model; None and 0 where it says nothing, as old servers do."""
+    """Answer of /api/show about a model; None and 0 where it is missing, as on old servers."""
 
     can_think: bool | None = None
     max_context_tokens: int = 0
@@ -99,7 +99,7 @@ class OllamaModel:
         self._windows: _TtlCache[int] = _TtlCache(clock)
         self._descriptions: _TtlCache[ModelDescription] = _TtlCache(clock)
         self._descriptions_by_run_keys: _TtlCache[ModelDescription] = _TtlCache(clock)
-        """Under keys that runs brought: what a bad one is told must not count for everybody."""
+        """Cached separately for keys that runs brought: the answer to a bad key must not apply to all callers."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
         check_key(self.provider, request.api_key or self._api_key, is_required=self._is_hosted)
@@ -129,7 +129,7 @@ class OllamaModel:
         raise Transient(f"{self.provider}: the stream ended without its last line", kind="broken_off")
 
     async def list_models(self) -> list[str]:
-        """The models that are installed; the API has no pages."""
+        """Return the installed models; the API has no pages."""
         check_key(self.provider, self._api_key, is_required=self._is_hosted)
         listed = untrusted_json.fields(await self._client.get_json("/api/tags"))
         entries = map(untrusted_json.fields, untrusted_json.items(listed.get("models")))
@@ -145,18 +145,18 @@ class OllamaModel:
 
     async def _window(self, model: str, client: ProviderClient) -> int:
         if self.capabilities.max_context_tokens:
-            return self.capabilities.max_context_tokens  # pinned, or said in the configuration
+            return self.capabilities.max_context_tokens  # pinned, or set in the configuration
         if self._is_hosted:
             return (await self._describe(model, client)).max_context_tokens or OLLAMA_WINDOW
         return await self._windows.get(model, lambda: self._query_window(model, client)) or OLLAMA_WINDOW
 
     async def _query_window(self, model: str, client: ProviderClient) -> tuple[int, float]:
-        """The window the model is loaded with, 0 when that is not known, and how long this holds."""
+        """Return the window the model is loaded with, 0 when unknown, and for how many seconds this holds."""
         try:
             async with asyncio.timeout(QUERY_TIMEOUT_S):
                 loaded = untrusted_json.fields(await client.get_json("/api/ps"))
         except (TimeoutError, ConnectorError) as error:
-            log.info("%s: which window %s has is not known: %s", self.provider, model, error or "no answer in time")
+            log.info("%s: the context window of %s is unknown: %s", self.provider, model, error or "no answer in time")
             return 0, WINDOW_TTL_S
         for entry in map(untrusted_json.fields, untrusted_json.items(loaded.get("models"))):
             if _with_tag(model) in (entry.get("name"), entry.get("model")):
@@ -172,7 +172,7 @@ class OllamaModel:
             async with asyncio.timeout(QUERY_TIMEOUT_S):
                 shown = untrusted_json.fields(await client.post_json("/api/show", orjson.dumps({"model": model})))
         except (TimeoutError, ConnectorError) as error:
-            log.info("%s: what %s can do is not known: %s", self.provider, model, error or "no answer in time")
+            log.info("%s: the capabilities of %s are unknown: %s", self.provider, model, error or "no answer in time")
             return ModelDescription(), WINDOW_TTL_S
         abilities = shown.get("capabilities")
         lengths = [
@@ -198,7 +198,9 @@ class OllamaModel:
 
 
 def capabilities(num_ctx: int = 0) -> Capabilities:
-    """Of the provider. Its models have windows of their own, unless one is pinned for all; each Reply says which."""
+    """Return the provider's capabilities. Its models have windows of their own, unless one is pinned for all; each
+    Reply has its window.
+    """
     return Capabilities(
         max_context_tokens=num_ctx,
         supports_thinking=True,
@@ -208,12 +210,12 @@ def capabilities(num_ctx: int = 0) -> Capabilities:
 
 
 def _with_tag(model: str) -> str:
-    """The name as Ollama lists it: a name without a tag means its `latest`."""
+    """Return the name as Ollama lists it: a name without a tag means its `latest`."""
     return model if ":" in model.rpartition("/")[2] else f"{model}:latest"
 
 
 class _TtlCache(Generic[T]):
-    """Answers by model, each for as long as `lasts` says; one question about a model at a time."""
+    """Answers by model, each cached for the time its `load` returned; one query about a model at a time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -221,7 +223,7 @@ class _TtlCache(Generic[T]):
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def get(self, model: str, load: Callable[[], Awaitable[tuple[T, float]]]) -> T:
-        """The answer about a model; `ask` gives a new one and for how many seconds it holds."""
+        """Return the answer about a model; `load` fetches a new one and the seconds for which it holds."""
         async with self._locks.setdefault(model, asyncio.Lock()):
             until, known = self._entries.get(model, (0.0, None))
             if known is not None and self._clock() < until:

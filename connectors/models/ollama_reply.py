@@ -1,8 +1,9 @@
-"""The lines of one /api/chat stream, folded into one Reply.
+"""Fold of the lines of one /api/chat stream into one Reply.
 
-Each line is a message that holds only what is new: text, thinking, whole tool calls without ids. The last line says
-`done`, why, and how many tokens. A line with `error` ends the turn; it comes with status 200 when the model fails after
-it began. Calls that the model wrote into its text are recovered (text_tool_calls.py) when it made no real ones.
+Each line is a message with only the new content: text, thinking, whole tool calls without ids. The last line has
+`done`, the reason, and the number of tokens. A line with `error` ends the turn; it comes with status 200 when the model
+fails after it began. Calls that the model wrote into its text are recovered (text_tool_calls.py) when it made no real
+ones.
 
 Before: json_lines. After: ollama, the run.
 """
@@ -19,11 +20,11 @@ from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
-"""Any other is the end of a complete message, so it counts as end_turn."""
+"""Stop reasons by Ollama's name; any other is the end of a complete message and counts as end_turn."""
 
 
 class OllamaTurn:
-    """One answer being received. `failed` makes the failure of an error inside the stream."""
+    """One answer being received. `to_error` converts an error inside the stream to an exception."""
 
     def __init__(self, provider: str, request: ModelRequest, to_error: Callable[[object], ConnectorError]) -> None:
         self.is_finished = False
@@ -56,7 +57,7 @@ class OllamaTurn:
         return deltas
 
     def build_reply(self, max_context_tokens: int) -> Reply:
-        """The whole turn, in the window it was given."""
+        """Return the whole turn, with the window it ran in."""
         calls, stop_reason = normalise_calls(
             self._calls, STOP_REASONS.get(self._done_reason, "end_turn"), self._request
         )
@@ -95,7 +96,7 @@ class OllamaTurn:
         )
 
     def _finish(self) -> list[TextDelta]:
-        """What was held back: text, or the calls it was."""
+        """Release the text held back: as text, or as the calls in it."""
         rest, written = self._held_text.finish(has_calls=bool(self._calls))
         self._calls += [ToolCall(id="", name=call.name, input=call.arguments) for call in written]
         return self._add_text(rest)

@@ -1,11 +1,11 @@
-"""A ModelRequest as the body of POST /api/chat.
+"""Conversion of a ModelRequest to the body of POST /api/chat.
 
-Pure: the same request gives the same bytes. Bounds and sampling are `options`; the context window is among them only
-when it is pinned, because asking for another one makes Ollama load the model again. Results are messages of role tool
-with the tool's name, images are plain base64 beside a user's text, arguments are objects.
+Pure: the same request produces the same bytes. Limits and sampling are `options`; the context window is among them only
+when it is pinned, because another one makes Ollama load the model again. Results are messages of role tool with the
+tool's name, images are plain base64 next to a user's text, arguments are objects.
 
-Which models see is known by their names only: the wire does not tell before it fails, and an image that a blind model
-ignores is worse than a refusal. A provider's option `vision_models` adds names.
+Models with vision are known by name only: the wire reports nothing before it fails, and an image that a model ignores
+is worse than a refusal. A provider's option `vision_models` adds names.
 
 Before: ollama. After: the wire.
 """
@@ -22,20 +22,20 @@ from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolRes
 from loomlog.schemas.generated.values import Sampling
 
 CHARACTERS_PER_TOKEN = 4
-"""For the estimate whether a prompt fits; off by up to half for code and for languages other than English."""
+"""Ratio for estimating whether a prompt fits; off by up to half for code and for languages other than English."""
 VISION_MODELS = (
     *("llava", "bakllava", "moondream", "minicpm-v", "llama3.2-vision", "llama4", "gemma3", "gemma4", "qwen2.5vl"),
     *("qwen2-vl", "qwen3-vl", "qwen3.5", "mistral-small3.1", "mistral-small3.2", "mistral-large-3", "ministral-3"),
     *("granite3.2-vision", "kimi-k2.5", "gemini-3", "deepseek-ocr", "devstral-small-2"),
 )
-"""Beginnings of the names of models with vision in Ollama's library."""
+"""Name prefixes of models with vision in Ollama's library."""
 MODELS_WITHOUT_VISION = ("gemma3:270m", "gemma3:1b")
 EFFORT_LEVEL_MODELS = ("gpt-oss",)
-"""Models that take how much to think instead of whether."""
+"""Models that take a level of thinking instead of on or off."""
 
 
 def body(request: ModelRequest, *, can_think: bool = True, num_ctx: int = 0, num_gpu: int = -1) -> dict[str, object]:
-    """The body, ready for JSON. `thinks` False leaves thinking out, for models that have none."""
+    """Return the body, ready for JSON. `can_think` False leaves thinking out, for models that have none."""
     messages: list[dict[str, Any]] = []
     system = "\n\n".join(block.text for block in request.system if block.text)
     if system:
@@ -45,9 +45,9 @@ def body(request: ModelRequest, *, can_think: bool = True, num_ctx: int = 0, num
     result: dict[str, object] = {"model": request.model, "messages": messages, "stream": True}
     if request.tools:
         result["tools"] = [_tool(tool) for tool in request.tools]
-    wish = think_value(request.model, request.effort)
-    if wish is not None and (can_think or wish is False):
-        result["think"] = wish
+    think = think_value(request.model, request.effort)
+    if think is not None and (can_think or think is False):
+        result["think"] = think
     options = _options(request, num_ctx=num_ctx, num_gpu=num_gpu)
     if options:
         result["options"] = options
@@ -55,7 +55,7 @@ def body(request: ModelRequest, *, can_think: bool = True, num_ctx: int = 0, num
 
 
 def think_value(model: str, effort: str) -> bool | str | None:
-    """What `think_value` is for an effort (runtime parity 2.4); None leaves it to the model."""
+    """Return the `think` field for an effort (runtime parity 2.4); None leaves it to the model."""
     if effort not in ("low", "medium", "high"):
         return None
     if bare_name(model).startswith(EFFORT_LEVEL_MODELS):
@@ -64,7 +64,7 @@ def think_value(model: str, effort: str) -> bool | str | None:
 
 
 def has_vision(model: str, extra: Sequence[str] = ()) -> bool:
-    """Whether a model takes images; `extra` are beginnings of further names."""
+    """Return whether a model accepts images; `extra` has further name prefixes."""
     name = bare_name(model)
     if name.startswith(tuple(extra)):
         return True
@@ -74,12 +74,12 @@ def has_vision(model: str, extra: Sequence[str] = ()) -> bool:
 
 
 def bare_name(model: str) -> str:
-    """The name in small letters without the owner or the host in front."""
+    """Return the name in lower case, without the owner or the host in front."""
     return model.lower().rpartition("/")[2]
 
 
 def estimate_tokens(request: ModelRequest) -> int:
-    """About how many tokens the model has to read: system, conversation and tools; images are left out."""
+    """Return the estimated tokens of the prompt: system, conversation and tools; images are left out."""
     total = sum(len(block.text) for block in request.system)
     for message in request.messages:
         for block in message.blocks:
@@ -105,13 +105,13 @@ def _user(message: Message) -> list[dict[str, Any]]:
     texts = [text_of(block) for block in message.blocks if isinstance(block, TextBlock)]
     images = [data_of(block) for block in message.blocks if isinstance(block, ImageBlock)]
     if texts or images or not result:
-        said: dict[str, Any] = {"role": "user", "content": "\n".join(texts)}
-        result.append({**said, "images": images} if images else said)
+        user_message: dict[str, Any] = {"role": "user", "content": "\n".join(texts)}
+        result.append({**user_message, "images": images} if images else user_message)
     return result
 
 
 def _assistant(message: Message) -> dict[str, Any]:
-    """Reasoning without a signature goes back: models that think in the open want it after a tool call."""
+    """Return the message with its unsigned reasoning: models with visible thinking require it after a tool call."""
     text = "".join(text_of(block) for block in message.blocks if isinstance(block, TextBlock))
     result: dict[str, Any] = {"role": "assistant", "content": text}
     if message.reasoning and not message.reasoning_signature:
@@ -130,14 +130,14 @@ def _assistant(message: Message) -> dict[str, Any]:
 
 
 def _options(request: ModelRequest, *, num_ctx: int, num_gpu: int) -> dict[str, object]:
-    wishes: dict[str, object | None] = {
+    options: dict[str, object | None] = {
         "num_ctx": num_ctx or None,
         "num_gpu": num_gpu if num_gpu >= 0 else None,
         "num_predict": request.max_tokens or None,
     }
     if request.sampling is not None:
-        wishes |= _sampling(request.sampling)
-    return {name: value for name, value in wishes.items() if value is not None}
+        options |= _sampling(request.sampling)
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _sampling(sampling: Sampling) -> dict[str, object | None]:

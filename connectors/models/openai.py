@@ -1,6 +1,6 @@
-"""Chat completions of OpenAI, DeepSeek and every server and gateway that speaks this wire.
+"""Chat completions of OpenAI, DeepSeek and every server and gateway with this wire.
 
-Before: the runtime asks for a turn. After: openai_request (what is sent), wire (how), openai_reply (what came).
+Before: the runtime requests a turn. After: openai_request (body), wire (transport), openai_reply (answer).
 """
 
 from collections.abc import AsyncGenerator
@@ -16,17 +16,17 @@ from loomlog.connectors.models.wire_format import check_key, check_vision, encod
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 
 NO_MODEL_LIST_STATUSES = (404, 405)
-"""How gateways answer GET /models when they only pass turns on."""
+"""Statuses of GET /models at gateways that only forward turns."""
 RESET_HEADERS = ("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
 
 
 class OpenAiModel:
     """Turns over POST {base_url}/chat/completions.
 
-    Exhaust `stream` after its Reply to keep the connection for the next turn; leaving it earlier closes it.
-    At the vendor's own address a key is needed: calls without one raise Permanent(refused). Elsewhere none is.
-    A server that cannot stream (capability `streaming` false) is asked for the whole answer, which has to come within
-    the header timeout.
+    Exhaust `stream` after its Reply to keep the connection for the next turn; leaving it earlier closes it. At the
+    vendor's own address a key is needed: calls without one raise Permanent(refused). Elsewhere none is. From a server
+    that cannot stream (capability `streaming` false) the whole answer is requested, which must arrive within the header
+    timeout.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class OpenAiModel:
         return turn.build_reply()
 
     async def list_models(self) -> list[str]:
-        """The API has no pages. A gateway that has no list at all lists nothing."""
+        """Return the models; the API has no pages. A gateway without a list has none."""
         check_key(self.provider, self._api_key, is_required=self._needs_key)
         try:
             listed = untrusted_json.fields(await self._client.get_json("/models"))
@@ -104,7 +104,7 @@ class OpenAiModel:
         return [name for name in names if name]
 
     async def probe(self) -> None:
-        """A gateway that has no list of models has answered all the same."""
+        """Check that the provider answers; a gateway without a list of models has answered too."""
         check_key(self.provider, self._api_key, is_required=self._needs_key)
         try:
             await self._client.probe("/models")

@@ -1,12 +1,12 @@
-"""The chunks of one chat completion stream, folded into one Reply.
+"""Fold of the chunks of one chat completion stream into one Reply.
 
-Many servers speak this wire and no two alike, so the fold is wide in what it takes: reasoning as `reasoning_content` or
+Many servers implement this wire, each differently, so the fold is tolerant: reasoning as `reasoning_content` or
 `reasoning`; content as a text or as a list of parts; tool calls with or without an index, with ids missing, empty or
 repeated, with arguments as text or as an object; `stop` as the reason although tools are called; usage in the last
 chunk, in a chunk of its own, or in every one.
 
 The turn is complete at `[DONE]` after a finish reason. Some gateways never send `[DONE]`, so a clean end after a finish
-reason is complete too; `[DONE]` without one is a gateway that swallowed a failure, and counts as interrupted.
+reason is complete too; `[DONE]` without one is from a gateway that hid a failure, and counts as interrupted.
 
 Before: sse. After: openai, the run.
 """
@@ -29,11 +29,13 @@ STOP_REASONS = {
     "function_call": "tool_use",
     "length": "max_tokens",
 }
-"""Any other is the end of a complete message, so it counts as end_turn; the failures below are none."""
+"""Stop reasons by OpenAI's name; any other ends a complete message and counts as end_turn, except
+the failures below.
+"""
 BROKEN_OFF_REASONS = frozenset({"error", "insufficient_system_resource", "engine_overloaded", "network_error"})
-"""Finish reasons by which gateways and DeepSeek say that they could not go on."""
+"""Finish reasons by which gateways and DeepSeek report that they could not continue."""
 TEXT_PARTS = {"": "text", "text": "text", "output_text": "text", "refusal": "refusal"}
-"""Types of parts that are said, and where their text is. Others are thoughts, images and what is still to come."""
+"""Types of parts with visible text, and the field of the text. Others are thoughts, images and future types."""
 DONE = b"[DONE]"
 
 
@@ -45,7 +47,7 @@ class _PartialCall:
 
 
 class OpenAiTurn:
-    """One answer being received. `failed` makes the failure of an error object inside the stream."""
+    """One answer being received. `to_error` converts an error object inside the stream to an exception."""
 
     def __init__(self, provider: str, request: ModelRequest, to_error: Callable[[object], ConnectorError]) -> None:
         self.is_finished = False
@@ -63,7 +65,7 @@ class OpenAiTurn:
 
     @property
     def is_complete(self) -> bool:
-        """A finish reason came: if the stream ends cleanly now, nothing is missing."""
+        """Whether a finish reason has arrived: if the stream ends cleanly now, nothing is missing."""
         return bool(self._finish_reason)
 
     def add_event(self, event: ServerSentEvent) -> Sequence[TextDelta]:
@@ -74,7 +76,7 @@ class OpenAiTurn:
             self.is_finished = True
             return ()
         if not event.data.strip():
-            return ()  # an empty data line is some gateway's keep-alive
+            return ()  # an empty data line is a keep-alive of some gateways
         chunk = untrusted_json.frame(self._provider, event)
         if event.name == "error":
             raise self._to_error(chunk.get("error") or chunk)
@@ -86,7 +88,7 @@ class OpenAiTurn:
             raise self._to_error(chunk.get("error") or chunk)
         self._model = untrusted_json.text(chunk.get("model")) or self._model
         if isinstance(chunk.get("usage"), dict):
-            # Each says the whole, and one of zeros leaves out what was said before.
+            # Each has the total; one with zeros omits counts that were sent before.
             counted = _parse_usage(chunk["usage"])
             self._usage = counted if counted != Usage() else self._usage
         deltas: list[TextDelta] = []
@@ -96,7 +98,9 @@ class OpenAiTurn:
         return deltas
 
     def build_reply(self) -> Reply:
-        """The whole turn. Raises Permanent(refused) for filtered content, Transient when the provider gave up."""
+        """Return the whole turn. Raises Permanent(refused) for filtered content, Transient when the
+        provider gave up.
+        """
         if self._finish_reason == "content_filter":
             raise Permanent(
                 f"{self._provider}: the provider's filter stopped the answer of {self._request.model}"
@@ -127,11 +131,11 @@ class OpenAiTurn:
             deltas += self._flush()
             self._reasoning.append(reasoning)
             deltas.append(TextDelta(text=reasoning, thinking=True))
-        # A refusal is what the model says instead of content; the caller must see it.
-        for said in (_content_text(delta.get("content")), untrusted_json.text(delta.get("refusal"))):
-            if said:
-                self._text.append(said)
-                if shown := self._coalescer.add(said):
+        # A refusal is the model's text instead of content; the caller must see it.
+        for text in (_content_text(delta.get("content")), untrusted_json.text(delta.get("refusal"))):
+            if text:
+                self._text.append(text)
+                if shown := self._coalescer.add(text):
                     deltas.append(TextDelta(text=shown))
         for piece in untrusted_json.items(delta.get("tool_calls")):
             deltas += self._flush()
@@ -154,8 +158,9 @@ class OpenAiTurn:
         )
 
     def _find_call(self, index: object, call_id: str, name: str) -> _PartialCall:
-        """The call a piece belongs to. A name together with another id than the slot's begins a new call, because
-        some servers give every call of an answer the index 0."""
+        """Return the call a piece belongs to. A name together with an id other than the slot's begins a new call,
+        because some servers use index 0 for every call of an answer.
+        """
         known: _PartialCall | None = None
         if isinstance(index, int):
             known = self._calls_by_index.get(index)
@@ -175,7 +180,7 @@ class OpenAiTurn:
 
 
 def _content_text(content: object) -> str:
-    """The text, or that of a list of parts."""
+    """Return the text, or that of a list of parts."""
     if not isinstance(content, list):
         return untrusted_json.text(content)
     return "".join([_part_text(part) for part in content])
@@ -189,7 +194,7 @@ def _part_text(part: object) -> str:
 
 
 def _parse_usage(usage: Any) -> Usage:
-    """Cached prompt tokens are inside prompt_tokens here and beside them in ours."""
+    """Return the usage. prompt_tokens includes cached prompt tokens, which are separate here."""
     prompt = untrusted_json.count(usage.get("prompt_tokens"))
     details = untrusted_json.fields(usage.get("prompt_tokens_details"))
     cached = untrusted_json.count(details.get("cached_tokens")) or untrusted_json.count(

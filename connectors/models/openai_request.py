@@ -1,11 +1,12 @@
-"""A ModelRequest as the body of POST /chat/completions, for OpenAI and for what speaks its dialects.
+"""Conversion of a ModelRequest to the body of POST /chat/completions, for OpenAI and its dialects.
 
-Pure: the same request gives the same bytes. What differs between the providers of this wire is a `Dialect` value, not a
-subclass. The system prompt is one system message; a user's text is one plain string unless there are images; each tool
-result is a message of its own, before the rest of the user's message, as the API demands.
+Pure: the same request produces the same bytes. Differences between the providers of this wire are a `Dialect` value,
+not a subclass. The system prompt is one system message; a user's text is one plain string unless there are images; each
+tool result is a message of its own, before the rest of the user's message, as the API requires.
 
 Reasoning models take max_completion_tokens and an effort, and refuse temperature, top_p, penalties and stop strings.
-They are known by name, because the wire does not tell. What a provider lacks is dropped, not an error (parity 1.18).
+They are known by name, because the wire does not report it. An option that a provider lacks is dropped and is not an
+error (parity 1.18).
 
 Before: openai. After: the wire.
 """
@@ -28,7 +29,7 @@ from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolRes
 from loomlog.schemas.generated.values import Sampling
 
 MAX_STOPS = 4
-"""The API refuses more; ours allows 8, the first ones count."""
+"""Stop strings per request; the API refuses more. loomlog allows 8; the first ones are sent."""
 REASONING_FAMILIES = ("gpt-5", "o1", "o3", "o4", "o5")
 _WITHOUT_VISION = re.compile(
     r"gpt-3\.5|gpt-4(-32k|-turbo-preview|-0314|-0613|-1106|-0125)?(-preview|-0314|-0613)?\Z|o1-(mini|preview)|o3-mini"
@@ -37,22 +38,24 @@ _WITHOUT_VISION = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How a provider of this wire differs from OpenAI."""
+    """Differences of a provider of this wire from OpenAI."""
 
     base_url: str
-    """Used when the configuration names none; there a key is needed."""
+    """Used when the configuration has none; this address requires a key."""
     max_context_tokens: int
     supports_thinking: bool = False
-    """Its answers hold reasoning text."""
+    """Whether its answers contain reasoning text."""
     supports_vision: bool = True
     echoes_reasoning: bool = False
-    """Reasoning of earlier assistant messages is sent back; some demand it, OpenAI knows no such field."""
+    """Whether reasoning of earlier assistant messages is sent back; some providers require it, OpenAI has no such
+    field.
+    """
     switches_thinking: bool = False
-    """Takes `thinking: {"type": "disabled"}`."""
+    """Whether it takes `thinking: {"type": "disabled"}`."""
     effort_models: tuple[str, ...] = REASONING_FAMILIES
-    """Prefixes or, beginning with "*", parts of the names that take reasoning_effort."""
+    """Name prefixes or, beginning with "*", name parts of models that take reasoning_effort."""
     max_completion_tokens_models: tuple[str, ...] = REASONING_FAMILIES
-    """The same for names that take max_completion_tokens and no sampling."""
+    """The same for models that take max_completion_tokens and no sampling."""
 
 
 OPENAI = Dialect(base_url="https://api.openai.com/v1", max_context_tokens=128_000)
@@ -61,7 +64,7 @@ OPENAI = Dialect(base_url="https://api.openai.com/v1", max_context_tokens=128_00
 def body(
     request: ModelRequest, dialect: Dialect, *, parallel: bool = True, streaming: bool = True
 ) -> dict[str, object]:
-    """The body, ready for JSON. `parallel` False asks for at most one tool call a turn."""
+    """Return the body, ready for JSON. `parallel` False requests at most one tool call per turn."""
     messages = _system(request.system)
     for message in request.messages:
         messages += _assistant(message, dialect) if message.role == "assistant" else _user(message)
@@ -85,13 +88,15 @@ def body(
 
 
 def matches_name(model: str, patterns: Sequence[str]) -> bool:
-    """Whether the name, without a gateway's "vendor/" in front, begins with a pattern or holds a "*" one's rest."""
+    """Return whether the name, without a gateway's "vendor/" in front, begins with a pattern or contains the rest of a
+    "*" pattern.
+    """
     name = model.lower().rpartition("/")[2]
     return any(pattern[1:] in name if pattern.startswith("*") else name.startswith(pattern) for pattern in patterns)
 
 
 def has_vision(model: str, dialect: Dialect) -> bool:
-    """Whether a model takes images: not the first generations and not the small reasoning ones."""
+    """Return whether a model accepts images: not the first generations and not the small reasoning ones."""
     return dialect.supports_vision and not _WITHOUT_VISION.match(model.lower().rpartition("/")[2])
 
 
@@ -150,12 +155,14 @@ def _assistant(message: Message, dialect: Dialect) -> list[dict[str, Any]]:
 
 
 def _has_own_reasoning(message: Message) -> bool:
-    """Reasoning with a signature is another provider's and means nothing here."""
+    """Return whether the reasoning is this wire's; signed reasoning is another provider's and has no meaning here."""
     return bool(message.reasoning) and not message.reasoning_signature
 
 
 def _called_without_reasoning(messages: Sequence[Message]) -> bool:
-    """Whether an assistant message called tools without reasoning: a thinking model refuses such a conversation."""
+    """Return whether an assistant message called tools without reasoning: a thinking model refuses
+    such a conversation.
+    """
     return any(
         message.role == "assistant"
         and not _has_own_reasoning(message)
@@ -165,13 +172,13 @@ def _called_without_reasoning(messages: Sequence[Message]) -> bool:
 
 
 def _sampling(sampling: Sampling, *, reasoning: bool) -> dict[str, object]:
-    wishes: dict[str, object | None] = {"seed": sampling.seed}
+    options: dict[str, object | None] = {"seed": sampling.seed}
     if not reasoning:
-        wishes |= {
+        options |= {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "frequency_penalty": sampling.frequency_penalty,
             "presence_penalty": sampling.presence_penalty,
             "stop": list(sampling.stop[:MAX_STOPS]) or None,
         }
-    return {name: value for name, value in wishes.items() if value is not None}
+    return {name: value for name, value in options.items() if value is not None}

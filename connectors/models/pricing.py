@@ -1,8 +1,8 @@
-"""Tokens to money, in whole numbers.
+"""Conversion of tokens to money, in whole numbers.
 
 A price is millionths of the currency's unit per million tokens (1.25 USD per million = 1_250_000), so a cost in
-millionths is tokens * price / 1_000_000, rounded once, half up, at the end. Floats would give a sum of turns that
-differs from the turn of sums in the last digit, and a ledger must not.
+millionths is tokens * price / 1_000_000, rounded once, half up, at the end. With floats the sum over turns would differ
+in the last digit from the cost of the summed tokens, and a ledger must not.
 
 Before: the usage projection. After: nothing; it is pure.
 """
@@ -25,7 +25,7 @@ class Price:
 
 
 def cost_micros(price: Price, usage: Usage) -> int:
-    """The cost in micro-units, rounded half up."""
+    """Return the cost in micro-units, rounded half up."""
     scaled = (
         usage.input_tokens * price.input
         + usage.output_tokens * price.output

@@ -37,27 +37,32 @@ from loomlog.connectors.models.json_lines import json_lines
 
 HEADER_TIMEOUT_S = 60.0
 IDLE_TIMEOUT_S = 90.0
-"""Both as in the reference (2.4); a local model that thinks for minutes before its first byte gets more by setting."""
+"""Both timeouts in seconds, as in the reference (2.4); a local model that thinks for minutes before its first byte gets
+more by setting.
+"""
 CONNECT_TIMEOUT_S = 10.0
-"""A host that does not accept within this is away; a slow one accepts and is slow with the headers."""
+"""Seconds to connect; a host that does not accept by then is down, while a slow one accepts and is slow with the
+headers.
+"""
 KEEPALIVE_S = 30.0
-"""Longer than most tools take, so the next turn of a run finds its connection; shorter than the 60 s at which load
-balancers close idle ones, because a turn sent into a closing connection fails."""
+"""Seconds an idle connection is kept: longer than most tools take, so the next turn of a run can reuse it; shorter than
+the 60 s at which load balancers close idle ones, because a turn sent into a closing connection fails.
+"""
 MAX_RESPONSE_BYTES = 64 << 20
-"""The longest answers (128k tokens) with some 350 bytes of frame around each token are 45 MB."""
+"""Limit in bytes of an answer; the longest (128k tokens) with some 350 bytes of frame per token are 45 MB."""
 MAX_FRAME_BYTES = 4 << 20
 """Some gateways send a whole tool call in one frame; the largest sensible one writes a 1 MiB file, escaped up to 2x.
 A larger frame comes from a server that sends no line ends."""
 MAX_JSON_BYTES = 8 << 20
-"""A list of models; the largest known gateway's is under 1 MB."""
+"""Limit in bytes of a list of models; the largest known gateway's is under 1 MB."""
 MAX_ERROR_BYTES = 64 << 10
-"""Of an error body this much is read; the explanation stands at its beginning."""
+"""Bytes read of an error body; the explanation is at its beginning."""
 ERROR_BODY_TIMEOUT_S = 5.0
-"""The explanation of a failure is not waited for any longer."""
+"""Seconds to wait for the explanation of a failure."""
 PROBE_TIMEOUT_S = 10.0
-"""A provider that does not answer a small question within this is not there for a turn either."""
+"""Seconds for a probe; a provider that does not answer a small query by then cannot serve a turn either."""
 DRAIN_TIMEOUT_S = 0.25
-"""How long the end of a finished answer is waited for, so that its connection can be used again."""
+"""Seconds to wait for the end of a finished answer, so that its connection can be reused."""
 NO_HEADERS: Mapping[str, str] = {}
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]*\Z")
 
@@ -65,9 +70,9 @@ _HEADER_SAFE = re.compile(r"[\x21-\x7e]*\Z")
 class ProviderClient:
     """The connections to one provider. Opens nothing until the first call; `close` ends it.
 
-    `secret` is what must not appear in any message. `reset_headers` name rate limit headers that hold durations.
-    `lines` says that turns come as lines of JSON instead of server-sent events.
-    Raises Permanent(invalid) for a base URL or key that cannot be used.
+    `secret` must not appear in any message. `reset_headers` lists rate limit headers that contain durations.
+    `is_ndjson`: turns are lines of JSON instead of server-sent events. Raises Permanent(invalid) for a base URL or key
+    that cannot be used.
     """
 
     def __init__(
@@ -91,7 +96,7 @@ class ProviderClient:
         self._base_url = base_url.rstrip("/")
         self._secret = secret
         self._key_headers: Mapping[str, str] = NO_HEADERS
-        """Of one call, over those of the client."""
+        """Headers of one call's key; they override those of the client."""
         self._header_timeout_s = header_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._reset_headers = reset_headers
@@ -99,18 +104,18 @@ class ProviderClient:
         self._max_response_bytes = max_response_bytes
         self._max_frame_bytes = max_frame_bytes
         self._client = httpx.AsyncClient(
-            # identity: a compressing proxy would hold text back to fill its window
+            # identity: a compressing proxy would delay text to fill its window
             headers={"user-agent": "loomlog", "accept-encoding": "identity", **headers},
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, header_timeout_s)),
             transport=PooledTransport(verify=_ssl_context(), keepalive_s=KEEPALIVE_S),
             follow_redirects=False,
             trust_env=False,
         )
-        # No cookies: they would tie the runs of different tenants together at the provider.
+        # No cookies: they would link the runs of different tenants at the provider.
         self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     def with_key(self, key: str, headers: Mapping[str, str]) -> "ProviderClient":
-        """The same connections for calls with another key, sent in these headers; for an empty one this wire.
+        """Return a client with the same connections and another key, sent in these headers; itself for an empty key.
 
         Raises Permanent(invalid) for a key that cannot be sent.
         """
@@ -118,14 +123,14 @@ class ProviderClient:
             return self
         _check_key(self.provider, key, "the credential that came with the run")
         keyed = copy(self)
-        keyed._secret = key  # its own half-made copy
+        keyed._secret = key  # private, but of its own copy
         keyed._key_headers = headers
         return keyed
 
     async def stream_events(
         self, path: str, body: bytes, *, idempotency_key: str = ""
     ) -> AsyncGenerator[ServerSentEvent]:
-        """POST the JSON body and give the events of the answer. Leaving it closes the connection.
+        """POST the JSON body and yield the events of the answer. Closes the connection on exit.
 
         Neither API documents the idempotency key; gateways in front of them do honour it, and others ignore it.
         """
@@ -139,12 +144,12 @@ class ProviderClient:
                     async for event in events:
                         yield event
                 except FrameTooLarge as error:
-                    raise Transient(f"{self.provider}: the stream held {error}", kind="broken_off") from error
+                    raise Transient(f"{self.provider}: the stream contained {error}", kind="broken_off") from error
 
     async def drain(self, events: AsyncGenerator[ServerSentEvent]) -> None:
         """Read the rest of an answer whose last event was seen, so that its connection returns to the pool.
 
-        Gives up after DRAIN_S and ignores failures: the turn is complete.
+        Stops after DRAIN_TIMEOUT_S and ignores failures: the turn is complete.
         """
         try:
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
@@ -154,15 +159,15 @@ class ProviderClient:
             pass
 
     async def get_json(self, path: str) -> Any:
-        """The JSON answer to a GET."""
+        """Return the JSON answer to a GET."""
         return await self._request_json("GET", path, b"", {"accept": "application/json"})
 
     async def post_json(self, path: str, body: bytes, *, idempotency_key: str = "") -> Any:
-        """The JSON answer to a POST of JSON."""
+        """Return the JSON answer to a POST of JSON."""
         return await self._request_json("POST", path, body, _post_headers("application/json", idempotency_key))
 
     async def probe(self, path: str) -> None:
-        """Returns when a GET is answered with JSON within PROBE_S."""
+        """Return when a GET is answered with JSON within PROBE_TIMEOUT_S."""
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 await self.get_json(path)
@@ -182,7 +187,7 @@ class ProviderClient:
             ) from error
 
     def to_error(self, error: object, request_body: bytes) -> ConnectorError:
-        """The failure an error object inside a stream is."""
+        """Return the failure for an error object inside a stream."""
         return failures.from_error_object(self.provider, error, secret=self._secret, request_body=request_body)
 
     async def close(self) -> None:
@@ -193,7 +198,7 @@ class ProviderClient:
     async def _open_response(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> AsyncIterator[httpx.Response]:
-        """The answer once its headers are there and say success; closed afterwards in every case."""
+        """Yield the answer once its headers have arrived with a success status; always closes it afterwards."""
         if self._client.is_closed:
             raise Transient(f"{self.provider}: the driver is closed; no call can begin", kind="unavailable")
         connecting = ConnectTrace()
@@ -221,7 +226,7 @@ class ProviderClient:
                 await response.aclose()
 
     async def _read_chunks(self, response: httpx.Response, limit: int) -> AsyncGenerator[bytes]:
-        """The body in the pieces it arrives in, bounded in silence and in size."""
+        """Yield the body in pieces as they arrive, with limits on silence and size."""
         total = 0
         async with aclosing(_as_generator(response.aiter_bytes())) as pieces:
             while True:
@@ -240,7 +245,7 @@ class ProviderClient:
                 total += len(piece)
                 if total > limit:
                     raise Permanent(
-                        f"{self.provider}: the answer is over {limit} bytes and was given up", kind="invalid"
+                        f"{self.provider}: the answer exceeds {limit} bytes and was abandoned", kind="invalid"
                     )
                 yield piece
 
@@ -261,8 +266,9 @@ class ProviderClient:
         )
 
     async def _read_error_body(self, response: httpx.Response) -> bytes:
-        """What can be had of a body that explains a failure. The status already says what matters, so a body that is
-        too long, too slow or breaks off is used as far as it came."""
+        """Return the readable part of a body that explains a failure. The status is already decisive, so a body that is
+        too long, too slow or breaks off is used as far as it was received.
+        """
         body = bytearray()
         try:
             async with (
@@ -276,7 +282,9 @@ class ProviderClient:
         return bytes(body)
 
     async def _check_content_type(self, response: httpx.Response, request_body: bytes) -> None:
-        """Refuse what is surely no event stream; servers that name none, or text/plain, do send events."""
+        """Refuse a response that is certainly not an event stream; servers without a type, or with text/plain, do send
+        events.
+        """
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         status = response.status_code
         if media_type == "application/json" and not self._is_ndjson:  # one document is a line as well
@@ -285,7 +293,7 @@ class ProviderClient:
                 with suppress(ValueError):
                     raise self.to_error(untrusted_json.fields(untrusted_json.decode(body)).get("error"), request_body)
             raise Permanent(
-                f"{self.provider} {status}: answered with one JSON document where an event stream was asked for;"
+                f"{self.provider} {status}: answered with one JSON document where an event stream was requested;"
                 " the server does not stream (the driver openai can do without: capabilities.streaming false)",
                 kind="unsupported",
                 status=status,
@@ -293,7 +301,7 @@ class ProviderClient:
         if media_type == "text/html":
             raise Transient(
                 f"{self.provider} {status}: answered with an HTML page instead of a stream;"
-                " check base_url and what stands in between",
+                " check base_url and any proxy in between",
                 kind="unavailable",
                 status=status,
             )
@@ -302,7 +310,7 @@ class ProviderClient:
     def _translate_errors(
         self, action: str, *, is_streaming: bool, connect_trace: "ConnectTrace | None" = None
     ) -> Iterator[None]:
-        """Every error httpx can raise, as ours."""
+        """Convert every error httpx can raise to ConnectorError."""
         try:
             yield
         except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError) as error:
@@ -317,7 +325,7 @@ class ProviderClient:
 
 
 class ConnectTrace:
-    """Whether a request opened a connection for itself. httpcore tells what it does to `trace`."""
+    """Record whether a request opened a connection for itself. httpcore reports its steps to `trace`."""
 
     __slots__ = ("has_connected",)
 
@@ -338,19 +346,21 @@ def _post_headers(accept: str, idempotency_key: str) -> dict[str, str]:
 
 @cache
 def _ssl_context() -> ssl.SSLContext:
-    """The certificates every wire trusts. Reading them takes 17 ms of CPU, so it is done once for all providers."""
+    """Return the context with the certificates every client trusts. Reading them takes 17 ms of CPU, so it is done once
+    for all providers.
+    """
     return httpx.create_ssl_context(trust_env=False)
 
 
 def bearer_headers(key: str) -> dict[str, str]:
-    """The header in which most APIs want their key."""
+    """Return the header in which most APIs expect their key."""
     return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def _check_key(provider: str, key: str, origin: str) -> None:
     if not _HEADER_SAFE.match(key):
         raise Permanent(
-            f"{provider}: the API key holds blanks or characters other than printable ASCII;"
+            f"{provider}: the API key contains blanks or characters other than printable ASCII;"
             f" it cannot be sent in a header. Check {origin} for line ends and quotes",
             kind="invalid",
         )
@@ -359,7 +369,7 @@ def _check_key(provider: str, key: str, origin: str) -> None:
 def _check_base_url(provider: str, base_url: str) -> None:
     try:
         url = httpx.URL(base_url)
-        urlsplit(base_url)  # it notices brackets that are never closed
+        urlsplit(base_url)  # it detects brackets that are never closed
     except (httpx.InvalidURL, ValueError) as error:
         raise Permanent(f"{provider}: base_url is not a URL: {error}", kind="invalid") from error
     if url.scheme not in ("http", "https") or not url.host or url.query or url.userinfo:
@@ -371,6 +381,8 @@ def _check_base_url(provider: str, base_url: str) -> None:
 
 
 def _as_generator(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """httpx types its iterators loosely; they are generators and must be closed."""
+    """Return the iterator typed as a generator: httpx types its iterators loosely; they are generators and must be
+    closed.
+    """
     assert isinstance(pieces, AsyncGenerator)
     return pieces

@@ -1,8 +1,8 @@
-"""Streamed text in pieces worth showing.
+"""Streamed text joined into pieces worth showing.
 
-Chat completions come a token at a time, and every piece shown costs a frame for each listener. So pieces are joined
-until they have MIN_CHARACTERS or end a line (runtime parity 2.4). The first piece goes out as it comes: how soon an
-answer begins is what people notice.
+Chat completions arrive one token at a time, and every piece shown costs a frame for each listener. So pieces are joined
+until they have MIN_CHARACTERS or end a line (runtime parity 2.4). The first piece is passed on at once: users notice
+how soon an answer begins.
 
 Before: openai_reply. After: nothing; it is pure.
 """
@@ -11,7 +11,7 @@ MIN_CHARACTERS = 64
 
 
 class TextCoalescer:
-    """Pieces in, fewer pieces out; joined they are the same text."""
+    """Joins pieces into fewer pieces; in total they are the same text."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -19,7 +19,7 @@ class TextCoalescer:
         self._has_begun = False
 
     def add(self, text: str) -> str:
-        """What is to be shown now; empty while more is awaited."""
+        """Return the text to show now; empty while more is awaited."""
         self._pieces.append(text)
         self._size += len(text)
         if self._has_begun and self._size < MIN_CHARACTERS and "\n" not in text:
@@ -27,7 +27,7 @@ class TextCoalescer:
         return self.flush()
 
     def flush(self) -> str:
-        """All that is held: something else follows, or nothing."""
+        """Return all held text: something else follows, or nothing."""
         text = "".join(self._pieces)
         self._pieces.clear()
         self._size = 0

@@ -1,12 +1,13 @@
-"""Tool calls that a model wrote into its text instead of calling.
+"""Tool calls that a model wrote into its text instead of making them.
 
-Small local models do so now and then: a JSON object with a name and arguments, alone or in one wrapper tag or a code
-fence, flat or in OpenAI's nested shape, one or several after each other, perhaps after a sentence. A text counts as
-calls only when everything from the first wrapper (or from the start, without one) to the end is such objects, and each
-names a tool that was offered; otherwise it is what it looks like, a text.
+Small local models do so occasionally: a JSON object with a name and arguments, alone or in one wrapper tag or a code
+fence, flat or in OpenAI's nested shape, one or several in a row, perhaps after a sentence. A text counts as calls only
+when everything from the first wrapper (or from the start, without one) to the end is such objects, and each names a
+tool that was offered; otherwise it is plain text.
 
-Text that may become a call must not be shown first, so it is held back while it may: from a wrapper tag on, or from the
-start when the answer begins like JSON. That is the price, and only where tools are offered: ordinary text flows.
+Text that may become a call must not be shown first, so it is held back as long as it may: from a wrapper tag on, or
+from the start when the answer begins like JSON. That is the cost, and only where tools are offered: ordinary text is
+not delayed.
 
 Before: ollama_reply. After: nothing; it is pure.
 """
@@ -21,7 +22,9 @@ from loomlog.schemas.records import Value
 
 TAGS = ("tool_call", "tool_calls", "function_call", "tool_use", "tool", "function")
 MAX_HELD_CHARACTERS = 256 << 10
-"""A longer text is no call; the largest sensible arguments write a file of this size."""
+"""Characters held back at most; a longer text is no call, as the largest sensible arguments write a
+file of this size.
+"""
 _OPENING = re.compile(rf"<({'|'.join(TAGS)})>")
 _STARTS = tuple(f"<{tag}>" for tag in TAGS)
 _FENCE = re.compile(r"```(?:json|tool_call|tool_code)?\s*(.*?)\s*```\Z", re.DOTALL)
@@ -37,18 +40,18 @@ class TextToolCall(Value, frozen=True, kw_only=True):
 
 
 class HeldText:
-    """The text of an answer, split into what may be shown at once and what may yet be a call."""
+    """The text of an answer, split into the part to show at once and the part that may become a call."""
 
     def __init__(self, tools: Collection[str]) -> None:
         self._tools = tools
         self._pieces: list[str] = []
-        """What has not been shown. Once that has the beginning of a call it is only gathered, not read each time."""
+        """Text not shown yet. Once it has the beginning of a call it is only collected, not parsed each time."""
         self._size = 0
         self._has_begun = False
         self._has_shown = False
 
     def feed(self, text: str) -> str:
-        """The text that can be shown now."""
+        """Return the text that can be shown now."""
         if not self._tools:
             return text
         self._pieces.append(text)
@@ -62,7 +65,9 @@ class HeldText:
         return self._release(start)
 
     def finish(self, *, has_calls: bool) -> tuple[str, list[TextToolCall]]:
-        """The rest to show, or the calls it was. A model that has `called` in earnest wrote a text beside it."""
+        """Return the remaining text, or the calls in it. With `has_calls` the model made real calls, so the rest is
+        text.
+        """
         held = self._join_pieces()
         self._pieces.clear()
         calls = [] if has_calls else parse_calls(held, self._tools)
@@ -83,7 +88,7 @@ class HeldText:
 
 
 def parse_calls(text: str, tools: Collection[str]) -> list[TextToolCall]:
-    """The calls that a text consists of; none when any of it is something else."""
+    """Return the calls that a text consists of; none when any of it is something else."""
     text = text.strip()
     if fenced := _FENCE.match(text):
         text = fenced[1]
@@ -133,8 +138,9 @@ def _parse_call(value: Any, tools: Collection[str]) -> TextToolCall | None:
 
 
 def _find_call_start(text: str, *, is_at_start: bool) -> tuple[int, bool]:
-    """Where the part begins that may be a call (the length of the text when there is none), and whether it has so much
-    of its beginning already that more text cannot change it."""
+    """Return where the possible call begins (the length of the text when there is none), and whether enough of its
+    beginning is present that more text cannot change it.
+    """
     stripped = text.lstrip()
     if is_at_start:
         if not stripped:
@@ -152,5 +158,5 @@ def _find_call_start(text: str, *, is_at_start: bool) -> tuple[int, bool]:
 
 
 def _is_prefix_of_any(text: str, starts: Collection[str]) -> bool:
-    """Whether the text is the beginning of one of these."""
+    """Return whether the text is the beginning of one of these."""
     return any(start.startswith(text) for start in starts)

@@ -1,10 +1,10 @@
-"""Tool schemas in the form every provider takes: one object, no alternatives at its top.
+"""Tool schemas in the form every provider accepts: one object, no alternatives at its top.
 
 Anthropic and OpenAI refuse `oneOf`, `anyOf` and `allOf` at the top level of a tool's schema. Tools with several
 operations, and those of MCP servers, have them. The alternatives are merged into one object: every property of every
-branch is allowed, a property that differs between branches may be any of its forms, and required stays what every
-branch requires (for allOf: what any branch requires). The result accepts more than the original; the tool checks its
-arguments itself, so nothing is lost but a hint to the model.
+branch is allowed, a property that differs between branches may have any of its forms, and required are the names that
+every branch requires (for allOf: that any branch requires). The result accepts more than the original; the tool checks
+its arguments itself, so only a hint to the model is lost.
 
 Before: the drivers. After: nothing; it is pure.
 """
@@ -18,7 +18,9 @@ COMBINERS = ("oneOf", "anyOf", "allOf")
 
 
 def flatten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as one object with `type` and `properties`; a schema without alternatives keeps all its words."""
+    """Return the schema as one object with `type` and `properties`; a schema without alternatives keeps all its
+    keywords.
+    """
     flat = {word: value for word, value in schema.items() if word not in (*COMBINERS, "$ref")}
     flat["type"] = "object"
     forms, required = _merge(schema, schema, set())
@@ -33,8 +35,9 @@ def flatten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _merge(
     schema: Mapping[str, Any], root: Mapping[str, Any], seen: set[int]
 ) -> tuple[dict[str, list[Any]], list[str]]:
-    """Forms of each property and the required names. Each part of the schema is visited once, so that references in a
-    circle end and the work stays linear."""
+    """Return the forms of each property and the required names. Each part of the schema is visited once, so that
+    circular references end and the work stays linear.
+    """
     if id(schema) in seen:
         return {}, []
     seen.add(id(schema))
@@ -52,22 +55,22 @@ def _merge(
             for name, variants in part_forms.items():
                 known = forms.setdefault(name, [])
                 known.extend(variant for variant in variants if variant not in known)
-        wanted = [names for _, names in parts]
-        for name in wanted[0] if combiner != "allOf" else [name for names in wanted for name in names]:
-            if name not in required and (combiner == "allOf" or all(name in names for names in wanted)):
+        required_names = [names for _, names in parts]
+        for name in required_names[0] if combiner != "allOf" else [name for names in required_names for name in names]:
+            if name not in required and (combiner == "allOf" or all(name in names for names in required_names)):
                 required.append(name)
     return forms, required
 
 
 def _resolve_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a local reference (#/$defs/Name) points to; an empty schema for any other."""
+    """Return the target of a local reference (#/$defs/Name); an empty schema for any other."""
     path = untrusted_json.text(schema.get("$ref"))
     if not path.startswith("#/"):
         return untrusted_json.EMPTY
-    found: Mapping[str, Any] = root
+    target: Mapping[str, Any] = root
     for step in path[2:].split("/"):
-        found = untrusted_json.fields(found.get(step))
-    return found
+        target = untrusted_json.fields(target.get(step))
+    return target
 
 
 def _any_of(variants: list[Any]) -> Any:

@@ -20,13 +20,13 @@ from loomlog.connectors.http.sse import ServerSentEvent
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 MAX_COUNT = 1 << 53
-"""Counts above this are not counts; it also fits every JSON reader and Avro's long."""
+"""Largest count; anything above is not a count. It also fits every JSON reader and Avro's long."""
 
 
 def decode(data: bytes) -> Any:
-    """The JSON value. Raises ValueError when it is none.
+    r"""Return the JSON value. Raises ValueError when it is not JSON.
 
-    orjson refuses half of a surrogate pair (`"\\ud83d"`), which servers send that cut text in the middle of an emoji;
+    orjson refuses half of a surrogate pair (`"\ud83d"`), which servers send that cut text in the middle of an emoji;
     such text is read with the replacement `?` instead of failing the turn.
     """
     try:
@@ -42,37 +42,37 @@ def decode(data: bytes) -> Any:
 
 
 def frame(provider: str, event: ServerSentEvent) -> Mapping[str, Any]:
-    """The object in the data of an event. Raises Transient(interrupted) for bytes that are not JSON."""
+    """Return the object in the data of an event. Raises Transient(interrupted) for bytes that are not JSON."""
     try:
         return fields(decode(event.data))
     except ValueError as error:
         raise Transient(
-            f"{provider}: the stream held an event of {len(event.data)} bytes that is not JSON", kind="broken_off"
+            f"{provider}: the stream contained an event of {len(event.data)} bytes that is not JSON", kind="broken_off"
         ) from error
 
 
 def fields(value: object) -> Mapping[str, Any]:
-    """The object, or an empty one."""
+    """Return the object, or an empty one."""
     return value if isinstance(value, dict) else EMPTY
 
 
 def items(value: object) -> list[Any]:
-    """The array, or an empty one."""
+    """Return the array, or an empty one."""
     return value if isinstance(value, list) else []
 
 
 def text(value: object) -> str:
-    """The string, or an empty one."""
+    """Return the string, or an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def count(value: object) -> int:
-    """The number of something, 0 to MAX_COUNT; 0 for anything that is not one."""
+    """Return the number of something, 0 to MAX_COUNT; 0 for anything that is not one."""
     if isinstance(value, bool) or not isinstance(value, int):
         return 0
     return min(max(value, 0), MAX_COUNT)
 
 
 def encode(value: object) -> str:
-    """JSON text of a value that `decode` gave."""
+    """Return the JSON text of a value that `decode` returned."""
     return orjson.dumps(value).decode()

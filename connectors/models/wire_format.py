@@ -1,9 +1,9 @@
-"""What all wires need of a conversation and of an answer.
+"""Conversions of conversations and answers that all wires need.
 
-Out: text that is loaded, ids, names and arguments that any provider takes, also when another one made them up. In: the
-rules of Reply that do not depend on the wire. Tool calls are in a Reply exactly when its stop reason is tool_use: an
-answer cut by max_tokens may hold a call cut in the middle, nobody will run it, and a call without a result makes
-the conversation illegal for every provider.
+Outgoing: loaded text, and ids, names and arguments that any provider accepts, also when another one invented them.
+Incoming: the rules of Reply that do not depend on the wire. Tool calls are in a Reply exactly when its stop reason is
+tool_use: an answer cut by max_tokens may contain a call cut in the middle, which is never run, and a call without a
+result makes the conversation illegal for every provider.
 
 Before: the drivers. After: nothing; it is pure.
 """
@@ -21,41 +21,45 @@ from loomlog.schemas.generated.values import ToolCall
 from loomlog.schemas.records import replace
 
 MAX_CALL_ID_CHARACTERS = 40
-"""OpenAI refuses longer ids; every other provider's own are shorter."""
+"""Longest id that OpenAI accepts; every other provider's own are shorter."""
 MAX_TOOL_NAME_CHARACTERS = 64
-"""OpenAI refuses longer names of functions; none of ours is longer."""
+"""Longest function name that OpenAI accepts; no tool name of loomlog is longer."""
 GENERATED_ID_PREFIX = "lc-"
-"""How ids begin that we made up."""
+"""Prefix of generated call ids."""
 _INVALID_TOOL_NAME_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 
 
 def text_of(block: TextBlock | ToolResultBlock) -> str:
-    """The text of a block that must have been loaded from the blob store before the call."""
+    """Return the text of a block that must have been loaded from the blob store before the call."""
     assert block.text or block.blob is None or block.blob.size_bytes == 0, "a blob was not loaded before the call"
     return block.text
 
 
 def data_of(block: ImageBlock) -> str:
-    """The base64 of an image that must have been loaded as well."""
+    """Return the base64 of an image that must have been loaded as well."""
     assert block.data or block.blob is None, "an image was not loaded before the call"
     return block.data
 
 
 def call_id_for_wire(call_id: str) -> str:
-    """An id that every provider accepts: the same one if it can be, else a hash of it, the same each time."""
+    """Return an id that every provider accepts: the same one if possible, else a hash of it, the same each time."""
     if _CALL_ID.match(call_id):
         return call_id
     return GENERATED_ID_PREFIX + hashlib.sha256(call_id.encode()).hexdigest()[:32]
 
 
 def tool_name_for_wire(name: str) -> str:
-    """The name of an earlier call as every provider takes it: the same if it can be. A model may have made it up."""
+    """Return the name of an earlier call as every provider accepts it: unchanged if possible. A model may have invented
+    it.
+    """
     return _INVALID_TOOL_NAME_CHARACTER.sub("_", name)[:MAX_TOOL_NAME_CHARACTERS] or "_"
 
 
 def arguments_for_wire(arguments: str) -> str:
-    """Arguments of an earlier call as the JSON object providers demand. What a model wrote instead is kept inside."""
+    """Return the arguments of an earlier call as the JSON object providers require; other text of a model is kept
+    inside one.
+    """
     try:
         if isinstance(orjson.loads(arguments), dict):
             return arguments
@@ -65,7 +69,9 @@ def arguments_for_wire(arguments: str) -> str:
 
 
 def encode_body(provider: str, body: dict[str, object]) -> bytes:
-    """The request body. Raises Permanent(invalid) for values JSON cannot carry, as half a surrogate pair."""
+    """Return the request body. Raises Permanent(invalid) for values JSON cannot represent, such as half a surrogate
+    pair.
+    """
     try:
         return orjson.dumps(body)
     except TypeError as error:
@@ -79,8 +85,9 @@ def has_image(messages: Iterable[Message]) -> bool:
 def restrict_to_capabilities(
     request: ModelRequest, capabilities: Capabilities, *, effort_is_thinking: bool = False
 ) -> ModelRequest:
-    """The request without the wishes that the provider's capabilities rule out, as the configuration may say of a
-    gateway: an effort, and marks for a prompt cache."""
+    """Return the request without the options that the provider's capabilities rule out, as configured for a gateway: an
+    effort, and marks for a prompt cache.
+    """
     if request.effort and not (
         capabilities.supports_effort and (capabilities.supports_thinking or not effort_is_thinking)
     ):
@@ -91,17 +98,17 @@ def restrict_to_capabilities(
 
 
 def check_vision(provider: str, request: ModelRequest, *, has_vision: bool) -> None:
-    """Raises Permanent(unsupported) when the conversation holds an image and the model cannot see."""
+    """Raise Permanent(unsupported) when the conversation contains an image and the model has no vision."""
     if not has_vision and has_image(request.messages):
         raise Permanent(
-            f"{provider}: the conversation holds an image and the model {request.model} cannot see images;"
+            f"{provider}: the conversation contains an image and the model {request.model} cannot see images;"
             " choose a model with vision",
             kind="unsupported",
         )
 
 
 def check_key(provider: str, key: str, *, is_required: bool) -> None:
-    """Raises Permanent(refused) when the provider wants a key and none is configured."""
+    """Raise Permanent(refused) when the provider requires a key and none is configured."""
     if is_required and not key:
         raise Permanent(
             f"{provider}: no API key is configured for this provider; set the variable its api_key_env names",
@@ -112,10 +119,10 @@ def check_key(provider: str, key: str, *, is_required: bool) -> None:
 def normalise_calls(
     calls: Sequence[ToolCall], stop_reason: str, request: ModelRequest
 ) -> tuple[tuple[ToolCall, ...], str]:
-    """The calls with ids unique in the run, and the stop reason that fits them.
+    """Return the calls with ids unique in the run, and the matching stop reason.
 
-    Ids are kept when they can be. A provider that gives none, gives one twice, or begins again with call_0 each turn
-    gets made-up ones: a hash of the call id of the turn and the position, so the same attempt gives the same ids.
+    Ids are kept when possible. Ids that a provider omits, repeats, or restarts from call_0 each turn are generated: a
+    hash of the call id of the turn and the position, so the same attempt gets the same ids.
     """
     if stop_reason in ("end_turn", "tool_use"):
         stop_reason = "tool_use" if calls else "end_turn"

@@ -1,15 +1,15 @@
-"""The scripts that play together: three agents hand a piece of work along over channels and memory.
+"""Scripts that work together: three agents pass a piece of work on over channels and memory.
 
     mock-researcher   Memory.set, Channel.publish, text
     mock-editor       Channel.subscribe, Memory.get, Memory.set, ContextTool.self, Channel.publish, text
     mock-evaluator    Channel.subscribe, Memory.get twice, Memory.set, Evaluation.submit, text
-    mock-mcp-caller   the first two tools of MCP servers that it was given, text
-    mock-mem-search   Memory.set, Memory.search, text; for tests of the memory, so it is in no list
+    mock-mcp-caller   the first two tools of MCP servers that it was offered, text
+    mock-mem-search   Memory.set, Memory.search, text; for tests of the memory, so it is not listed
 
 Each is a pure function of the conversation. Its position is the number of tool results in all of it (runtime parity
-2.9), and it asks for its tools whether they were offered or not: what happens to a call of a tool that is not there is
-the runtime's to show. The circuit's name is the first word like c1 or c42 in the prompt; keys and channels follow from
-it, so a thousand circuits run beside each other.
+2.9), and it calls its tools whether they were offered or not: the runtime decides the outcome of a call to a missing
+tool. The circuit's name is the first word like c1 or c42 in the prompt; keys and channels are derived from it, so a
+thousand circuits run side by side.
 
 Before: mock. After: mock_script.
 """
@@ -25,10 +25,10 @@ from loomlog.schemas.conversation import TextBlock
 
 DEFAULT_CIRCUIT = "c1"
 SUBSCRIBE_WAIT_MS = 120_000
-"""Longer than the tool allows, as in the reference: the tool's bound counts."""
+"""Milliseconds to wait for a message; longer than the tool allows, as in the reference: the tool's limit applies."""
 LOWEST_SCORE = 0.50
 SCORES = 50
-"""Scores go up from the lowest in hundredths."""
+"""Number of scores; they rise from the lowest in hundredths."""
 MCP_CALLS = 2
 MAX_TEXT_CHARACTERS = 500
 _CIRCUIT = re.compile(r"\bc\d+\b")
@@ -89,8 +89,8 @@ def evaluator(request: ModelRequest) -> ScriptTurn:
 
 
 def mcp_caller(request: ModelRequest) -> ScriptTurn:
-    found = _USER_ID.search(_prompt(request))
-    user_id = found[1] if found else ""
+    match = _USER_ID.search(_prompt(request))
+    user_id = match[1] if match else ""
     names = [tool.name for tool in request.tools if tool.name.startswith("mcp__")][:MCP_CALLS]
     calls = tuple(_call(name, user_id=user_id) for name in names)
     return _next_step(request, calls, f"{len(calls)} tools of MCP servers were called.")
@@ -98,24 +98,24 @@ def mcp_caller(request: ModelRequest) -> ScriptTurn:
 
 def mem_search(request: ModelRequest) -> ScriptTurn:
     asked = _prompt(request)[:MAX_TEXT_CHARACTERS]
-    found = "".join(_result_texts(request)[1:2])[:MAX_TEXT_CHARACTERS]
+    search_result = "".join(_result_texts(request)[1:2])[:MAX_TEXT_CHARACTERS]
     return _next_step(
         request,
         (
             _memory("set", "mem-search/note", value=asked, embed=True),
             _call("Memory", op="search", scope="user", query=asked, top_k=5),
         ),
-        f"The search answered: {found}",
+        f"The search returned: {search_result}",
     )
 
 
 def circuit_of(request: ModelRequest) -> str:
-    found = _CIRCUIT.search(_prompt(request))
-    return found[0] if found else DEFAULT_CIRCUIT
+    match = _CIRCUIT.search(_prompt(request))
+    return match[0] if match else DEFAULT_CIRCUIT
 
 
 def score_of(circuit: str) -> float:
-    """0.50 to 0.99 by the FNV-1a hash of the circuit's name (runtime parity 2.9)."""
+    """Return a score of 0.50 to 0.99 by the FNV-1a hash of the circuit's name (runtime parity 2.9)."""
     hashed = _FNV_OFFSET
     for byte in circuit.encode():
         hashed = (hashed ^ byte) * _FNV_PRIME & 0xFFFFFFFF
@@ -123,13 +123,13 @@ def score_of(circuit: str) -> float:
 
 
 def _next_step(request: ModelRequest, calls: Sequence[ScriptedCall], text: str) -> ScriptTurn:
-    """One call a turn, then the text."""
+    """Return one call per turn, then the text."""
     position = len(results_in(request.messages))
     return ScriptTurn(calls=(calls[position],)) if position < len(calls) else ScriptTurn(text=text)
 
 
 def _prompt(request: ModelRequest) -> str:
-    """The texts of the user, first to last."""
+    """Return the texts of the user, first to last."""
     return "\n".join(
         block.text
         for message in request.messages
@@ -144,8 +144,8 @@ def _result_texts(request: ModelRequest) -> list[str]:
 
 
 def _find_run_id(texts: Sequence[str]) -> str:
-    found = _RUN_ID.search("\n".join(texts).replace('\\"', '"'))
-    return found[1] if found else "unknown"
+    match = _RUN_ID.search("\n".join(texts).replace('\\"', '"'))
+    return match[1] if match else "unknown"
 
 
 def _key(stage: str, circuit: str) -> str:

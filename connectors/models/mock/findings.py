@@ -1,8 +1,8 @@
-"""What the synthetic reviewer looks for, and what it makes of the lines a search found.
+"""Checks of the synthetic reviewer, and the findings it derives from the lines of a search.
 
-A search gives lines; a finding is a line that still matches once what does not count is taken away: comments and string
-literals for the kinds that are about code, files that are not source, places where the thing is usual (print in a
-command line tool, sleep in a test). The patterns are both RE2 and Python, so the search and the second look agree.
+A search returns lines; a finding is a line that still matches after irrelevant parts are removed: comments and string
+literals for the kinds about code, files that are not source, places where the construct is usual (print in a command
+line tool, sleep in a test). The patterns are valid in both RE2 and Python, so the search and the second check agree.
 
 Before: mock_reviewer. After: mock_report.
 """
@@ -17,7 +17,7 @@ SKIPPED_FOLDERS = frozenset(
     {"node_modules", "venv", "env", "dist", "build", "target", "vendor", "third_party", "site-packages"}
     | {"__pycache__", "coverage", "htmlcov"}
 )
-"""What other people or programs wrote; hidden folders are left out as well."""
+"""Folders with third-party or generated files; hidden folders are left out as well."""
 _MATCH_LINE = re.compile(r"(.+?):([0-9]{1,9}):(.*)\Z")
 _STRING = re.compile(r"""(?P<quote>["'])(?:\\.|(?!(?P=quote))[^\\])*(?P=quote)""")
 _TRIPLE = re.compile(r'"""|' + "'''")
@@ -28,8 +28,9 @@ _QUOTED = re.compile(r"""(["'])([^"']{2})[^"']*(["'])""")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewCheck:
-    """One kind of finding. `part` says what of a Python line counts: code, remark (a comment, or a line of a docstring
-    that begins with the match), or all of it."""
+    """One kind of finding. `part` is the relevant part of a Python line: code, remark (a comment, or a line of a
+    docstring that begins with the match), or all of it.
+    """
 
     kind: str
     title: str
@@ -38,14 +39,14 @@ class ReviewCheck:
     python_only: bool = True
     part: str = "code"
     ignored_in: tuple[str, ...] = ()
-    """Path parts under which the thing is usual and is not reported."""
+    """Path parts under which the construct is usual and is not reported."""
 
 
 CHECKS = (
     ReviewCheck(
         kind="secret",
         title="Possible secrets in the source",
-        why="Whoever can read the repository has the secret, and it stays in its history after it is removed.",
+        why="Every reader of the repository has the secret, and it stays in the history after it is removed.",
         pattern=r"(?i:(password|passwd|secret|api_?key|auth_?token)[a-z0-9_]*['\"]?\s*[:=]+\s*['\"][^'\"\s]{8,}['\"])"
         r"|AKIA[0-9A-Z]{16}|-----BEGIN [A-Z ]*PRIVATE KEY-----",
         python_only=False,
@@ -61,7 +62,7 @@ CHECKS = (
     ReviewCheck(
         kind="eval",
         title="Text run as code",
-        why="Whoever controls the text controls the process.",
+        why="Control of the text is control of the process.",
         pattern=r"(^|[^.\w])(eval|exec)\s*\(",
     ),
     ReviewCheck(
@@ -73,39 +74,39 @@ CHECKS = (
     ReviewCheck(
         kind="tls",
         title="Certificates not checked",
-        why="The connection is encrypted, but with whom is anybody's guess.",
+        why="The connection is encrypted, but the identity of the other side is unknown.",
         pattern=r"\bverify\s*=\s*False\b|\bCERT_NONE\b|_create_unverified_context",
     ),
     ReviewCheck(
         kind="except",
         title="Broad exception handlers",
-        why="They also catch the bugs nobody thought of, so those show up later and somewhere else.",
+        why="They also catch unexpected bugs, which then show up later and somewhere else.",
         pattern=r"^\s*except(\s+(Base)?Exception(\s+as\s+\w+)?)?\s*:",
     ),
     ReviewCheck(
         kind="default",
         title="Mutable default arguments",
-        why="The default is made once, so what one call puts into it the next call finds there.",
+        why="The default is created once, so changes by one call are visible to the next.",
         pattern=r"\bdef\s+\w+\s*\(.*=\s*(\[\]|\{\}|set\(\))\s*[,)]",
     ),
     ReviewCheck(
         kind="sleep",
         title="Blocking sleeps",
-        why="On an event loop everything else stands still meanwhile; elsewhere it hides a missing signal.",
+        why="On an event loop everything else is blocked meanwhile; elsewhere it hides a missing signal.",
         pattern=r"\btime\.sleep\s*\(",
         ignored_in=("test", "tests", "scripts", "examples"),
     ),
     ReviewCheck(
         kind="print",
         title="Output by print",
-        why="A service's output belongs into its log, with a level and a time.",
+        why="A service's output belongs in its log, with a level and a time.",
         pattern=r"^\s*print\s*\(",
         ignored_in=("test", "tests", "cli", "scripts", "tools", "examples", "docs", "bench", "benchmarks"),
     ),
     ReviewCheck(
         kind="todo",
         title="Unfinished work",
-        why="Each marker is a known gap that nobody is tracking elsewhere.",
+        why="Each marker is a known gap that is not tracked elsewhere.",
         pattern=r"\b(TODO|FIXME|XXX|HACK)\b",
         python_only=False,
         part="remark",
@@ -123,21 +124,22 @@ class ReviewFinding:
 
 
 def parse_findings(grep_answers: Iterable[str]) -> list[ReviewFinding]:
-    """The findings in the answers of Grep in content mode, each once, by path and line. Other lines are passed over:
-    footers, context, files that are not source."""
-    found: dict[tuple[str, str, int], ReviewFinding] = {}
+    """Return the findings in the results of Grep in content mode, each once, by path and line. Other lines are skipped:
+    footers, context, files that are not source.
+    """
+    findings: dict[tuple[str, str, int], ReviewFinding] = {}
     for answer in grep_answers:
         for row in answer.split("\n"):
             match = _MATCH_LINE.match(row)
             if match and is_source(match[1]):
                 path, number, text = match[1], int(match[2]), match[3]
                 for kind in kinds_of(path, text):
-                    found[kind, path, number] = ReviewFinding(kind=kind, path=path, line=number, text=text)
-    return sorted(found.values(), key=lambda finding: (finding.path, finding.line, finding.kind))
+                    findings[kind, path, number] = ReviewFinding(kind=kind, path=path, line=number, text=text)
+    return sorted(findings.values(), key=lambda finding: (finding.path, finding.line, finding.kind))
 
 
 def kinds_of(path: str, text: str) -> list[str]:
-    """Which kinds a line of a file is, after taking away what does not count."""
+    """Return the kinds of a file's line, after irrelevant parts are removed."""
     is_python = path.endswith(".py")
     folders = {part.lower() for part in path.split("/")}
     kinds = []
@@ -160,7 +162,7 @@ def _matches(check: ReviewCheck, text: str, *, is_python: bool) -> bool:
 
 
 def is_source(path: str) -> bool:
-    """Whether a path is source that somebody here wrote."""
+    """Return whether a path is source code of this project."""
     folders = path.split("/")[:-1]
     return path.endswith(CODE_SUFFIXES) and not any(is_skipped(folder) for folder in folders)
 
@@ -170,7 +172,7 @@ def is_skipped(folder: str) -> bool:
 
 
 def quoted_lines(source: str) -> set[int]:
-    """Numbers of the lines that begin inside a triple-quoted string: what stands there is not code."""
+    """Return the numbers of the lines that begin inside a triple-quoted string and therefore are not code."""
     inside = ""
     lines = set()
     for number, line in enumerate(source.split("\n"), start=1):
@@ -185,7 +187,7 @@ def quoted_lines(source: str) -> set[int]:
 
 
 def reraising_lines(source: str) -> set[int]:
-    """Numbers of the lines with an exception handler that raises in the end: it hides nothing."""
+    """Return the numbers of the lines with an exception handler that finally raises and thus hides nothing."""
     lines = source.split("\n")
     numbers = set()
     for number, line in enumerate(lines):
@@ -202,7 +204,7 @@ def reraising_lines(source: str) -> set[int]:
 
 
 def longest_function(source: str) -> tuple[str, int]:
-    """Name and number of lines of the longest Python function, by indentation; ("", 0) without one."""
+    """Return name and number of lines of the longest Python function, by indentation; ("", 0) without one."""
     lines = source.split("\n")
     starts = [(number, match) for number, line in enumerate(lines) if (match := _FUNCTION.match(line))]
     longest = ("", 0)
@@ -217,10 +219,10 @@ def longest_function(source: str) -> tuple[str, int]:
 
 
 def mask_quotes(text: str) -> str:
-    """The line without the secret in it: quoted values keep two characters."""
+    """Return the line without the secret in it: quoted values keep two characters."""
     return _QUOTED.sub(lambda match: f"{match[1]}{match[2]}...{match[3]}", text)
 
 
 def combine_patterns(checks: Sequence[ReviewCheck]) -> str:
-    """One pattern that finds what any of the checks is after."""
+    """Return one pattern that matches when any of the checks does."""
     return "|".join(f"(?:{check.pattern})" for check in checks)

@@ -1,21 +1,21 @@
-"""The synthetic provider: the whole runtime without a key, a network or a bill.
+"""Synthetic provider: the whole runtime without a key, a network or a bill.
 
     mock-generic    answers "ok"
     mock-reviewer   a real job without a model: reviews the code it can reach and writes report.md (reviewer.py)
     mock-a3x2       the benchmark workload A3x2: call Bench, call Bench, final text; each text 1,000 random characters
-    mock-tree       "tree AGENT 31 31" asks for 31 sub-agents AGENT that are told "tree AGENT 31", and so on; the last
-                    ones, told "tree AGENT", answer at once
+    mock-tree       "tree AGENT 31 31" starts 31 sub-agents AGENT with the prompt "tree AGENT 31", and so on; the last
+                    ones, with the prompt "tree AGENT", answer at once
     mock-ledger     effects that can be counted: call Ledger, call it twice at once, call it, final text
     and five more   that use memory, channels, evaluations and MCP tools (circuit.py)
 
 A script keeps no state: its position is the number of tool results after the last user text (of all, in mock_circuit),
-so any process can go on with any run. Everything random comes from the call id (ids of tool calls, payloads, failures,
-jitter): the same attempt repeated gives the same turn, another attempt may fare differently.
+so any process can continue any run. All randomness comes from the call id (ids of tool calls, payloads, failures,
+jitter): the same attempt repeated returns the same turn, another attempt may differ.
 
-With latency 0 a turn sleeps nowhere, because it is on the benchmark's hot path; otherwise it sleeps `latency_ms` and a
-jitter, and 10 ns for each character of the prompt, and streams its text in pieces.
+With latency 0 a turn never sleeps, because it is on the benchmark's hot path; otherwise it sleeps `latency_ms` and a
+jitter, and 10 ns per character of the prompt, and streams its text in pieces.
 
-Before: the runtime asks for a turn. After: nothing.
+Before: the runtime requests a turn. After: nothing.
 """
 
 import asyncio
@@ -35,25 +35,25 @@ from loomlog.schemas.generated.values import ToolCall, Usage
 CAPABILITIES = Capabilities(max_context_tokens=200_000, supports_vision=True)
 CHARACTERS_PER_TOKEN = 4
 LATENCY_S_PER_CHARACTER = 1e-8
-"""Characters / 100 microseconds (runtime parity 2.9)."""
+"""Seconds per character of the prompt, i.e. characters / 100 microseconds (runtime parity 2.9)."""
 STREAM_PIECES = 4
-"""Enough to see text arrive in parts, few enough to cost nothing."""
+"""Pieces per streamed text: enough to see text arrive in parts, few enough to cost nothing."""
 PIECE_CHARACTERS_MIN = 16
-"""No provider sends a word by its letters: a text that short comes in one piece, and a client sees one frame of it."""
+"""Characters below which a text is one piece, and one frame for a client; no provider sends a word letter by letter."""
 PAYLOAD_CHARACTERS = 1_000
 BENCH_TOOL = "Bench"
 BENCH_CALLS = 2
 AGENT_TOOL = "Agent"
 LEDGER_TOOL = "Ledger"
 LEDGER_TURNS = (1, 2, 1)
-"""Calls of each turn; two at once, so that a lost process can leave a turn half answered."""
+"""Calls of each turn; two at once, so that a lost process can leave a turn partly answered."""
 LEDGER_WAIT_MS = 150
-"""How long each call takes: as long as a model turn, so that a kill hits calls as often as turns."""
+"""Milliseconds of each call: as long as a model turn, so that a kill hits calls as often as turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MockOptions:
-    """How slow and how unreliable the provider is. Rates are 0 to 1; 429 is rolled before 500, both before latency."""
+    """Latency and failure rates of the provider. Rates are 0 to 1; 429 is drawn before 500, both before latency."""
 
     latency_ms: float = 50.0
     latency_jitter_ms: float = 25.0
@@ -67,7 +67,7 @@ class MockOptions:
 
 
 class MockModel:
-    """The scripts as a provider. `stable` makes it never fail, so that it can be the target of a fallback."""
+    """Provider of the scripts. `stable` makes it never fail, so that it can be the target of a fallback."""
 
     def __init__(self, *, provider: str = "mock", options: MockOptions | None = None, stable: bool = False) -> None:
         self.provider = provider
@@ -104,10 +104,10 @@ class MockModel:
         return _listed_models()
 
     async def probe(self) -> None:
-        """It is always there; its failures are those of single calls."""
+        """Succeeds always; its failures are those of single calls."""
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing; no resource is open."""
 
     def _raise_random_failure(self, call_id: str) -> None:
         knobs = self._options
@@ -149,11 +149,11 @@ def _ledger(request: ModelRequest) -> ScriptTurn:
 
 def _tree(request: ModelRequest) -> ScriptTurn:
     done = results_since_user(request.messages)
-    said = last_user_text(request.messages).split()
-    if done or len(said) < 3 or said[0] != "tree":
+    words = last_user_text(request.messages).split()
+    if done or len(words) < 3 or words[0] != "tree":
         return ScriptTurn(text="done")
     _require_tool(request, AGENT_TOOL)
-    agent, width, *below = said[1:]
+    agent, width, *below = words[1:]
     prompt = " ".join(["tree", agent, *below])
     spawns = [{"name": agent, "prompt": prompt}] * int(width)
     call = ScriptedCall(name=AGENT_TOOL, input=json.dumps({"op": "parallel_spawn", "spawns": spawns}))
@@ -169,7 +169,7 @@ def _require_tool(request: ModelRequest, name: str) -> None:
 
 
 def payload(seed: str) -> str:
-    """1,000 characters that no compressor makes much smaller: base64 of a hash stream, 6 bits in each character."""
+    """Return 1,000 characters that no compressor shrinks much: base64 of a hash stream, 6 bits per character."""
     size_bytes = PAYLOAD_CHARACTERS * 6 // 8
     return base64.b64encode(hashlib.shake_128(seed.encode()).digest(size_bytes)).decode()
 
@@ -187,7 +187,7 @@ SCRIPTS: Mapping[str, Callable[[ModelRequest], ScriptTurn]] = {
     "mock-mem-search": circuit.mem_search,
 }
 HIDDEN_MODELS = frozenset({"mock-mem-search"})
-"""For tests of the memory; a pattern must not find it."""
+"""Models for tests of the memory; a pattern must not match them."""
 
 
 def _listed_models() -> list[str]:
@@ -214,7 +214,7 @@ def _reply(request: ModelRequest, turn: ScriptTurn, characters: int) -> Reply:
 
 
 def _split_text(text: str) -> Sequence[str]:
-    """STREAM_PIECES parts that give the text when joined; the last ones are empty when it is short."""
+    """Return STREAM_PIECES parts that form the text when joined; the last ones are empty when it is short."""
     size = max(PIECE_CHARACTERS_MIN, -(-len(text) // STREAM_PIECES))
     return [text[position * size : (position + 1) * size] for position in range(STREAM_PIECES)]
 
@@ -238,6 +238,6 @@ def _tool_id(call_id: str, index: int) -> str:
 
 
 def _random_fraction(call_id: str, purpose: bytes) -> float:
-    """A number in [0, 1) that depends on the attempt and on what it is for."""
+    """Return a number in [0, 1) that depends on the attempt and on the purpose."""
     digest = hashlib.blake2b(call_id.encode(), digest_size=6, person=purpose).digest()
     return int.from_bytes(digest, "big") / (1 << 48)

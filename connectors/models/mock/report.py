@@ -1,7 +1,7 @@
-"""The report of the synthetic reviewer: findings by kind, with place, line and reason, and what was looked at.
+"""Report of the synthetic reviewer: findings by kind, with place, line and reason, and the searched files.
 
-It says as much about what was not seen as about what was: truncated lists, failed tools, folders left out. A report
-that found nothing lists what it searched for, because "no findings" from a search that failed looks the same.
+It reports the gaps as completely as the findings: truncated lists, failed tools, excluded folders. A report without
+findings lists the searches, because "no findings" from a search that failed looks the same.
 
 Before: mock_reviewer. After: the Write call.
 """
@@ -20,26 +20,29 @@ from loomlog.connectors.models.mock.findings import (
 )
 
 MAX_LISTED = 50
-"""Of one kind; the rest is counted. Ten kinds of these stay far below the largest file Write takes."""
+"""Findings listed per kind; the rest is counted. Ten kinds of these stay far below the largest file Write accepts."""
 MAX_LINE_CHARACTERS = 160
 MAX_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """All that was learned. `sources` is how many source files there are, `read` the texts of those that were read."""
+    """Result of a review. `source_count` is the number of source files, `files_read` the texts of
+    those that were read.
+    """
 
     findings: Sequence[ReviewFinding]
     source_count: int
     files_read: Mapping[str, str]
     search_count: int
     notes: Sequence[str]
-    """What could not be seen or done, one sentence each."""
+    """Gaps of the review, one sentence each."""
 
 
 def confirm_findings(findings: Sequence[ReviewFinding], files_read: Mapping[str, str]) -> list[ReviewFinding]:
-    """The findings without those that a look into the file excuses: what stands in a docstring is not code, and a
-    handler that raises again hides nothing."""
+    """Return the findings without those that the file's text refutes: a line in a docstring is not code, and a handler
+    that raises again hides nothing.
+    """
     sources = {path: text for path, text in files_read.items() if path.endswith(".py")}
     quoted = {path: quoted_lines(text) for path, text in sources.items()}
     raising = {path: reraising_lines(text) for path, text in sources.items()}
@@ -47,7 +50,7 @@ def confirm_findings(findings: Sequence[ReviewFinding], files_read: Mapping[str,
 
 
 def render_report(review: Review) -> str:
-    """The report as Markdown."""
+    """Return the report as Markdown."""
     counts = Counter(finding.kind for finding in review.findings)
     lines = ["# Code review", "", summary(review), ""]
     for check in CHECKS:
@@ -76,7 +79,7 @@ def render_report(review: Review) -> str:
 
 
 def summary(review: Review) -> str:
-    """One or two sentences with the numbers."""
+    """Return one or two sentences with the numbers."""
     if not review.findings:
         return (
             f"No findings in {_pluralise(review.source_count, 'source file')}"

@@ -3,14 +3,13 @@
 It reviews the code in the run's default volume and writes report.md into the volume `out`:
 
     1  Glob    the folders and the source files, several patterns at once
-    2  Grep    every kind of finding: one search each, or one for each folder when some folders are not to be searched
+    2  Grep    every kind of finding: one search each, or one per folder when some folders are excluded
     3  Read    the files with the most findings
     4  Write   the report
     5  the numbers as text
 
-The script is a pure function of the conversation: it reads the results of its earlier calls and decides what comes
-next, so any process can go on with it. It takes only tools that were offered, and what fails becomes a note in the
-report.
+The script is a pure function of the conversation: it reads the results of its earlier calls and decides the next step,
+so any process can continue it. It uses only tools that were offered, and a failure becomes a note in the report.
 
 Before: mock. After: mock_findings, mock_report.
 """
@@ -36,7 +35,7 @@ from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.conversation import ToolResultBlock
 
 GLOBS = ("*/", "*", *(f"[!.]*/**/*{suffix}" for suffix in CODE_SUFFIXES))
-"""The folders at the top, the files at the top, and source files anywhere but in hidden folders."""
+"""Glob patterns: the folders at the top, the files at the top, and source files anywhere but in hidden folders."""
 MAX_SCOPES = 16
 """Folders and files at the top that are searched one by one; two searches each."""
 MAX_READS = 6
@@ -48,12 +47,12 @@ _MATCH_TOTAL = re.compile(r"\n\[.{0,40} of (\d{1,9}) matches")
 
 
 def turn(request: ModelRequest) -> ScriptTurn:
-    """What the reviewer says and does next."""
+    """Return the reviewer's next turn."""
     return _ReviewScript(request).next_turn()
 
 
 class _ReviewScript:
-    """The stages in order. Each takes its results from the conversation, or asks for them and ends the turn."""
+    """The stages in order. Each takes its results from the conversation, or requests them and ends the turn."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._offered = {tool.name for tool in request.tools}
@@ -98,14 +97,14 @@ class _ReviewScript:
         return ScriptTurn(text=self._conclusion(review, report, complaints=self._notes[seen:], written=bool(writes)))
 
     def _calls(self, tool: str, arguments: Sequence[dict[str, object]]) -> tuple[ScriptedCall, ...]:
-        """The calls, or none with a note when the tool is not offered."""
+        """Return the calls, or none, with a note, when the tool is not offered."""
         if arguments and tool not in self._offered:
             self._notes.append(f"The tool {tool} is not offered to this run, so its part was left out.")
             return ()
         return tuple(ScriptedCall(name=tool, input=orjson.dumps(each).decode()) for each in arguments)
 
     def _take_results(self, calls: Sequence[ScriptedCall]) -> list[str] | None:
-        """The texts of the results, "" for a failed one, which becomes a note; None when they are still to come."""
+        """Return the texts of the results, "" for a failed one, which becomes a note; None when they are pending."""
         results: list[ToolResultBlock] = list(islice(self._results, len(calls)))
         if calls and not results:
             return None
@@ -123,14 +122,15 @@ class _ReviewScript:
         return texts
 
     def _note_truncation(self, call: ScriptedCall, text: str) -> None:
-        """A last line in square brackets is the tool saying that there is more."""
+        """Add a note when the text's last line is in square brackets: the tool's marker of further results."""
         last = text.rstrip("\n").rpartition("\n")[2]
         if call.name in ("Glob", "Grep", "Read") and last.startswith("[") and last.endswith("]"):
             self._notes.append(f"{call.name} {_subject(call)}: {last[1:-1][:MAX_ERROR_CHARACTERS]}.")
 
     def _search_arguments(self, listings: Sequence[str]) -> list[dict[str, object]]:
-        """One search for each check over everything; when some folders are not to be searched, two for each other
-        folder and source file at the top."""
+        """Return one search per check over everything; when some folders are excluded, two for each other folder and
+        source file at the top.
+        """
         folders = (
             [line.rstrip("/") for line in listings[0].split("\n") if _is_name(line.rstrip("/"))] if listings else []
         )
@@ -159,18 +159,17 @@ class _ReviewScript:
         return [path for path, _ in ranked[:MAX_READS]]
 
     def _conclusion(self, review: mock_report.Review, report: str, *, complaints: Sequence[str], written: bool) -> str:
-        said = mock_report.summary(review)
+        summary = mock_report.summary(review)
         if complaints or not written:
             why = complaints[0] if complaints else "the tool Write is not offered"
-            return f"{said} The report could not be written to {REPORT_VOLUME}: {why}. It follows.\n\n{report}"
-        unseen = f" {len(review.notes)} remarks on what was not seen are in it." if review.notes else ""
-        return (
-            f"{said} {len(review.files_read)} files were read. The report is {REPORT_PATH} in {REPORT_VOLUME}.{unseen}"
-        )
+            return f"{summary} The report could not be written to {REPORT_VOLUME}: {why}. It follows.\n\n{report}"
+        unseen = f" {len(review.notes)} notes on what was not checked are in it." if review.notes else ""
+        read = f"{len(review.files_read)} files were read."
+        return f"{summary} {read} The report is {REPORT_PATH} in {REPORT_VOLUME}.{unseen}"
 
 
 def _source_count(listings: Sequence[str]) -> int:
-    """How many source files the listings are about; a listing that was cut says how many there are."""
+    """Return the number of source files behind the listings; a truncated listing contains its total."""
     total = 0
     for listing in listings:
         cut = _MATCH_TOTAL.search(listing)
@@ -180,7 +179,7 @@ def _source_count(listings: Sequence[str]) -> int:
 
 
 def _is_name(line: str) -> bool:
-    """A line of Glob that is a name at the top, not a footer or a sentence."""
+    """Return whether a line of Glob is a name at the top, not a footer or a sentence."""
     return bool(line) and "/" not in line and not line.startswith(("[", "no matches"))
 
 

@@ -1,4 +1,4 @@
-"""What a script of the synthetic provider is: a pure function from the request to what the model says and calls.
+"""Definition of a script of the synthetic provider: a pure function from the request to the model's text and calls.
 
 Before: mock. After: mock_reviewer, mock_circuit and the small scripts in mock.
 """
@@ -14,7 +14,7 @@ _ESCAPED = re.compile(r"&lt;(?=\s*/?\s*tool_output)", re.IGNORECASE)
 
 
 class ScriptedCall(Value, frozen=True, kw_only=True):
-    """A tool call; its id is made by the driver."""
+    """A tool call; the driver assigns its id."""
 
     name: str
     input: str
@@ -29,7 +29,7 @@ class ScriptTurn(Value, frozen=True, kw_only=True):
 
 
 def results_in(messages: Sequence[Message]) -> list[ToolResultBlock]:
-    """All tool results of the conversation, in order: the position in a script that is played once."""
+    """Return all tool results of the conversation, in order: the position in a script that is played once."""
     return [
         block
         for message in messages
@@ -40,7 +40,7 @@ def results_in(messages: Sequence[Message]) -> list[ToolResultBlock]:
 
 
 def results_since_user(messages: Sequence[Message]) -> list[ToolResultBlock]:
-    """The tool results after the last user text, in the order of the conversation: the position in a script."""
+    """Return the tool results after the last user text, in the order of the conversation: the position in a script."""
     results: list[ToolResultBlock] = []
     for message in reversed(messages):
         if message.role != "user":
@@ -56,7 +56,7 @@ def results_since_user(messages: Sequence[Message]) -> list[ToolResultBlock]:
 
 
 def last_user_text(messages: Sequence[Message]) -> str:
-    """The latest text of the user; empty when there is none."""
+    """Return the latest text of the user; empty when there is none."""
     for message in reversed(messages):
         if message.role == "user":
             for block in reversed(message.blocks):
@@ -66,6 +66,6 @@ def last_user_text(messages: Sequence[Message]) -> str:
 
 
 def strip_fence(text: str) -> str:
-    """A tool's answer without the provenance label that outside text may be wrapped in."""
+    """Return a tool's result without the provenance label that outside text may be wrapped in."""
     wrapped = _FENCE.fullmatch(text)
     return _ESCAPED.sub("<", wrapped[1]) if wrapped else text

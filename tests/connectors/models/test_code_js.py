@@ -19,6 +19,7 @@ from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.generated.values import Usage
 from loomlog.schemas.records import replace
 from tests.connectors.models.scripts import STARTED_MS, Answer, exchange, script_request, to_the_end, turn
+from tests.waiting import until
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "agent_code"
 PATIENCE_S = 30.0
@@ -463,12 +464,6 @@ def is_running(process: int) -> bool:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-async def until(true: Any) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 # --- whole runs ------------------------------------------------------------------------------------------------------

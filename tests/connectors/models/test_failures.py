@@ -124,7 +124,7 @@ def test_the_smaller_reset_over_zero_counts_where_there_is_no_retry_after(
         (b'[{"error": {"message": "m"}}]', "m"),
         (b'{"error": {"type": "overloaded_error"}}', "overloaded_error"),
         (b'{"error": {"message": ["m"]}}', "no explanation in the answer"),
-        (b'{"error": {"message"', "an answer that begins like JSON and is not"),
+        (b'{"error": {"message"', "an answer that begins like JSON but is not valid JSON"),
         (b"<html><head><TITLE> Bad\nGateway </title>", "an HTML page titled 'Bad\\nGateway'"),
         (b"<!DOCTYPE html><p>secret stuff", "an HTML page instead of JSON"),
         (b" plain\r\n\ttext \x00 here ", "plain text here"),

@@ -61,7 +61,7 @@ async def test_an_image_is_refused_where_the_file_says_there_is_no_vision(tmp_pa
     async with FaultServer(fault_server.stream(samples.OPENAI_FRAMES)) as server:
         model, _ = gateway(tmp_path, GATEWAY.format(url=server.url), {"GATEWAY_API_KEY": "k"})
         image = Message(role="user", blocks=(ImageBlock(media_type="image/png", data="AA"),))
-        with pytest.raises(Permanent, match="gateway: the conversation holds an image"):
+        with pytest.raises(Permanent, match="gateway: the conversation contains an image"):
             await last(model, image, name="grok-4")
         await model.close()
     assert server.requests == []

@@ -203,7 +203,7 @@ async def test_a_frame_that_never_ends_is_interrupted() -> None:
 async def test_an_answer_that_never_ends_is_given_up() -> None:
     failure = await failure_of(fault_server.stream([FRAME] * 50), max_response_bytes=200)
     assert (type(failure), failure.kind) == (Permanent, "invalid")
-    assert "over 200 bytes" in str(failure)
+    assert "exceeds 200 bytes" in str(failure)
 
 
 async def test_an_unpacked_answer_counts_by_what_it_unpacks_to() -> None:

@@ -33,7 +33,7 @@ def test_what_is_not_json_is_a_value_error(data: bytes) -> None:
 
 
 def test_a_frame_that_is_not_json_is_an_interrupted_stream() -> None:
-    with pytest.raises(Transient, match="some: the stream held an event of 3 bytes that is not JSON") as caught:
+    with pytest.raises(Transient, match="some: the stream contained an event of 3 bytes that is not JSON") as caught:
         untrusted_json.frame("some", ServerSentEvent(name="message", data=b"<b>"))
     assert caught.value.kind == "broken_off"
 

@@ -17,6 +17,7 @@ from loomlog.connectors.tools import bash
 from loomlog.connectors.tools.bash import OUTPUT_BYTES, BashTool
 from loomlog.connectors.tools.thread_pool import ThreadPool
 from tests.connectors.tools.given import binding, context
+from tests.waiting import until
 
 PATIENCE_S = 30.0
 
@@ -60,8 +61,7 @@ async def called(
 
 async def until_sleeping(word: str, count: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while sum(process.name() == "sleep" for process in marked(word)) < count:
-            await asyncio.sleep(0.01)
+        await until(lambda: sum(process.name() == "sleep" for process in marked(word)) >= count)
 
 
 async def test_output_and_error_come_together_in_order_with_the_exit_status(tmp_path: Path) -> None:
@@ -215,8 +215,7 @@ async def test_a_call_that_is_cancelled_twice_still_ends_everything(tmp_path: Pa
     with pytest.raises(asyncio.CancelledError):
         await call
     async with asyncio.timeout(PATIENCE_S):
-        while marked(mark):
-            await asyncio.sleep(0.01)
+        await until(lambda: not (marked(mark)))
 
 
 async def test_a_command_that_kills_its_keeper_gains_nothing(tmp_path: Path, mark: str) -> None:
@@ -250,8 +249,7 @@ async def test_a_killed_runtime_leaves_no_command_behind(tmp_path: Path, mark: s
         await until_sleeping(mark, 2)
         runtime.send_signal(signal.SIGKILL)
         async with asyncio.timeout(PATIENCE_S):
-            while marked(mark):
-                await asyncio.sleep(0.01)
+            await until(lambda: not (marked(mark)))
     finally:
         runtime.kill()
         runtime.wait()

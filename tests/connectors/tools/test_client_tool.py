@@ -1,7 +1,6 @@
 """A tool of a client as a runtime calls it, with whoever holds the connection played by the test."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -25,6 +24,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 from loomlog.schemas.records import replace
 from tests.connectors.tools import given
+from tests.waiting import until
 
 CODEC = local_codec()
 KEY = "r_one:1.0"
@@ -84,12 +84,6 @@ def context(attempt: int = 1) -> ToolContext:
     return replace(
         given.context(), run_id="r_one", tenant="acme", idempotency_key=KEY, attempt=attempt, started_at_ms=NOW - 1_000
     )
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not true():
-            await asyncio.sleep(0.001)
 
 
 async def answered(here: Scene, tool: ClientSideTool, *, attempt: int = 1, **said: Any) -> ToolResult:

@@ -1,7 +1,7 @@
 """Tools that others serve: what is sent, what is waited for, and what a process that takes a call up does."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -19,6 +19,7 @@ from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteTo
 from loomlog.schemas.records import replace
 from tests.connectors.tools import given
 from tests.sleeps import noted_sleeps
+from tests.waiting import until
 
 CODEC = local_codec()
 KEY = "r_one:1.0"
@@ -79,12 +80,6 @@ def context(attempt: int = 1) -> ToolContext:
     return replace(
         given.context(), run_id="r_one", tenant="acme", idempotency_key=KEY, attempt=attempt, started_at_ms=NOW - 1_000
     )
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not true():
-            await asyncio.sleep(0.001)
 
 
 async def dies_after(tool: RemoteTool, sent: Awaitable[None]) -> None:

@@ -17,6 +17,7 @@ from loomlog.services.auditor.settings import CHECKPOINTS_TOPIC, EVENTS_TOPIC, A
 from loomlog.services.core.audit.checkpoints import read_signed
 from tests.projections.stories import a3x2
 from tests.services.core.audit.written import KEY, START_MS, Log
+from tests.waiting import until
 
 PATIENCE_S = 30.0
 
@@ -86,12 +87,6 @@ async def running(log: MemoryLog, options: AuditorSettings, connection: MemoryLo
         stop.set()
         async with asyncio.timeout(PATIENCE_S):
             await task
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 def checkpoints(log: MemoryLog, partition: int = 0):

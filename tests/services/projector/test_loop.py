@@ -16,6 +16,7 @@ from loomlog.services.projector import loop as loop_module
 from loomlog.services.projector.loop import Projector
 from loomlog.services.projector.settings import ProjectorSettings
 from tests.projections.stories import TOPIC, Partition, many_runs
+from tests.waiting import until
 
 RUNS = 30
 
@@ -97,12 +98,6 @@ async def stage(options, connecting, prefix, monkeypatch):
     stage = Stage(options, connecting, prefix)
     yield stage
     stage.stop.set()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def run_until(projector: Projector, stage: Stage, condition: Callable[[], bool]) -> None:

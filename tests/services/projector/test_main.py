@@ -18,6 +18,7 @@ from loomlog.schemas.codec import Codec, local_codec
 from loomlog.services.projector.main import build_projector, main, run_rebuild
 from loomlog.services.projector.settings import ProjectorSettings
 from tests.projections.stories import Partition, many_runs
+from tests.waiting import until
 
 CHILD = """
 import asyncio, sys
@@ -87,8 +88,7 @@ async def test_a_long_log_is_rebuilt_by_several_processes_to_the_same_rows(setti
     projector, stop = build_projector(settings), asyncio.Event()
     task = asyncio.create_task(projector.run(stop))
     async with asyncio.timeout(20):
-        while projector.metrics["events"] < 480:
-            await asyncio.sleep(0.01)
+        await until(lambda: projector.metrics["events"] >= 480)
     stop.set()
     await task
     filled = []

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from typing import Any
@@ -32,6 +32,7 @@ from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.run_options import grouped
 from tests.services.runtime.fakes import AGENT, Scripted
 from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, running
+from tests.waiting import until
 
 BUDGETS = topics_of()
 ACME = account_key("tenant", "acme", "acme")
@@ -225,9 +226,3 @@ async def _task(work: Any) -> AsyncIterator[None]:
         await asyncio.wait([task])
         if not task.cancelled() and task.exception() is not None:
             raise task.exception()  # type: ignore[misc]  # it is not None
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not true():
-            await asyncio.sleep(0.002)

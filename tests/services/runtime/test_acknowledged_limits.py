@@ -11,7 +11,8 @@ from loomlog.schemas.generated.run_events import RunFailed, RunRefused
 from loomlog.services.families.budget.client import BudgetClient
 from loomlog.services.runtime.models import budget_reservation as spending_module
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations, BudgetUnavailable
-from tests.services.runtime.budget_world import BudgetWorld, Clerkship, until
+from tests.services.runtime.budget_world import BudgetWorld, Clerkship
+from tests.waiting import until
 
 NOTHING_LEFT = {"hard_tokens": 10, "used_tokens": 10}
 

@@ -15,7 +15,8 @@ from loomlog.schemas.generated.values import Usage
 from loomlog.schemas.records import replace
 from loomlog.services.runtime.models import budget_reservation
 from loomlog.services.runtime.models.model_calls import RuntimeProvider
-from tests.services.runtime.budget_world import ACME, BUDGETS, WAIT_S, BudgetWorld, until
+from tests.services.runtime.budget_world import ACME, BUDGETS, WAIT_S, BudgetWorld
+from tests.waiting import until
 
 SPENDERS = 100
 DEAR = Usage(input_tokens=60, output_tokens=40)

@@ -16,9 +16,10 @@ from loomlog.schemas.generated.values import AgentDefinition, ToolCall, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.stream.partition import lookups
-from tests.services.runtime.budget_world import BudgetWorld, until
+from tests.services.runtime.budget_world import BudgetWorld
 from tests.services.runtime.fakes import AGENT, OneAgent, Scripted
 from tests.services.stream.families import drop_local_effects
+from tests.waiting import until
 
 CHILD = replace(AGENT, name="child", tools=(), max_tokens=3_000)
 COST = 20

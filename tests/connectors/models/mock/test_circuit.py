@@ -111,4 +111,4 @@ async def test_the_memory_searcher_writes_searches_and_says_what_it_found() -> N
     assert [(name, call["op"]) for name, call in calls] == [("Memory", "set"), ("Memory", "search")]
     assert calls[0][1]["embed"] is True
     assert calls[1][1]["query"] == "what is red?"
-    assert text == 'The search answered: {"entries": ["an apple"]}'
+    assert text == 'The search returned: {"entries": ["an apple"]}'

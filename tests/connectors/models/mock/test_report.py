@@ -25,7 +25,7 @@ def test_findings_are_listed_by_kind_with_place_line_and_reason() -> None:
     review = replace(NOTHING, findings=(EVAL, SECRET), files_read={"a.py": "def f():\n    eval(x)\n"})
     report = render_report(review)
     assert (
-        "## Text run as code (1)\n\nWhoever controls the text controls the process.\n\n- `a.py:7` `eval('x')`" in report
+        "## Text run as code (1)\n\nControl of the text is control of the process.\n\n- `a.py:7` `eval('x')`" in report
     )
     assert "- `b.py:1` `password = 'hu...'`" in report
     assert "hunter2" not in report

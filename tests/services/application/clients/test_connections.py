@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,6 +28,7 @@ from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.clients import limits
+from tests.waiting import until
 
 CODEC = local_codec()
 TOPIC = "loom.client.events"
@@ -152,12 +153,6 @@ class Scene:
 
     def outcomes(self) -> list[tuple[str, str]]:
         return [(result.request_id, result.outcome) for result in self.results()]
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not true():
-            await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

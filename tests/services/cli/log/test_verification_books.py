@@ -19,7 +19,8 @@ from loomlog.services.core.audit.verify import VerificationReport
 from tests.services.auditor.test_loop import running, settings, written
 from tests.services.auditor.test_loop import until as until_so
 from tests.services.core.audit.written import KEY, START_MS, flipped, violations
-from tests.services.runtime.budget_world import BUDGETS, BudgetWorld, until
+from tests.services.runtime.budget_world import BUDGETS, BudgetWorld
+from tests.waiting import until
 
 Records = list[ConsumerRecord]
 EVERY = 5

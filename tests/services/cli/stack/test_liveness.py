@@ -11,6 +11,7 @@ import pytest
 from loomlog.services.cli.stack import liveness
 from loomlog.services.cli.stack.liveness import find_stall, is_suspended
 from tests.services.cli.stack.programs import RUNS_ON, python
+from tests.waiting import until
 
 LISTENS = (
     "import socket, sys\nlistening = socket.create_server(('127.0.0.1', 0))\nprint('listens', flush=True)\n"
@@ -47,8 +48,7 @@ async def test_a_loop_that_stands_still_is_silent(
 async def test_a_stopped_process_is_suspended(process: asyncio.subprocess.Process) -> None:
     os.kill(process.pid, signal.SIGSTOP)
     async with asyncio.timeout(15):
-        while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
-            await asyncio.sleep(0.01)
+        await until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     assert await find_stall(process.pid, listens=True) == "suspended"
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from loomlog.services.cli.stack.oneshot import NOT_FOUND, run_program
 from tests.services.cli.stack.programs import RUNS_ON, python
+from tests.waiting import until
 
 
 async def test_output_and_exit_code_come_back() -> None:
@@ -33,8 +34,7 @@ async def test_a_cancelled_run_kills_the_program() -> None:
     before = set(psutil.Process().children(recursive=True))
     task = asyncio.create_task(run_program(python(RUNS_ON), timeout_s=60))
     async with asyncio.timeout(10):
-        while set(psutil.Process().children()) <= before:
-            await asyncio.sleep(0.01)
+        await until(lambda: set(psutil.Process().children()) > before)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -18,6 +18,7 @@ from loomlog.services.cli.stack.supervisor import Supervisor
 from tests.services.cli.stack.programs import IGNORES_SIGTERM, RUNS_ON, child
 from tests.services.cli.stack.watcher import Disk, Watcher
 from tests.sleeps import noted_sleeps
+from tests.waiting import until
 
 Supervise = Callable[..., AbstractAsyncContextManager[tuple[Supervisor, Watcher]]]
 
@@ -223,8 +224,7 @@ async def test_what_is_done_before_a_start_gives_its_arguments_each_time(supervi
         assert watcher.children["api"].command[-1] == "start 2"
         # Ready without a probe means started; it is the program itself only after its launcher's exec.
         async with asyncio.timeout(10):
-            while not alive(watcher.children["api"]):
-                await asyncio.sleep(0.01)
+            await until(lambda: alive(watcher.children["api"]))
     assert exits == [
         ChildExit(code=-signal.SIGKILL, was_ready=True, stop_requested=False),
         ChildExit(code=-signal.SIGTERM, was_ready=True, stop_requested=True),
@@ -353,8 +353,9 @@ async def test_states_that_found_no_space_are_recorded_when_there_is_some(
         disk.is_full = True
         os.kill(pid_of(watcher, "kafka"), signal.SIGKILL)
         async with asyncio.timeout(10):
-            while not (supervisor.child_records()[0].restarts == 1 and supervisor.child_records()[0].state == "ready"):
-                await asyncio.sleep(0.01)
+            await until(
+                lambda: supervisor.child_records()[0].restarts == 1 and supervisor.child_records()[0].state == "ready"
+            )
         assert watcher.said.count("the disk is full") == 1
         disk.is_full = False
         await watcher.until(lambda found: found["kafka"].restarts == 1)
@@ -374,8 +375,7 @@ async def test_a_full_disk_ends_nothing_because_of_a_child_that_is_not_needed_an
         disk.is_full = True
         before = supervisor.child_records()[1].restarts
         async with asyncio.timeout(10):
-            while supervisor.child_records()[1].restarts < before + 3:
-                await asyncio.sleep(0.01)
+            await until(lambda: supervisor.child_records()[1].restarts >= before + 3)
         disk.is_full = False
         assert supervisor.child_records()[0].state == "ready"
 

@@ -8,6 +8,7 @@ from loomlog.services.runtime.telemetry.metrics import MAX_LABEL_SETS, RunMetric
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, read_traceparent
 from tests.services.runtime.fakes import SECRET, TURNS
 from tests.services.runtime.small_runtime import Stage
+from tests.waiting import until
 
 USAGE = Usage(input_tokens=1, output_tokens=2)
 
@@ -107,8 +108,7 @@ async def test_a_busy_loop_shows_as_lag() -> None:
     metrics = RunMetrics()
     watching = asyncio.create_task(metrics.measure_loop_lag())
     async with asyncio.timeout(5):
-        while metrics.loop_lag_s.total < 1:
-            await asyncio.sleep(0.01)
+        await until(lambda: metrics.loop_lag_s.total >= 1)
     watching.cancel()
     await asyncio.wait([watching])
     assert metrics.loop_lag_s.sum >= 0

@@ -34,6 +34,7 @@ from tests.services.core.run.given import Run
 from tests.services.runtime.given import ToldTool
 from tests.services.runtime.tools.test_tool_calls import Work, given
 from tests.sleeps import noted_sleeps
+from tests.waiting import until
 
 CODEC = local_codec()
 TOPIC = "loom.client.events"
@@ -240,8 +241,7 @@ async def test_results_are_read_from_the_first_call_on_and_a_broker_is_waited_fo
         actual = await results.wait_for_result("loom.tool.requests", "k", "acme", 0, expiry_watch=never)
         assert isinstance(actual, str)
         log.put("loom.tool.results", 0, [ProducerRecord(key=None, value=b"")])
-        while not parked:
-            await asyncio.sleep(0.001)
+        await until(lambda: parked)
     assert len(tries) == 3
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
