@@ -34,7 +34,7 @@ async def test_a_cancelled_run_kills_the_program() -> None:
     before = set(psutil.Process().children(recursive=True))
     task = asyncio.create_task(run_program(python(RUNS_ON), timeout_s=60))
     async with asyncio.timeout(10):
-        await until(lambda: set(psutil.Process().children()) > before)
+        await until(lambda: not set(psutil.Process().children()) <= before)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -69,7 +69,7 @@ def test_a_model_is_shown_what_its_agent_was_granted(tmp_path: Path) -> None:
         ("remote_tools: {Read: {description: x}}", "is the name of another tool"),
         ("remote_tools: {mcp__a__b: {description: x}}", "begins like those of another kind"),
         ("remote_tools: {client__a: {description: x}}", "begins like those of another kind"),
-        ("remote_tools: {a: {description: ' '}}", "needs to be told"),
+        ("remote_tools: {a: {description: ' '}}", "needs a description"),
         ("remote_tools: {a: {}}", "description is missing"),
         ("remote_tools: {a: {description: x, input_schema: {type: array}}}", "type: object"),
         ("remote_tools: {a: {description: x, timeout_seconds: 0}}", "timeout_seconds"),
