@@ -35,6 +35,8 @@ class CommandGroup(TyperGroup):
     """
 
     modules: ClassVar[Mapping[str, str]] = {}
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Commands by their hidden former names."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -47,6 +49,7 @@ class CommandGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, imported now; None when there is none."""
+        cmd_name = self.aliases.get(cmd_name, cmd_name)
         place = self.modules.get(cmd_name)
         return super().get_command(ctx, cmd_name) if place is None else _load_command(cmd_name, place)
 

@@ -29,7 +29,7 @@ MODULES: Mapping[str, str] = {
     "limits": "loomlog.services.cli.admin.budget_limits:limits_app",
     "usage": "loomlog.services.cli.admin.budget_limits:usage",
     "routing": "loomlog.services.cli.admin.routing:routing",
-    "snapshot": "loomlog.services.cli.admin.snapshots:snapshot_app",
+    "backup": "loomlog.services.cli.admin.backups:backup_app",
     "events": "loomlog.services.cli.log.events:events_app",
     "replay": "loomlog.services.cli.log.replay:replay_run",
     "dlq": "loomlog.services.cli.log.dead_letters:dead_letters_app",
@@ -40,13 +40,16 @@ MODULES: Mapping[str, str] = {
     "projections": "loomlog.services.cli.log.projections:projections_app",
     "topics": "loomlog.services.cli.log.topics:topics_app",
 }
-"""Commands and where they are, in the order in which one needs them."""
+"""Commands and their functions, in the order of the help."""
+ALIASES: Mapping[str, str] = {"snapshot": "backup"}
+"""Former names; not listed."""
 
 
 class Loomlog(CommandGroup):
     """The commands of loomlog."""
 
     modules: ClassVar[Mapping[str, str]] = MODULES
+    aliases: ClassVar[Mapping[str, str]] = ALIASES
 
 
 def _show_version(requested: bool) -> None:

@@ -5,7 +5,7 @@
     loomlog limits set --tenant acme --hard-money 50 --soft-money 40    in the configured currency
     loomlog limits set --everybody --hard-money 500 --strict
     loomlog limits rm --user ada --tenant acme
-    loomlog limits begin-anew FILE                         books that cannot be read any more (budget_repair.py)
+    loomlog limits reset FILE                              a budget topic that cannot be read (budget_repair.py)
     loomlog usage --by tenant,model --from 2026-11-01
 
 A hard limit in money is never exceeded; one in tokens lets the call end that began below it, unless it is --strict.
@@ -35,7 +35,8 @@ PATH = "/v1/_limits"
 class LimitCommands(CommandGroup):
     """Those of this file, and the one that goes past the API."""
 
-    modules: ClassVar[Mapping[str, str]] = {"begin-anew": "loomlog.services.cli.admin.budget_repair:begin_anew"}
+    modules: ClassVar[Mapping[str, str]] = {"reset": "loomlog.services.cli.admin.budget_repair:reset"}
+    aliases: ClassVar[Mapping[str, str]] = {"begin-anew": "reset"}
 
 
 limits_app = typer.Typer(cls=LimitCommands, no_args_is_help=True, help="Limits on what is spent in a calendar month.")

@@ -1,8 +1,8 @@
-"""`loomlog limits begin-anew`: books that cannot be read any more are put aside, on an operator's word.
+"""`loomlog limits reset`: books that cannot be read any more are put aside, on an operator's word.
 
     loomlog pause --reason "the books"            nothing is spent meanwhile
-    loomlog limits begin-anew FILE                where they stopped, which limits stood there; nothing is done
-    loomlog limits begin-anew FILE --confirm      keeps every record of the books in FILE, deletes them from the log
+    loomlog limits reset FILE                where they stopped, which limits stood there; nothing is done
+    loomlog limits reset FILE --confirm      keeps every record of the books in FILE, deletes them from the log
 
 Books stop at an event that cannot follow the one before it: a record was lost, damaged, or written by somebody else.
 What it said nobody knows, so going on behind it could let a hard limit be exceeded. Begun anew, each limit counts what
@@ -47,7 +47,7 @@ from loomlog.services.stream.snapshots.snapshots import Snapshots
 STATE_PATH = "/v1/_state"
 
 
-def begin_anew(
+def reset(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file, which keeps all records of the books.")],
     confirm: Annotated[bool, typer.Option("--confirm", help="Do it; without it nothing is done.")] = False,
     as_json: Json = False,
@@ -78,7 +78,7 @@ def begin_anew(
     for line in limit_lines(board.books):
         out.print(line)
     if not confirm:
-        out.print(Text(f"Nothing was done. To begin anew: loomlog limits begin-anew {file} --confirm", style=WARNING))
+        out.print(Text(f"Nothing was done. To begin anew: loomlog limits reset {file} --confirm", style=WARNING))
         return
     out.print(
         Text(f"{pluralize(kept, 'record')} of the books are kept in {file} and gone from the log.", style=SUCCESS)

@@ -312,7 +312,7 @@ async def _check_budget(cli: CliSettings) -> Check:
     except ConnectorError as error:
         return Check(name="books", state=FAIL, found="cannot be read now", remedy=str(error))
     if books.broken:
-        remedy = "Runs that a limit applies to do not begin. `loomlog limits begin-anew` puts the books aside."
+        remedy = "Runs with a limit do not start. `loomlog limits reset` archives the budget topic."
         return Check(name="books", state=FAIL, found=books.broken, remedy=remedy)
     return Check(name="books", state=OK, found=f"{pluralize(len(books.books.limits), 'limit')} on what is spent")
 

@@ -1,6 +1,6 @@
 """A file that is exported: it gets its name when it is whole and was checked, so no broken one looks like a good one.
 
-Before: services/cli/runs/history.py, services/cli/admin/snapshots.py. After: ApiClient.download writes it.
+Before: services/cli/runs/history.py, services/cli/admin/backups.py. After: ApiClient.download writes it.
 """
 
 import contextlib

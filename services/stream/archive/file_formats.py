@@ -9,7 +9,7 @@ RUN_BUNDLE = "loomlog.run-bundle"
 STATE = "loomlog.state"
 TAKEN_BY: Mapping[str, str] = {
     RUN_BUNDLE: "a run, which `loomlog replay` and `loomlog runs import` take",
-    STATE: "a state, which `loomlog snapshot restore` takes",
+    STATE: "a state, which `loomlog backup restore` takes",
 }
 HEAD_BYTES = 200
 """Of a first line; both say their format at its beginning."""

@@ -15,7 +15,7 @@ READS = (
     ("events", "tail"),
     ("events", "get"),
     ("state",),
-    ("snapshot", "ls"),
+    ("backup", "ls"),
     ("replay",),
     ("audit", "verify"),
     ("projections", "lag"),
@@ -35,7 +35,7 @@ def test_the_help_names_every_command():
         "pause",
         "resume",
         "state",
-        "snapshot",
+        "backup",
         "events",
         "replay",
         "audit",
@@ -75,3 +75,9 @@ def test_importing_the_command_line_opens_nothing_and_starts_no_loop():
         "import loomlog.services.cli.main\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("words", [("snapshot", "--help"), ("limits", "begin-anew", "--help")])
+def test_a_former_name_of_a_command_still_works_and_is_not_listed(words: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(app, list(words)).exit_code == 0
+    assert words[-2] not in CliRunner().invoke(app, [*words[:-2], "--help"]).stdout.split()

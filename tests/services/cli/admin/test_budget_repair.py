@@ -59,7 +59,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
 
 def invoke(tmp_path: Path, *more: str):
     environ = {"LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
-    return CliRunner().invoke(app, ["limits", "begin-anew", str(tmp_path / "kept.jsonl"), *more], env=environ)
+    return CliRunner().invoke(app, ["limits", "reset", str(tmp_path / "kept.jsonl"), *more], env=environ)
 
 
 BROKEN = "the books cannot be read past loom.budget.events offset 7: expected event 3, found 9"

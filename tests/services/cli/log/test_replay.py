@@ -151,7 +151,7 @@ def test_a_state_file_is_named_with_the_command_that_takes_it(tmp_path):
     file = tmp_path / "x.loomlog-state.gz"
     file.write_bytes(gzip.compress(b'{"format":"loomlog.state","schema_version":2,"sections":{\n'))
     result = CliRunner().invoke(app, ["replay", str(file)])
-    said = f"{file} cannot be replayed: it is a state, which `loomlog snapshot restore` takes.\n"
+    said = f"{file} cannot be replayed: it is a state, which `loomlog backup restore` takes.\n"
     assert (result.exit_code, result.stderr) == (1, said)
 
 

@@ -15,14 +15,14 @@ from tests.services.stream.archive.test_bundle import written
 
 def test_only_another_file_of_ours_is_another_file() -> None:
     line = json.dumps({"format": STATE}).encode()
-    assert "snapshot restore" in wrong_format_hint(line, RUN_BUNDLE)
+    assert "backup restore" in wrong_format_hint(line, RUN_BUNDLE)
     assert wrong_format_hint(line, STATE) == ""
     assert wrong_format_hint(b"\x00 whatever", STATE) == ""
 
 
 def test_a_state_is_no_bundle() -> None:
     file = io.BytesIO(gzip.compress(b'{"format":"loomlog.state","schema_version":2,"sections":{\n'))
-    with pytest.raises(BrokenBundle, match="it is a state, which `loomlog snapshot restore` takes"):
+    with pytest.raises(BrokenBundle, match="it is a state, which `loomlog backup restore` takes"):
         BundleReader(file)
 
 

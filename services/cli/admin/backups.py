@@ -1,4 +1,4 @@
-"""`loomlog snapshot create, ls, export, restore, rm`: the state as one file, over the API.
+"""`loomlog backup create, ls, export, restore, rm`: the state as one file, over the API.
 
 An export gets its name when it has arrived whole and was checked to its last line, so a broken file never looks like a
 good one. A restore takes a file, or the id of one that is kept where the API is.
@@ -26,42 +26,44 @@ from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, pr
 from loomlog.services.stream.archive.state_file import SUFFIX, BrokenStateFile
 from loomlog.services.stream.archive.state_validation import ValidatedState, validate_state
 
-SNAPSHOT_ID_PATTERN = re.compile(r"snap_[0-9]+_[0-9a-f]{8}")
+BACKUP_ID_PATTERN = re.compile(r"snap_[0-9]+_[0-9a-f]{8}")
 FILE_TIMEOUT_S = 24 * 3600.0
 """Longest wait for a file to be written or taken in; a state may have millions of runs."""
-SNAPSHOTS_PATH = "/v1/_snapshots"
+BACKUPS_PATH = "/v1/_snapshots"
 
-snapshot_app = typer.Typer(name="snapshot", help="The state, or that of a tenant, as one file.", no_args_is_help=True)
-SnapshotId = Annotated[str, typer.Argument(metavar="ID", help="Of a snapshot (snap_...); `snapshot ls` lists them.")]
+backup_app = typer.Typer(
+    name="backup", help="Back up everything, or a tenant, to one file, and restore it.", no_args_is_help=True
+)
+BackupId = Annotated[str, typer.Argument(metavar="ID", help="Id of a backup (snap_...); `backup ls` lists them.")]
 
 
-@snapshot_app.command("create")
+@backup_app.command("create")
 def create(
     tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant.")] = "",
     label: Annotated[str, typer.Option("--label", help="A name for people.")] = "",
     history: Annotated[
-        bool, typer.Option("--history/--no-history", help="Also runs that are over and nobody goes on with.")
+        bool, typer.Option("--history/--no-history", help="Also runs that have ended and that no live run continues.")
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Write the state as it is now to a file that is kept beside the payloads."""
+    """Write the current state to a file that is stored next to the payloads."""
     body: dict[str, Any] = {"include_history": history}
     body |= {name: value for name, value in (("tenant", tenant), ("label", label)) if value}
-    found = run(_post(SNAPSHOTS_PATH, body)).value
+    found = run(_post(BACKUPS_PATH, body)).value
     if as_json:
         print_json(found)
         return
     out = console()
     what = f"{pluralize(found['runs'], 'run')}, {found['live_runs']} under way, {size(found['byte_size'])}"
-    out.print(Text.assemble("Snapshot ", (found["id"], NAME), f"  {what}"))
-    out.print(Text.assemble(("The state up to ", DIM), ", ".join(found["positions"]) or "nothing"))
+    out.print(Text.assemble("Backup ", (found["id"], NAME), f"  {what}"))
+    out.print(Text.assemble(("State up to ", DIM), ", ".join(found["positions"]) or "nothing"))
     _print_warnings(out, found["warnings"])
 
 
-@snapshot_app.command("ls")
-def list_snapshots(as_json: Json = False) -> None:
-    """List the snapshots that are kept, newest first."""
-    found = run(_get(SNAPSHOTS_PATH))
+@backup_app.command("ls")
+def list_backups(as_json: Json = False) -> None:
+    """List the stored backups, newest first."""
+    found = run(_get(BACKUPS_PATH))
     if as_json:
         print_json(found)
         return
@@ -80,20 +82,20 @@ def list_snapshots(as_json: Json = False) -> None:
     print_table(console(), ("ID", "CREATED", "TENANT", "RUNS", "LIVE", "SIZE", "LABEL"), rows, right_aligned=(3, 4, 5))
 
 
-@snapshot_app.command("export")
+@backup_app.command("export")
 def export(
-    snapshot_id: SnapshotId,
+    backup_id: BackupId,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Where to; named after the snapshot if not given.")
+        Path | None, typer.Argument(metavar="FILE", help="Where to; named after the backup if not given.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a snapshot to a file here, and check it to its last line."""
-    _require_snapshot_id(snapshot_id)
-    path = file or Path(f"{snapshot_id}{SUFFIX}")
+    """Write a backup to a local file, and check it to its last line."""
+    _require_backup_id(backup_id)
+    path = file or Path(f"{backup_id}{SUFFIX}")
     check_target(path, force=force)
-    state = run(_download_snapshot(snapshot_id, path))
+    state = run(_download_backup(backup_id, path))
     if as_json:
         print_json(
             {
@@ -110,26 +112,26 @@ def export(
         )
         return
     what = f"{pluralize(state.runs, 'run')}, {pluralize(state.events, 'event')}, {size(path.stat().st_size)}"
-    console().print(Text.assemble("Exported ", (snapshot_id, NAME), (f"  {what}", DIM), f"\n{path}"))
+    console().print(Text.assemble("Exported ", (backup_id, NAME), (f"  {what}", DIM), f"\n{path}"))
 
 
-@snapshot_app.command("restore")
+@backup_app.command("restore")
 def restore(
-    source: Annotated[str, typer.Argument(metavar="FILE|ID", help="A file of `snapshot export`, or a snapshot.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check it and say what would be added.")] = False,
+    source: Annotated[str, typer.Argument(metavar="FILE|ID", help="A file of `backup export`, or the id of a backup.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check it and count what would be added.")] = False,
     sealed: Annotated[
-        bool, typer.Option("--sealed", help="Also live runs whose keys are not here; they end as cancelled.")
+        bool, typer.Option("--sealed", help="Also live runs whose keys are missing; they end as cancelled.")
     ] = False,
     in_clear: Annotated[
-        bool, typer.Option("--in-clear", help="Also content in clear where it is encrypted; it stays readable.")
+        bool, typer.Option("--in-clear", help="Also plaintext content where content is encrypted; it stays readable.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Take in a state. What is here already is left as it is; runs that were under way go on here."""
+    """Restore a backup. What exists already is not changed; live runs continue here."""
     path = Path(source)
     is_file = path.is_file()
-    if not is_file and not SNAPSHOT_ID_PATTERN.fullmatch(source):
-        raise UsageError(f"{source} is neither a file here nor the id of a snapshot (snap_...).")
+    if not is_file and not BACKUP_ID_PATTERN.fullmatch(source):
+        raise UsageError(f"{source} is neither a local file nor the id of a backup (snap_...).")
     how = {"dry_run": dry_run, "sealed": sealed, "in_clear": in_clear}
     found = run(_restore_file(path, how) if is_file else _restore_stored(source, how)).value
     if as_json:
@@ -140,18 +142,18 @@ def restore(
         raise typer.Exit(FAILED)
 
 
-@snapshot_app.command("rm")
-def remove(snapshot_id: SnapshotId) -> None:
-    """Delete a snapshot that is kept; also when there is none."""
-    _require_snapshot_id(snapshot_id)
-    run(_delete(f"{SNAPSHOTS_PATH}/{snapshot_id}"))
-    console().print(Text.assemble("Removed ", (snapshot_id, NAME), ("  no event: it was not in the log", DIM)))
+@backup_app.command("rm")
+def remove(backup_id: BackupId) -> None:
+    """Delete a stored backup. Idempotent."""
+    _require_backup_id(backup_id)
+    run(_delete(f"{BACKUPS_PATH}/{backup_id}"))
+    console().print(Text.assemble("Removed ", (backup_id, NAME), ("  no event: it was not in the log", DIM)))
 
 
-def _require_snapshot_id(snapshot_id: str) -> None:
+def _require_backup_id(backup_id: str) -> None:
     """It becomes a part of paths, here and there. Raises UsageError."""
-    if not SNAPSHOT_ID_PATTERN.fullmatch(snapshot_id):
-        raise UsageError(f"{snapshot_id} is no id of a snapshot (snap_...); `loomlog snapshot ls` lists them.")
+    if not BACKUP_ID_PATTERN.fullmatch(backup_id):
+        raise UsageError(f"{backup_id} is not the id of a backup (snap_...); `loomlog backup ls` lists them.")
 
 
 async def _get(path: str) -> Any:
@@ -172,33 +174,33 @@ async def _delete(path: str) -> None:
 async def _restore_file(path: Path, options: Mapping[str, bool]) -> ApiResponse:
     params = {name: 1 for name, is_on in options.items() if is_on}
     async with open_api() as api:
-        return await api.send_file(f"{SNAPSHOTS_PATH}/restore", path, params=params, timeout_s=FILE_TIMEOUT_S)
+        return await api.send_file(f"{BACKUPS_PATH}/restore", path, params=params, timeout_s=FILE_TIMEOUT_S)
 
 
-async def _restore_stored(snapshot_id: str, options: Mapping[str, bool]) -> ApiResponse:
+async def _restore_stored(backup_id: str, options: Mapping[str, bool]) -> ApiResponse:
     async with open_api() as api:
-        return await api.post(f"{SNAPSHOTS_PATH}/{snapshot_id}/restore", options, timeout_s=FILE_TIMEOUT_S)
+        return await api.post(f"{BACKUPS_PATH}/{backup_id}/restore", options, timeout_s=FILE_TIMEOUT_S)
 
 
-async def _download_snapshot(snapshot_id: str, path: Path) -> ValidatedState:
+async def _download_backup(backup_id: str, path: Path) -> ValidatedState:
     """The file gets its name when it is whole and was checked."""
     try:
         with partial_export(path) as partial:
             async with open_api() as api:
-                await api.download(f"{SNAPSHOTS_PATH}/{snapshot_id}/export?format=gzip", partial)
+                await api.download(f"{BACKUPS_PATH}/{backup_id}/export?format=gzip", partial)
             with partial.open("rb") as written:
                 return validate_state(written)
     except BrokenStateFile as error:
-        raise CliError(f"The export of {snapshot_id} did not arrive whole: {error}. Try again.") from error
+        raise CliError(f"The export of {backup_id} did not arrive whole: {error}. Try again.") from error
 
 
 def _print_restore(out: Console, report: Mapping[str, Any]) -> None:
     verb = "Would restore" if report["dry_run"] else "Restored"
     out.print(
-        f"{verb} {pluralize(report['runs_restored'], 'run')} ({report['runs_continued']} go on here), "
+        f"{verb} {pluralize(report['runs_restored'], 'run')} ({report['runs_continued']} continue here), "
         f"{pluralize(report['events_restored'], 'event')}, {pluralize(report['pauses_restored'], 'pause')}, "
         f"{pluralize(report['limits_restored'], 'limit')}, "
-        f"{pluralize(report['blobs_restored'], 'payload')}; {pluralize(report['runs_skipped'], 'run')} here already"
+        f"{pluralize(report['blobs_restored'], 'payload')}; {pluralize(report['runs_skipped'], 'run')} existed already"
     )
     for position in report["positions"]:
         out.print(Text.assemble(("event ", DIM), position))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from loomlog.services.cli.admin import snapshots
+from loomlog.services.cli.admin import backups
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.http.api import ApiClient, ApiError
 from tests.services.api.serving import Served, served
@@ -47,7 +47,7 @@ RESTORED = {
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(snapshots, "open_api", fake.client)
+    monkeypatch.setattr(backups, "open_api", fake.client)
     return fake
 
 
@@ -60,98 +60,98 @@ async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         def api_of_here() -> ApiClient:
             return ApiClient("http://test", "shared-token", transport=made.client()._transport)
 
-        monkeypatch.setattr(snapshots, "open_api", api_of_here)
+        monkeypatch.setattr(backups, "open_api", api_of_here)
         yield made
 
 
 async def made_of(here: Served) -> str:
     await here.run()
-    return str((await snapshots._post(snapshots.SNAPSHOTS_PATH, {})).value["id"])
+    return str((await backups._post(backups.BACKUPS_PATH, {})).value["id"])
 
 
 def test_creating_one_says_what_is_in_it_and_up_to_where(fake: FakeApi) -> None:
     fake.answers["POST", "/v1/_snapshots"] = Scripted(body=DESCRIBED)
-    result = invoke("snapshot", "create", "--tenant", "acme", "--label", "nightly")
+    result = invoke("backup", "create", "--tenant", "acme", "--label", "nightly")
     assert fake.bodies("/v1/_snapshots") == [{"include_history": True, "tenant": "acme", "label": "nightly"}]
     assert result.stdout.splitlines() == [
-        "Snapshot snap_1_0123abcd  3 runs, 1 under way, 2.0 KiB",
+        "Backup snap_1_0123abcd  3 runs, 1 under way, 2.0 KiB",
         "The state up to run.events/0:7, run.events/1:9",
     ]
 
 
 def test_the_list_names_them(fake: FakeApi) -> None:
     fake.answers["GET", "/v1/_snapshots"] = Scripted(body={"entries": [DESCRIBED]})
-    assert invoke("snapshot", "ls").stdout.splitlines()[1].split()[:4] == [
+    assert invoke("backup", "ls").stdout.splitlines()[1].split()[:4] == [
         "snap_1_0123abcd",
         "2026-01-01T00:00:00Z",
         "all",
         "3",
     ]
-    assert json.loads(invoke("snapshot", "ls", "--json").stdout) == {"entries": [DESCRIBED]}
+    assert json.loads(invoke("backup", "ls", "--json").stdout) == {"entries": [DESCRIBED]}
 
 
 def test_a_restore_shows_every_position_it_wrote(fake: FakeApi) -> None:
     fake.answers["POST", "/v1/_snapshots/snap_1_0123abcd/restore"] = Scripted(body=RESTORED)
-    result = invoke("snapshot", "restore", "snap_1_0123abcd")
+    result = invoke("backup", "restore", "snap_1_0123abcd")
     assert result.stdout.splitlines() == [
-        "Restored 2 runs (1 go on here), 9 events, 1 pause, 0 limits, 0 payloads; 1 run here already",
+        "Restored 2 runs (1 continue here), 9 events, 1 pause, 0 limits, 0 payloads; 1 run existed already",
         "event control.events/0:3",
         "event run.events/1:9",
     ]
     fake.answers["POST", "/v1/_snapshots/snap_1_0123abcd/restore"] = Scripted(
         body={**RESTORED, "runs_failed": 1, "warnings": ["r_x is not restored: taken"]}
     )
-    failed = invoke("snapshot", "restore", "snap_1_0123abcd", "--dry-run")
+    failed = invoke("backup", "restore", "snap_1_0123abcd", "--dry-run")
     assert (failed.exit_code, "r_x is not restored: taken" in failed.stdout) == (1, True)
     assert fake.bodies("/v1/_snapshots/snap_1_0123abcd/restore")[1] == {
         "dry_run": True, "sealed": False, "in_clear": False
     }  # fmt: skip
     fake.answers["POST", "/v1/_snapshots/snap_1_0123abcd/restore"] = Scripted(body={**RESTORED, "runs_sealed": 2})
-    sealed = invoke("snapshot", "restore", "snap_1_0123abcd", "--sealed")
+    sealed = invoke("backup", "restore", "snap_1_0123abcd", "--sealed")
     assert (sealed.exit_code, "2 runs cannot be read here: keys are missing or erased" in sealed.stdout) == (0, True)
     assert fake.bodies("/v1/_snapshots/snap_1_0123abcd/restore")[2] == {
         "dry_run": False, "sealed": True, "in_clear": False
     }  # fmt: skip
-    invoke("snapshot", "restore", "snap_1_0123abcd", "--in-clear")
+    invoke("backup", "restore", "snap_1_0123abcd", "--in-clear")
     assert fake.bodies("/v1/_snapshots/snap_1_0123abcd/restore")[3]["in_clear"] is True
 
 
 def test_what_is_no_file_and_no_id_is_wrong_use(fake: FakeApi) -> None:
-    result = invoke("snapshot", "restore", "nowhere.gz")
+    result = invoke("backup", "restore", "nowhere.gz")
     assert (result.exit_code, fake.asked) == (2, [])
-    assert "neither a file here nor the id" in result.stderr
+    assert "neither a local file nor the id" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["export", "rm"])
 def test_an_id_that_would_be_another_route_is_wrong_use(fake: FakeApi, command: str) -> None:
-    result = invoke("snapshot", command, "../x")
+    result = invoke("backup", command, "../x")
     assert (result.exit_code, fake.asked) == (2, [])
-    assert "../x is no id of a snapshot" in result.stderr
+    assert "../x is not the id of a backup" in result.stderr
 
 
 def test_one_is_removed(fake: FakeApi) -> None:
     fake.answers["DELETE", "/v1/_snapshots/snap_1_0123abcd"] = Scripted()
-    assert invoke("snapshot", "rm", "snap_1_0123abcd").exit_code == 0
+    assert invoke("backup", "rm", "snap_1_0123abcd").exit_code == 0
     fake.answers["DELETE", "/v1/_snapshots/snap_1_0123abcd"] = refused(403, "insufficient_scope", "admin only")
-    assert invoke("snapshot", "rm", "snap_1_0123abcd").exit_code == 1
+    assert invoke("backup", "rm", "snap_1_0123abcd").exit_code == 1
 
 
 async def test_an_export_is_checked_and_restores(here: Served, tmp_path: Path) -> None:
     snapshot_id = await made_of(here)
     path = tmp_path / "state.gz"
-    state = await snapshots._download_snapshot(snapshot_id, path)
+    state = await backups._download_backup(snapshot_id, path)
     assert (state.runs, state.events, sorted(p.name for p in tmp_path.glob("state*"))) == (1, 4, ["state.gz"])
-    answer = await snapshots._restore_file(path, {"dry_run": True})
+    answer = await backups._restore_file(path, {"dry_run": True})
     assert answer.value["runs_skipped"] == 1
 
 
 async def test_a_damaged_file_is_refused_with_a_sentence(here: Served, tmp_path: Path) -> None:
     snapshot_id = await made_of(here)
     path = tmp_path / "state.gz"
-    await snapshots._download_snapshot(snapshot_id, path)
+    await backups._download_backup(snapshot_id, path)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(ApiError, match="cut short"):
-        await snapshots._restore_file(path, {"dry_run": False})
+        await backups._restore_file(path, {"dry_run": False})
 
 
 async def test_an_export_that_breaks_off_leaves_no_file(
@@ -165,5 +165,5 @@ async def test_an_export_that_breaks_off_leaves_no_file(
 
     monkeypatch.setattr(ApiClient, "download", half)
     with pytest.raises(CliError, match="did not arrive whole"):
-        await snapshots._download_snapshot(snapshot_id, tmp_path / "state.gz")
+        await backups._download_backup(snapshot_id, tmp_path / "state.gz")
     assert list(tmp_path.glob("state*")) == []
