@@ -75,7 +75,7 @@ def test_creating_one_says_what_is_in_it_and_up_to_where(fake: FakeApi) -> None:
     assert fake.bodies("/v1/_snapshots") == [{"include_history": True, "tenant": "acme", "label": "nightly"}]
     assert result.stdout.splitlines() == [
         "Backup snap_1_0123abcd  3 runs, 1 under way, 2.0 KiB",
-        "The state up to run.events/0:7, run.events/1:9",
+        "State up to run.events/0:7, run.events/1:9",
     ]
 
 
