@@ -79,7 +79,7 @@ def projections(figures: Mapping[str, Any]) -> str:
         f"{'rows equal' if one['equal'] else '**ROWS DIFFER**'}\n"
         for what, one in (
             ("rebuild beside the live build (goal 20,000 events/s)", figures["rebuild"]),
-            ("every table dropped, the projector begins anew", figures["lost"]),
+            ("every table dropped, the projector starts over", figures["lost"]),
         )
     ]
     lines.append(

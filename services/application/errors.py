@@ -1,4 +1,13 @@
-"""The one way a use case says no: a stable code, a sentence that says what to do, and sometimes when to come again.
+"""The one way a use case refuses: a stable code, a sentence that says what to do, and sometimes a delay for a retry.
+
+How each layer refuses or fails, and what it becomes:
+
+    services/core      CommandRefusal (a value)         the event CommandRefused or RunRefused
+    services/application  RequestRefused (code)         an HTTP status (services/api/responses.py)
+    connectors         ConnectorError                   Transient: retried; Permanent: 502, 503 or a failed call
+      tools            ToolCallRefused                  the result of the tool call, an error for the model
+    schemas            Undecodable                      a dead letter or a quarantined run
+    services/cli       CliError                         a sentence and an exit code (services/cli/errors.py)
 
 Transports translate the code (services/api/responses.py has the HTTP status of each) and add nothing. The codes are a
 closed list, so that a transport which does not know one fails in a test and not in front of a client.

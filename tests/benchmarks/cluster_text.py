@@ -27,7 +27,7 @@ WHY: Mapping[str, str] = {
     "standby_ms": "CPU ms of a second runtime that folds along, a run",
     "projector_ms": "CPU ms of the projector a run",
     "api_ms": "CPU ms of the api a run, reading the log left out",
-    "api_reading_ms": "CPU ms of each api process for reading a run's events while nobody listens, so a little low",
+    "api_reading_ms": "CPU ms of each api process for reading a run's events without subscribers, so slightly low",
     "kafka_ms": "CPU ms of the broker a run",
     "postgres_ms": "CPU ms of Postgres a run",
     "log_bytes": "bytes of log a run (commands and events)",

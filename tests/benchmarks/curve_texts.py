@@ -147,7 +147,7 @@ def replay(rows: Rows) -> str:
     tables = ", ".join(f"{name} {100 * size / total:.0f} %" for name, size in largest)
     return (
         f"At {last['events']:,} events read models are rebuilt beside the live ones at "
-        f"{last['rebuild_events_per_s']:,.0f} events/s and made anew after a lost database at "
+        f"{last['rebuild_events_per_s']:,.0f} events/s and rebuilt after a lost database at "
         f"{last['lost_events_per_s']:,.0f}, equal to the byte both times. One process folds all runs at "
         f"{last['fold_events_per_s']:,.0f} events/s, and proves them (each state written and read back) at "
         f"{last['proof_events_per_s']:,.0f}. Short logs are dominated by what a rebuild costs once. A run keeps "

@@ -39,7 +39,7 @@ Written by `python -m tests.benchmarks.scale_page` from docs/figures, which `mak
 
 Everything was measured on one small machine whose cores are shared by clients, broker, Postgres and all services: no
 network, one broker, no replication. The curves show how the parts behave; the clusters are arithmetic on paper, and
-nobody has run them.
+they have not been run.
 
 """
 

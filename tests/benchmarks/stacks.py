@@ -57,9 +57,9 @@ AREAS: Sequence[tuple[str, str]] = (
     ("opentelemetry/", "metrics and tracing"),
     ("prometheus_client/", "metrics and tracing"),
     ("services/api/metrics.py", "metrics and tracing"),
-    ("services/runtime/run/command_handler.py", "the desk: starts and what only the owner knows"),
-    ("services/runtime/run/start_handler.py", "the desk: starts and what only the owner knows"),
-    ("services/runtime/admission/partition_gate.py", "the desk: starts and what only the owner knows"),
+    ("services/runtime/run/command_handler.py", "the command handler: starts, and facts only the owner has"),
+    ("services/runtime/run/start_handler.py", "the command handler: starts, and facts only the owner has"),
+    ("services/runtime/admission/partition_gate.py", "the command handler: starts, and facts only the owner has"),
     ("services/runtime/telemetry/run_summaries.py", "figures for insights"),
     # The api.
     ("services/application/streaming/event_hub.py", "reading the log for streams"),
