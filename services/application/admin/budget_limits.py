@@ -1,15 +1,15 @@
-"""Limits on spending and what was spent: who may set whose limit, and who sees which figures.
+"""Spending limits and usage reports: who may set which limit, and who sees which figures.
 
-A limit is a command for the books (services/core/budget); the answer is given once its event was read back. From then
-on it holds: every start of this process says how far its books are read, and no runtime decides about one before it has
-read as far (services/runtime/models/budget_reservation.py). Another process of ours is as far a moment later, or at
-once when it has the position of the answer (`passed`).
+A limit is a command to the books (services/core/budget); the call returns once its event was read back. From then on
+the limit holds: every start of this process carries the offset up to which its books are read, and no runtime decides
+about a start before it has read that far (services/runtime/models/budget_reservation.py). Another API process reaches
+that offset a moment later, or at once when it receives the position from the response (`wait_for`).
 
-What was used before an account had a limit is read from the usage of the read models and goes along, because the books
-count nobody without one. The read models must have counted all that is in the log when the limit is asked for.
+Usage from before an account had a limit is read from the read models and sent with the command, because the books count
+only accounts with a limit. The read models must have processed the whole log at the time of the request.
 
     operator    the whole installation: administrators
-    tenant      a tenant, and its users: administrators, and whoever operates that tenant
+    tenant      a tenant, and its users: administrators, and operators of that tenant
 
 Before: a transport. After: services/families/budget/client.py; projections/usage.py for reports.
 """
@@ -47,15 +47,15 @@ DIMENSIONS = {
     **{name: name for name in ("tenant", "provider", "model", "source", "agent", "day")},
     "user": "user_id",
 }
-"""What a report may be grouped by, and the column it is. `source` says whose key paid."""
+"""Dimensions by which a report can be grouped, with their columns. `source` is the owner of the key that paid."""
 OUTPUT_NAMES = {"tenant": "tenant_id"}
 POSITION_PATTERN = re.compile(r"budget\.events/0:(\d{1,18})\Z")
-"""The position of a limit, as its answer says it."""
+"""Position of a limit, as returned in responses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitRequest:
-    """A limit as it was asked for; None = without that one. `tenant` None: the caller's."""
+    """A limit as requested; None = no such limit. `tenant` None: the caller's."""
 
     scope: str
     tenant: str | None = None
@@ -69,14 +69,14 @@ class LimitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitView:
-    """A limit and what is used and set aside of it this month."""
+    """A limit with the amounts used and reserved under it this month."""
 
     limit: Limit
     account: AccountUsage
 
 
 class BudgetLimits:
-    """The use cases. Everything raises Declined."""
+    """The use cases. All methods raise RequestRefused."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class BudgetLimits:
         wait_s: float,
         spent_wait_s: float = limits.SPENT_WAIT_S,
     ) -> None:
-        """`ends` gives the end of a partition of the runs' events. Raises Transient."""
+        """`end_offset` returns the end of a partition of the run events. Raises Transient."""
         self._end_offset = end_offset
         self._spent_wait_s = spent_wait_s
         self._sources = sources
@@ -100,7 +100,7 @@ class BudgetLimits:
     # --- limits ------------------------------------------------------------------------------------------------------
 
     async def limits(self, caller: Caller, tenant: str = "") -> list[LimitView]:
-        """Those the caller may see, the widest first. An administrator may ask for one tenant's."""
+        """Return the limits the caller may see, the widest first. An administrator may select one tenant."""
         require_scope(caller, RUNS_READ)
         within = access_filter(caller)
         books, now = self._replica.books, self._clock_ms()
@@ -115,7 +115,7 @@ class BudgetLimits:
         return sorted(views, key=lambda view: (view.limit.tenant, order(view.limit.scope), view.limit.scope_id))
 
     async def set(self, caller: Caller, request: LimitRequest, *, currency: str) -> tuple[LimitView, str]:
-        """The limit as it stands now, and the place of its event."""
+        """Set a limit; returns it as it is now, and the position of its event."""
         tenant, scope_id = self._resolve_account(caller, request.scope, request.tenant, request.scope_id)
         key = account_key(request.scope, tenant, scope_id)
         is_new = key not in self._replica.books.limits
@@ -144,7 +144,7 @@ class BudgetLimits:
         return LimitView(limit=limit, account=account_at(books, key, self._clock_ms())), position
 
     async def restore(self, caller: Caller, limit: StatedLimit, *, dry_run: bool) -> str | None:
-        """A limit of another installation is one here too; the place of its event, or None when its account has one."""
+        """Set a limit of another installation here; returns its position, or None when the account has one."""
         require_scope(caller, ADMIN)
         if account_key(limit.scope, limit.tenant, limit.scope_id) in self._replica.books.limits:
             return None
@@ -152,7 +152,7 @@ class BudgetLimits:
         return "" if dry_run else await self._request(to_command(limit, envelope, self._clock_ms()))
 
     async def remove(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> str:
-        """The place of the event; empty when there was no such limit."""
+        """Remove a limit; returns the position of the event, empty when there was no such limit."""
         of, scope_id = self._resolve_account(caller, scope, tenant, scope_id)
         if account_key(scope, of, scope_id) not in self._replica.books.limits:
             return ""
@@ -161,7 +161,7 @@ class BudgetLimits:
         )
 
     def _resolve_account(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> tuple[str, str]:
-        """Tenant and scope_id of an account the caller may limit."""
+        """Return tenant and scope_id of an account the caller may limit."""
         require_scope(caller, TENANT)
         if scope == state.OPERATOR:
             require_scope(caller, ADMIN)
@@ -179,8 +179,11 @@ class BudgetLimits:
         return of, scope_id
 
     async def _spent_this_month(self, scope: str, tenant: str, scope_id: str, currency: str) -> tuple[int, int]:
-        """What the account has used this month. Raises Declined(not_yet) when the read models are behind: with a sum
-        that is too small the limit would let runs in that it has to refuse."""
+        """Return what the account has used this month.
+
+        Raises RequestRefused(not_yet) when the read models are behind: with too small a sum the limit would admit runs
+        that it has to refuse.
+        """
         partitions = self._sources.hub.partitions
         try:
             ends = dict(zip(partitions, await asyncio.gather(*map(self._end_offset, partitions)), strict=True))
@@ -194,12 +197,15 @@ class BudgetLimits:
             user_id=scope_id if scope == state.USER else None,
             currency=currency,
         )
-        # What answers say is not ours: a sum that no limit could have must not keep a limit from being set.
+        # Reported usage comes from providers: a sum that no limit could have must not prevent a limit from being set.
         return min(max(0, tokens), AMOUNT_MAX), min(max(0, micros), AMOUNT_MAX)
 
     async def wait_for(self, token: str) -> None:
-        """Wait for the limit whose position it is, as another of our processes answered with it; what is started here
-        then is under it. A position of something else asks nothing. Raises Declined: not_yet with the lag."""
+        """Wait for the limit at this position, returned by another API process; runs started here afterwards are
+        subject to it.
+
+        Tokens of other kinds are ignored. Raises RequestRefused: not_yet with the lag.
+        """
         match = POSITION_PATTERN.match(token)
         if match is None:
             return
@@ -216,7 +222,7 @@ class BudgetLimits:
             raise RequestRefused(
                 "limit_pending",
                 f"the change is on its way to the log, but no runtime has made it within {self._wait_s:g} s; "
-                "GET /v1/_limits tells when it stands, and asking again does no harm",
+                "GET /v1/_limits shows it once it is set, and repeating the request does no harm",
                 retry_after_s=RETRY_LATER_S,
             )
         event, offset = answer
@@ -235,7 +241,7 @@ class BudgetLimits:
         since_ms: int | None = None,
         until_ms: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Sums by those dimensions and by currency, over whole UTC days; `until_ms` is not included."""
+        """Return sums by these dimensions and by currency, over whole UTC days; `until_ms` is exclusive."""
         require_scope(caller, RUNS_READ)
         unknown = [name for name in group_by if name not in DIMENSIONS]
         if unknown:
@@ -260,15 +266,15 @@ class BudgetLimits:
 
 
 def _usage_row(row: dict[str, Any], group_by: Sequence[str]) -> dict[str, Any]:
-    """A row as clients know it: dimensions and a currency that are empty are absent."""
-    found: dict[str, Any] = {}
+    """Convert a row to the format of the API: empty dimensions and an empty currency are left out."""
+    output: dict[str, Any] = {}
     for name in dict.fromkeys(group_by):
         column = DIMENSIONS[name]
         if row[column]:
-            found[OUTPUT_NAMES.get(name, column)] = row[column]
+            output[OUTPUT_NAMES.get(name, column)] = row[column]
     for name in ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"):
-        found[name] = row[name]
-    found |= {"cost": row["cost_micros"] / 1_000_000, "cost_micros": row["cost_micros"]}
+        output[name] = row[name]
+    output |= {"cost": row["cost_micros"] / 1_000_000, "cost_micros": row["cost_micros"]}
     if row["currency"]:
-        found["currency"] = row["currency"]
-    return {**found, "call_count": row["calls"], "unpriced_calls": row["unpriced_calls"]}
+        output["currency"] = row["currency"]
+    return {**output, "call_count": row["calls"], "unpriced_calls": row["unpriced_calls"]}

@@ -1,13 +1,13 @@
 """Erasing a subject: its runs are cancelled, then the keys of its content are destroyed, everywhere at once.
 
-    report    what there is of a subject, what an erasure makes unreadable, and what lies in clear and stays so
-    erase     cancel what is under way, append the erasure; from then on every copy reads [erased], also in backups
+    report    what is stored of a subject, what an erasure makes unreadable, and what is in plaintext and stays so
+    erase     cancel live runs, append the erasure; from then on every copy reads [erased], also in backups
 
-The log keeps its bytes, so its chain still verifies and replays give the same states. What lies in clear
-(written before encryption was switched on, or taken in so) cannot be taken back this way; it is counted and said, never
-passed over. A count that is missing was not looked at, which is not the same as zero.
+The log keeps its bytes, so its chain still verifies and replays produce the same states. Plaintext (written before
+encryption was switched on, or imported as plaintext) cannot be erased this way; it is counted and always reported. A
+count that is missing was not examined, which is not the same as zero.
 
-A subject is the user_id of runs; TENANT_ITSELF stands for the runs of a tenant that name no user.
+A subject is the user_id of runs; `TENANT_SUBJECT` is the subject of the runs of a tenant that have no user.
 
 Before: a transport. After: services/application/runs/control.py cancels, services/stream/encryption/subject_keys.py
 erases.
@@ -40,28 +40,28 @@ from loomlog.services.core.subjects import Erasure
 from loomlog.services.stream.encryption.subject_keys import PARTITION, SubjectKeys
 
 TENANT_SUBJECT = "(tenant)"
-"""Names the runs of a tenant without a user_id; no user_id can be written so."""
+"""Subject of the runs of a tenant without a user_id; not a valid user_id, so the two cannot collide."""
 CANCEL_REASON = "subject erased"
 RUNS_EXAMINED_MAX = 10_000
 FRAMES_EXAMINED_MAX = 100_000
-"""Of all runs of a subject: some hundred megabytes of text at most, read in pages."""
+"""Limit over all runs of a subject: some hundred megabytes of text at most, read in pages."""
 BLOBS_EXAMINED_MAX = 1_000
 CANCEL_ROUNDS_MAX = 3
-"""Looks for runs that began while others were cancelled."""
+"""Rounds of searching for runs that started while others were cancelled."""
 CONTENT_FRAMES = frozenset({"user_input", "text", "thinking", "tool_call", "tool_result"})
-"""Frames that hold what was said."""
+"""Types of frames that hold content."""
 NOT_EXAMINED = (
-    "orders that microservices sent in clear stay in the commands topic for 14 days, and dead letters from before "
-    "encryption was switched on for a year; they are not examined here",
-    "what tools of other services are given and give back lies in clear in their two topics for an hour; it is not "
+    "commands that microservices sent in plaintext stay in the commands topic for 14 days, and dead letters from "
+    "before encryption was switched on for a year; they are not examined here",
+    "inputs and results of tools of other services are in plaintext in their two topics for an hour; they are not "
     "examined here either",
-    "agent names, ids, times, tool names, token counts and the reasons of orders are not content and stay readable",
+    "agent names, ids, times, tool names, token counts and the reasons of commands are not content and stay readable",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyView:
-    """A key of a subject; erased ones have an erasure."""
+    """A key of a subject; an erased key has an erasure."""
 
     key_id: str
     made_at_ms: int | None
@@ -70,7 +70,7 @@ class KeyView:
 
 @dataclass(slots=True, kw_only=True)
 class ErasureFindings:
-    """What was found. `frames_in_clear` cannot be erased."""
+    """Counts of what is stored of a subject. `frames_in_clear` cannot be erased."""
 
     runs: int = 0
     live_runs: int = 0
@@ -80,41 +80,41 @@ class ErasureFindings:
     blobs_encrypted: int = 0
     blobs_in_clear: int = 0
     runs_in_clear: int = 0
-    """Those with any of these."""
+    """Runs with any frame or blob in plaintext."""
     imported_in_clear: int = 0
-    """Those of them that were taken in from a file."""
+    """Those of `runs_in_clear` that were imported from a file."""
     sessions: set[str] = field(default_factory=set)
     truncated: bool = False
     errors: list[str] = field(default_factory=list)
 
     @property
     def in_clear(self) -> int:
-        """Texts that no key seals."""
+        """Frames and blobs that are not encrypted."""
         return self.frames_in_clear + self.blobs_in_clear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureReport:
-    """A subject as it is now. `subject` as the caller named it."""
+    """The current state of a subject. `subject` is as the caller named it."""
 
     tenant: str
     subject: str
     keys: tuple[KeyView, ...]
     erasures: tuple[Erasure, ...]
-    """Oldest first, also those that met no key."""
+    """Oldest first, including erasures that found no key."""
     findings: ErasureFindings
     is_encrypted: bool
-    """New content of this installation is encrypted."""
+    """Whether new content of this installation is encrypted."""
 
     @property
     def is_known(self) -> bool:
-        """Whether anything of the subject was ever here."""
+        """Whether anything of the subject was ever stored here."""
         return bool(self.keys or self.erasures or self.findings.runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureResult:
-    """An erasure that is in the log. `before` is the report it began with."""
+    """An erasure that is in the log. `report_before` is the report from before it."""
 
     report_before: ErasureReport
     erasure: Erasure
@@ -123,7 +123,7 @@ class ErasureResult:
 
 
 class SubjectErasure:
-    """The use cases of operators. Everything raises Declined."""
+    """The use cases of operators. All methods raise RequestRefused."""
 
     def __init__(
         self,
@@ -139,52 +139,52 @@ class SubjectErasure:
         self._fresh_token = fresh_token
 
     async def subjects(self, caller: Caller, tenant: str) -> list[str]:
-        """Everybody in a tenant who has or had a key."""
+        """Return all subjects of a tenant that have or had a key."""
         require_scope(caller, ADMIN)
         _check_tenant(tenant)
         keys = await self._current_keys()
         return [] if keys is None else [subject or TENANT_SUBJECT for subject in keys.table.subjects(tenant)]
 
     async def report(self, caller: Caller, tenant: str, subject: str) -> ErasureReport:
-        """What there is. Changes nothing."""
+        """Report what is stored of a subject. Changes nothing."""
         require_scope(caller, ADMIN)
         _check_tenant(tenant)
         _check_subject(subject)
         keys = await self._current_keys()
-        found = ErasureFindings()
+        findings = ErasureFindings()
         left = FRAMES_EXAMINED_MAX
-        for row in await self._runs_of(caller, tenant, subject, found):
-            found.runs += 1
-            found.live_runs += row.status == "running"
-            found.events += row.last_seq
-            found.sessions.add(row.session_id)
-            in_clear = found.in_clear
-            left = await self._examine(row, found, left)
-            if found.in_clear > in_clear:
-                found.runs_in_clear += 1
-                found.imported_in_clear += bool(row.imported_from)
+        for row in await self._runs_of(caller, tenant, subject, findings):
+            findings.runs += 1
+            findings.live_runs += row.status == "running"
+            findings.events += row.last_seq
+            findings.sessions.add(row.session_id)
+            in_clear = findings.in_clear
+            left = await self._examine(row, findings, left)
+            if findings.in_clear > in_clear:
+                findings.runs_in_clear += 1
+                findings.imported_in_clear += bool(row.imported_from)
         return ErasureReport(
             tenant=tenant,
             subject=subject,
             keys=() if keys is None else _keys_of(keys, tenant, _user_of(subject)),
             erasures=() if keys is None else keys.table.erasures_of(tenant, _user_of(subject)),
-            findings=found,
+            findings=findings,
             is_encrypted=keys is not None,
         )
 
     async def preview(self, caller: Caller, tenant: str, subject: str) -> ErasureReport:
-        """What `erase` would meet. Raises Declined(not_found) as it does."""
+        """Report what `erase` would affect. Raises RequestRefused(not_found) as `erase` does."""
         report = await self.report(caller, tenant, subject)
         _require_known(report)
         return report
 
     async def erase(self, caller: Caller, tenant: str, subject: str, *, reason: str = "") -> ErasureResult:
-        """Cancel and erase, in this order; while a run of it is under way nothing is erased.
+        """Cancel the live runs of a subject, then erase it; nothing is erased while a run of it is live.
 
-        Raises Declined: encryption_off, not_found, cancel_pending, not_yet, log_unavailable.
+        Raises RequestRefused: encryption_off, not_found, cancel_pending, not_yet, log_unavailable.
 
-        A subject of which nothing is known is refused: its name is mistyped, and a success would say that the one who
-        was meant is erased. Doing it again does no harm: what is left of an earlier one that was broken off is done.
+        An unknown subject is refused: its name is probably mistyped, and a success would claim that the intended
+        subject was erased. Repeating is harmless: it completes an earlier erasure that was interrupted.
         """
         require_scope(caller, ADMIN)
         keys = self._sources.content.keys
@@ -219,7 +219,7 @@ class SubjectErasure:
         )
 
     async def rewrap_keys(self, caller: Caller) -> int:
-        """Wraps every data key under the current key-encryption key; how many were under another."""
+        """Wrap every data key under the current key-encryption key; returns how many were under another."""
         require_scope(caller, ADMIN)
         keys = self._sources.content.keys
         if keys is None:
@@ -243,10 +243,10 @@ class SubjectErasure:
     async def _cancel_all(
         self, caller: Caller, tenant: str, subject: str, findings: ErasureFindings
     ) -> tuple[str, ...]:
-        """Every live run of the subject, so that nothing more is said under a key that is about to go.
+        """Cancel every live run of the subject, so that no more content is written under a key about to be destroyed.
 
-        Roots first: a cancel goes down a tree, whereas a parent whose child is cancelled before it goes on with that
-        result, and asks its model again. Raises Declined: cancel_pending, not_yet; then nothing is erased.
+        Roots first: a cancel propagates down a tree, whereas a parent whose child is cancelled first continues with
+        that result and calls its model again. Raises RequestRefused: cancel_pending, not_yet; then nothing is erased.
         """
         cancelled: list[str] = []
         halted: set[str] = set()
@@ -259,10 +259,10 @@ class SubjectErasure:
                     stopped = await self._control.cancel_run(caller, row.run_id, CANCEL_REASON)
                 except RequestRefused as declined:
                     if declined.code == "not_found":
-                        continue  # it ended meanwhile; the next look shows it
+                        continue  # it ended meanwhile; the next round shows it
                     if declined.code != "run_quarantined":
                         raise
-                    # It stands still and stays so; what it has said is erased like the rest.
+                    # A quarantined run makes no progress; its content is erased like the rest.
                     halted.add(row.run_id)
                     findings.errors.append(f"{row.run_id} is quarantined and could not be cancelled")
                 else:
@@ -279,7 +279,7 @@ class SubjectErasure:
         return tuple(cancelled)
 
     async def _live_runs(self, caller: Caller, tenant: str, subject: str, halted: set[str]) -> list[RunRow]:
-        """The runs under way, also those that began a moment ago. Raises Declined: not_yet."""
+        """Return the live runs, including those that have just started. Raises RequestRefused: not_yet."""
         lag = await self._sources.barrier.wait_for_own_writes(None, timeout_s=limits.POSITION_WAIT_S)
         if lag:
             raise not_yet_error(
@@ -303,7 +303,7 @@ class SubjectErasure:
         run_filter = RunFilter(user_id=user, statuses=statuses)
         while True:
             page = await self._reads.runs(caller, run_filter, tenant=tenant, limit=limits.LIST_MAX, after=after)
-            # An empty user_id in a filter is everybody.
+            # An empty user_id in a filter matches all users.
             rows += [row for row in page.rows if row.user_id == user]
             after = page.next
             if not after:
@@ -313,7 +313,7 @@ class SubjectErasure:
                 return rows
 
     async def _examine(self, row: RunRow, findings: ErasureFindings, frames_left: int) -> int:
-        """Counts what a run has said; how many more frames may be looked at."""
+        """Count the content frames of a run; returns how many more frames may be examined."""
         after = -1
         while frames_left > 0:
             limit = min(frames_left, limits.REPLAY_PAGE)
@@ -332,9 +332,9 @@ class SubjectErasure:
             return
         event = orjson.loads(frame.event)
         payload = [] if frame.payload is None else orjson.loads(frame.payload)
-        said = [text for text in _frame_texts(event, payload) if text]
-        if said:
-            is_encrypted = all(map(has_tokens, said))
+        texts = [text for text in _frame_texts(event, payload) if text]
+        if texts:
+            is_encrypted = all(map(has_tokens, texts))
             findings.frames_encrypted += is_encrypted
             findings.frames_in_clear += not is_encrypted
         for ref in _blob_refs([event, payload]):
@@ -344,7 +344,7 @@ class SubjectErasure:
             try:
                 is_encrypted = has_tokens((await self._sources.blobs.get(ref)).decode())
             except ConnectorError as error:
-                findings.errors.append(f"blob {ref.sha256} could not be looked at: {error.kind}")
+                findings.errors.append(f"blob {ref.sha256} could not be examined: {error.kind}")
                 continue
             findings.blobs_encrypted += is_encrypted
             findings.blobs_in_clear += not is_encrypted
@@ -382,19 +382,19 @@ def _keys_of(keys: SubjectKeys, tenant: str, user: str) -> tuple[KeyView, ...]:
 
 
 def _frame_texts(event: Mapping[str, Any], payload: list[Mapping[str, Any]]) -> Iterator[str]:
-    """The texts of a frame that somebody said."""
+    """Yield the content texts of a frame."""
     yield event.get("text", "")
     use = event.get("tool_use")
     if use and use.get("input"):
-        given = use["input"]
-        yield given if isinstance(given, str) else orjson.dumps(given).decode()
+        tool_input = use["input"]
+        yield tool_input if isinstance(tool_input, str) else orjson.dumps(tool_input).decode()
     for segment in payload:
         for block in segment.get("content", ()):
             yield block.get("text", "") or block.get("data", "")
 
 
 def _blob_refs(value: Any) -> Iterator[BlobRef]:
-    """The payloads a frame has in the blob store."""
+    """Yield references to the payloads of a frame in the blob store."""
     if isinstance(value, dict):
         if "sha256" in value and "size_bytes" in value:
             yield BlobRef(sha256=value["sha256"], size_bytes=value["size_bytes"])

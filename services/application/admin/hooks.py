@@ -1,11 +1,11 @@
-"""Registering hooks: programs of a tenant that look at its tool calls (reference surfaces 8.1).
+"""Registering hooks: external programs of a tenant that are called for its tool calls (reference surfaces 8.1).
 
-A registration is a record of loom.hook.events; accepted means acknowledged there, and every runtime reads it. The same
-owner and name again replaces it under a new id. What the shared token registers belongs to no tenant and sees the calls
-of every one, as existing clients expect.
+A registration is a record of loom.hook.events; it is accepted once acknowledged there, and every runtime reads it.
+Registering the same owner and name again replaces it under a new id. A hook registered with the shared token belongs to
+no tenant and receives the calls of all, as existing clients expect.
 
-The secret that callbacks are signed with follows from the installation's key and the hook's name, so it is in no log
-and no table; whoever registers a hook is told it.
+The secret that signs callbacks is derived from the installation's key and the hook's name, so it is in no log and no
+table; the response to the registration contains it.
 
 Before: a transport. After: services/stream/global_tables/hooks.py in every runtime.
 """
@@ -43,7 +43,7 @@ URL_CHARACTERS_MAX = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookRequest:
-    """A registration as it is asked for; `timeout_ms` 0 leaves it at the default."""
+    """A registration as requested; `timeout_ms` 0 means the default."""
 
     owner: str
     name: str
@@ -57,7 +57,7 @@ class HookRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredHook:
-    """`signing_secret` is empty when callbacks are not signed here."""
+    """A registered hook. `signing_secret` is empty when this installation does not sign callbacks."""
 
     hook: HookRegistered
     position: str
@@ -65,7 +65,7 @@ class RegisteredHook:
 
 
 class HookRegistry:
-    """The use cases. Everything raises Declined."""
+    """The use cases. All methods raise RequestRefused."""
 
     def __init__(
         self,
@@ -84,7 +84,9 @@ class HookRegistry:
         self._installation_key = installation_key
 
     async def register(self, caller: Caller, request: HookRequest) -> RegisteredHook:
-        """A hook of the caller's tenant, from the next tool call on. Raises invalid_registration."""
+        """Register a hook for the caller's tenant, in effect from the next tool call on. Raises
+        invalid_registration.
+        """
         require_scope(caller, TENANT)
         _check_request(request)
         tenant = _tenant_of(caller)
@@ -112,12 +114,12 @@ class HookRegistry:
         return RegisteredHook(hook=hook, position=position, signing_secret=secrets[0] if secrets else "")
 
     def list_hooks(self, caller: Caller) -> tuple[HookRegistered, ...]:
-        """In the order in which they are asked: the caller's own, for an administrator all."""
+        """Return the caller's hooks, for an administrator all, in the order in which they are called."""
         require_scope(caller, TENANT)
         return tuple(hook for hook in self._global_table.table.entries.values() if _may_see(caller, hook))
 
     async def remove(self, caller: Caller, hook_id: str) -> str:
-        """The position of the removal. Raises not_found, also for what belongs to others."""
+        """Remove a hook; returns the position of the record. Raises not_found, also for hooks of other tenants."""
         require_scope(caller, TENANT)
         hook = self._global_table.table.find(hook_id)
         if hook is None or not _may_see(caller, hook):

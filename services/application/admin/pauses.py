@@ -1,9 +1,9 @@
 """Pausing more than one run: an agent, a tenant, everything. (services/application/runs/control.py pauses one run.)
 
-The wish is a record of loom.control.events; accepted means acknowledged there. Every runtime reads it and asks its live
-runs to stand still at their next model call; new runs are refused here while something holds them, and begin paused
-when they were accepted before. How far it has come is asked of the read models, so a pause that was answered `pausing`
-goes on all the same.
+A pause is a record of loom.control.events, accepted once acknowledged there. Every runtime reads it and makes its live
+runs stop at their next model call; new runs are refused here while a pause holds them, and start paused when they were
+accepted before. Progress is read from the read models, so a pause that was answered with `pausing` continues to take
+effect.
 
 Before: a transport. After: services/stream/global_tables/pauses.py in every runtime.
 """
@@ -31,16 +31,16 @@ from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
 from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
 STATUS_POLL_S = 0.1
-"""How often the read models are asked how far a pause has come."""
+"""Seconds between queries of the read models for the progress of a pause."""
 COUNTED_PAGES_MAX = 40
-"""Pages of live runs that are looked at: 20,000 runs, as many as a process counts anywhere."""
+"""Pages of live runs that are counted: 20,000 runs, the same maximum as elsewhere in a process."""
 WARNINGS_MAX = 20
-"""Runs that are named when they did not stand still in time."""
+"""Maximum number of runs listed that did not stop in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseTarget:
-    """What to pause: `all`, a `tenant`, or an `agent` (of one tenant, or of every one)."""
+    """Target of a pause: `all`, a `tenant`, or an `agent` (of one tenant, or of every one)."""
 
     scope: str = ALL
     tenant: str = ""
@@ -49,19 +49,19 @@ class PauseTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseStatus:
-    """How far a pause is: running, pausing or paused; `moving` names runs that do not stand still yet."""
+    """Progress of a pause: running, pausing or paused; `pending_runs` are runs that have not stopped yet."""
 
     state: str
     paused: int
     pending_runs: tuple[str, ...] = ()
     resumed: int = 0
-    """Runs that go on."""
+    """Number of runs that continue."""
     position: str = ""
     duration_ms: int = 0
 
 
 class Pauses:
-    """The use cases of operators. Everything raises Declined."""
+    """The use cases of operators. All methods raise RequestRefused."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Pauses:
         self._fresh_token = fresh_token
 
     def check_admission(self, tenant: str, agent: str) -> None:
-        """Raises Declined(runtime_paused) while a new run of that agent would not begin."""
+        """Raise RequestRefused(runtime_paused) while a new run of that agent would be held."""
         held = self._global_table.table.pauses_for(tenant, agent)
         if held:
             why = f": {held[0].reason}" if held[0].reason else ""
@@ -89,7 +89,7 @@ class Pauses:
             )
 
     async def pause(self, caller: Caller, target: PauseTarget, *, reason: str, timeout_s: float) -> PauseStatus:
-        """Pause and wait until what it holds stands still, at most `timeout_s`. Raises already_pausing."""
+        """Pause, then wait at most `timeout_s` until the runs it holds have stopped. Raises already_pausing."""
         require_scope(caller, ADMIN)
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -111,7 +111,9 @@ class Pauses:
         )
 
     async def resume(self, caller: Caller, target: PauseTarget) -> PauseStatus:
-        """Lift a pause; other ones still hold, and what they hold is neither running nor resumed. Raises not_paused."""
+        """Lift a pause; runs that other pauses still hold count neither as running nor as resumed.
+        Raises not_paused.
+        """
         require_scope(caller, ADMIN)
         if not self._is_set(target):
             raise RequestRefused("not_paused", f"{_describe_target(target)} is not paused")
@@ -123,7 +125,7 @@ class Pauses:
         )
 
     async def state(self, caller: Caller) -> tuple[PauseStatus, tuple[PauseSet, ...]]:
-        """Of the whole installation, and everything that is paused."""
+        """Return the status of the whole installation, and every active pause."""
         require_scope(caller, ADMIN)
         rows = await self._live_runs(PauseTarget())
         state = "running"
@@ -132,7 +134,7 @@ class Pauses:
         return PauseStatus(state=state, paused=_count_paused(rows)), tuple(self._global_table.table.entries.values())
 
     async def restore(self, caller: Caller, pause: PauseSet, *, dry_run: bool) -> str | None:
-        """A pause of another installation stands here too; the place of its record, or None when it did already."""
+        """Set a pause of another installation here; returns its position, or None when it was set already."""
         require_scope(caller, ADMIN)
         target = PauseTarget(scope=pause.scope, tenant=pause.tenant, agent=pause.agent)
         if self._is_set(target):
@@ -149,13 +151,13 @@ class Pauses:
         return self._global_table.table.has_entry(target.scope, target.tenant, target.agent)
 
     def _is_released(self, row: RunRow) -> bool:
-        """Whether nothing holds a paused run any more that the lifted pause held."""
+        """Whether a paused run is held by no pause now that this one is lifted."""
         if not is_paused(row) or row.quarantined or RUN_SCOPE in pause_scopes(row):
             return False
         return not self._global_table.table.pauses_for(row.tenant, row.agent)
 
     async def _publish(self, caller: Caller, target: PauseTarget, *, paused: bool, reason: str) -> str:
-        """The place of the record, once it is in the log and in our own table."""
+        """Publish a pause record; returns its position once it is in the log and in this process's table."""
         record = PauseSet(
             scope=target.scope,
             tenant=target.tenant,
@@ -169,7 +171,7 @@ class Pauses:
         return await self._publisher.publish_and_wait(record, status_route="GET /v1/_state")
 
     async def _live_runs(self, target: PauseTarget) -> list[RunRow]:
-        """The live runs that the target means."""
+        """Return the live runs of the target."""
         rows: list[RunRow] = []
         after = ""
         run_filter = RunFilter(statuses=frozenset({"running"}), agent=target.agent)

@@ -1,7 +1,7 @@
-"""Probing the providers of models when an operator asks for it.
+"""Probing the model providers at the request of an operator.
 
-The request is a record of loom.provider.events, like the answers: the runtime whose turn it is asks every provider, and
-this process reads what came out. So an operator sees what the runtimes see, from their machines.
+The request is a record of loom.provider.events, like the results: the responsible runtime probes every provider, and
+this process reads the results. So an operator sees what the runtimes see, from their machines.
 
 Before: a transport. After: services/runtime/models/provider_probe.py.
 """
@@ -22,7 +22,7 @@ from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
 
 
 class ProviderProbes:
-    """The use case. Raises Declined."""
+    """The use case. Raises RequestRefused."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class ProviderProbes:
         self._fresh_token = fresh_token
 
     async def probe(self, caller: Caller, providers: Collection[str]) -> AvailabilityTable:
-        """The matrix after all of these providers were probed, or as many as answered in time.
+        """Return the matrix after all of these providers were probed, or as many as responded before the timeout.
 
-        Raises probe_unavailable when none was: no runtime works.
+        Raises probe_unavailable when none was: no runtime is up.
         """
         require_scope(caller, ADMIN)
         if not providers:

@@ -1,6 +1,6 @@
-"""One connection of a client: the wire under it, what comes over it and what is asked of it, in one queue.
+"""One connection of a client: its socket, with received frames and tool calls for the client in one queue.
 
-Before: connections.py takes the connection. After: a transport's socket (services/api/client_endpoints.py).
+Before: connections.py accepts the connection. After: a transport's socket (services/api/client_endpoints.py).
 """
 
 import asyncio
@@ -15,41 +15,41 @@ from loomlog.services.core.clients.session import ClientSession, next_timeout_ms
 
 
 class ClientDisconnected(Exception):
-    """The client is not there any more."""
+    """The client has disconnected."""
 
 
 class ClientSocket(Protocol):
-    """A connection of a transport; text frames both ways."""
+    """The connection of a transport; text frames in both directions."""
 
     async def receive(self) -> str | None:
-        """The next frame; None for one that is no text. Raises Gone."""
+        """Return the next frame; None for a frame that is not text. Raises ClientDisconnected."""
         ...
 
     async def send(self, text: str) -> None:
-        """Raises Gone."""
+        """Send a text frame. Raises ClientDisconnected."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
-        """Raises Gone."""
+        """Close the connection. Raises ClientDisconnected."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FrameReceived:
-    """What came over the wire; None for bytes."""
+    """A frame received over the socket; None for bytes."""
 
     text: str | None
 
 
 class SocketClosed:
-    """The wire has ended."""
+    """The socket was closed."""
 
 
 ConnectionEvent = FrameReceived | SocketClosed | RemoteToolRequest
 
 
 class ClientConnection:
-    """A client that is connected. `state` is what was said so far; `offer` as it was last told to the runtimes."""
+    """A connected client. `session` is the protocol state; `registration` is the last one published to the runtimes."""
 
     def __init__(self, caller: Caller, session: ClientSession, socket: ClientSocket) -> None:
         self.caller = caller
@@ -65,11 +65,11 @@ class ClientConnection:
 
     @property
     def principal(self) -> tuple[str, str]:
-        """Whose runs may ask it: tenant and subject."""
+        """Tenant and subject whose runs may call the client's tools."""
         return self.caller.tenant, self.caller.subject
 
     async def read(self) -> None:
-        """Takes frames of the client, each after the one before it was dealt with, until it is gone."""
+        """Read frames until the client disconnects, each after the previous one was handled."""
         try:
             while True:
                 self._frame_handled.clear()
@@ -79,11 +79,11 @@ class ClientConnection:
             await self._items.put(SocketClosed())
 
     def resume_reading(self) -> None:
-        """The last frame was dealt with."""
+        """Mark the last frame as handled."""
         self._frame_handled.set()
 
     def deliver(self, request: RemoteToolRequest) -> bool:
-        """Whether there is room for the call."""
+        """Queue a call for the client; returns False when the queue is full."""
         try:
             self._items.put_nowait(request)
         except asyncio.QueueFull:
@@ -91,7 +91,7 @@ class ClientConnection:
         return True
 
     async def next(self, now_ms: int) -> ConnectionEvent | None:
-        """What comes first; None when it is time for something."""
+        """Return the next event of the queue; None when a timeout of the session is due."""
         at_ms = next_timeout_ms(self.session)
         try:
             async with asyncio.timeout(None if at_ms is None else max(0, at_ms - now_ms) / 1000):
@@ -100,7 +100,7 @@ class ClientConnection:
             return None
 
     def undelivered(self) -> list[RemoteToolRequest]:
-        """Calls that nobody looked at."""
+        """Drain the queue; returns the calls in it that were not processed."""
         requests: list[RemoteToolRequest] = []
         while not self._items.empty():
             if isinstance(item := self._items.get_nowait(), RemoteToolRequest):
@@ -109,12 +109,12 @@ class ClientConnection:
 
 
 async def send_frame(socket: ClientSocket, text: str) -> None:
-    """Sends a frame. Raises Gone, also when the client does not take it in time."""
+    """Send a frame. Raises ClientDisconnected, also when the client does not accept it before the timeout."""
     await _send_with_timeout(socket.send(text))
 
 
 async def close_socket(socket: ClientSocket, code: int, reason: str) -> None:
-    """Ends the connection. Raises as `send_frame`."""
+    """Close the connection. Raises as `send_frame`."""
     await _send_with_timeout(socket.close(code, reason))
 
 

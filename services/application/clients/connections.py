@@ -1,12 +1,14 @@
-"""Connections of clients that carry tools out, for every transport that can hold one (reference surfaces 1.10).
+"""Connections of clients that execute tools, for every transport that can hold one (reference surfaces 1.10).
 
-A connection lives in the process that took it. What its client offers is a record of loom.client.events, said again
-every RENEW_S, and counts while the process says that it is alive; that is how every runtime knows of it. A runtime asks
-with a request in loom.tool.requests that names the connection; the process that holds it hands the call to the client
-and writes the result to loom.tool.results. What is said over the connection is decided by services/core/clients.
+A connection belongs to the process that accepted it. The tools its client offers are a record of loom.client.events,
+published again every `RENEWAL_INTERVAL_S` and valid while the process sends heartbeats; that is how every runtime knows
+of it. A runtime calls a tool with a request in loom.tool.requests that names the connection; the process that holds it
+passes the call to the client and writes the result to loom.tool.results. The protocol of the connection is implemented
+by services/core/clients.
 
-When the connection ends, for whatever reason, every call that the client had gets its unknown outcome first and the end
-of the connection is told after it. When the process dies, nobody can tell: the runtimes see its word fail to come.
+When the connection ends, for whatever reason, every call that the client had first gets its unknown outcome, and the
+end of the connection is published after it. When the process dies, nothing is published: the runtimes notice that its
+heartbeats stop.
 
 Requests are read from the first connection on; most installations have none.
 
@@ -59,12 +61,12 @@ log = logging.getLogger(__name__)
 POLL_S = 1.0
 APPEND_RETRY_S = 0.2
 APPEND_WAIT_S = 15.0
-"""How long a record about a client is tried again; the runtimes tell the model without it when it is over."""
+"""Seconds to retry the append of a record about a client; after that the runtimes answer the model without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """What the operator allows: bytes of a frame, connections of one principal in one process."""
+    """Limits set by the operator: bytes of a frame, connections of one principal in one process."""
 
     frame_bytes: int = 1024 * 1024
     connections: int = 8
@@ -85,7 +87,7 @@ class ClientConnections:
         results_topic: str = RESULTS_TOPIC,
         heartbeat_s: float = limits.HEARTBEAT_S,
     ) -> None:
-        """`topic` is that of registrations."""
+        """`topic` is the topic of registrations."""
         self.client_limits = client_limits
         self.host = fresh_token()
         self._appender = appender
@@ -106,7 +108,9 @@ class ClientConnections:
     # --- one connection ----------------------------------------------------------------------------------------------
 
     async def serve(self, caller: Caller, socket: ClientSocket) -> None:
-        """Serves a connection until it ends. Raises Declined for a caller without the right, before anything else."""
+        """Serve a connection until it ends. Raises RequestRefused for a caller without the scope,
+        before anything else.
+        """
         require_scope(caller, RUNS_CREATE)
         if refusal := self._capacity_error(caller):
             await self._refuse(socket, refusal)
@@ -135,7 +139,7 @@ class ClientConnections:
             await asyncio.shield(self._finish(connection))
 
     async def _wait_until_listening(self) -> bool:
-        """Requests are read: what is offered before could be asked for in vain."""
+        """Wait until requests are read: a tool offered earlier could be called without effect."""
         try:
             async with asyncio.timeout(APPEND_WAIT_S):
                 await self._listening.wait()
@@ -144,7 +148,7 @@ class ClientConnections:
         return True
 
     async def _run_session(self, connection: ClientConnection) -> None:
-        """Until either side ends it."""
+        """Process events until either side ends the connection."""
         while True:
             item = await connection.next(self._clock_ms())
             now_ms = self._clock_ms()
@@ -166,7 +170,10 @@ class ClientConnections:
                 return
 
     async def _execute(self, connection: ClientConnection, acts: tuple[SessionAction, ...]) -> bool:
-        """Whether the connection is to end now. Raises Gone, also for a client that takes nothing any more."""
+        """Execute the actions; returns whether the connection is to end now.
+
+        Raises ClientDisconnected, also for a client that no longer accepts frames.
+        """
         for act in acts:
             match act:
                 case SendFrame(frame=frame):
@@ -181,21 +188,21 @@ class ClientConnections:
         return False
 
     async def _finish(self, connection: ClientConnection) -> None:
-        """Tells what became of the calls, and then that nobody is there."""
+        """Publish the outcome of the calls, and then the end of the connection."""
         _, acts = session.disconnect(connection.session)
         for act in acts:
             if isinstance(act, CompleteCall):
                 await self._publish_result(act)
         for request in connection.undelivered():
             await self._publish_result(
-                session.unstarted_call(request, "the client went away before it was handed the call")
+                session.unstarted_call(request, "the client disconnected before it received the call")
             )
         if connection.registration is not None:
             over = ClientLeft(connection_id=connection.connection_id, host=self.host, at_ms=self._clock_ms())
             await self._publish(over)
 
     def _capacity_error(self, caller: Caller) -> str:
-        """Why a connection more is too many; empty when it is not."""
+        """Return why another connection would exceed a limit; empty when it would not."""
         if len(self._connections) >= limits.CONNECTIONS_MAX:
             return f"this process holds {limits.CONNECTIONS_MAX} connections; try another replica, or later"
         own = (caller.tenant, caller.subject)
@@ -215,9 +222,9 @@ class ClientConnections:
     # --- the log -----------------------------------------------------------------------------------------------------
 
     async def run(self, open_requests: Callable[[], Awaitable[LogTail]]) -> None:
-        """Reads requests from the first connection on, and says that this process is alive while it holds any.
+        """Read requests from the first connection on, and send heartbeats while this process holds any.
 
-        `open_requests` gives a tail that stands at the end. Raises Transient when it cannot.
+        `open_requests` returns a tail positioned at the end. Raises Transient when it cannot.
         """
         await self._first_connection.wait()
         requests = await self._open_requests(open_requests)
@@ -303,7 +310,7 @@ class ClientConnections:
         return await self._append(self._topic, None, record)
 
     async def _publish_result(self, answer: CompleteCall) -> None:
-        """The result of a call, in the log; in the partition of its key, as every result."""
+        """Append the result of a call to the log, in the partition of its key, like every result."""
         request = answer.request
         key = request.idempotency_key.encode()
         result = RemoteToolResult(
@@ -318,7 +325,7 @@ class ClientConnections:
         await self._append(self._results_topic, key, result)
 
     async def _append(self, topic: str, key: bytes | None, record: Record) -> bool:
-        """Whether it is in the log; everything said here may be said twice."""
+        """Append a record; returns whether it is in the log. Duplicates of these records are harmless."""
         outgoing = ProducerRecord(key=key, value=self._codec.encode(record))
         try:
             async with asyncio.timeout(APPEND_WAIT_S):
@@ -329,10 +336,10 @@ class ClientConnections:
                         await self._appender.append(topic, partition, [outgoing])
                         return True
                     except Transient as error:
-                        log.warning("%s: a %s is told again: %s", topic, type(record).__name__, error)
+                        log.warning("%s: appending a %s is retried: %s", topic, type(record).__name__, error)
                         await asyncio.sleep(APPEND_RETRY_S)
         except TimeoutError:
-            log.error("%s: a %s could not be told within %g s", topic, type(record).__name__, APPEND_WAIT_S)
+            log.error("%s: a %s could not be appended within %g s", topic, type(record).__name__, APPEND_WAIT_S)
             return False
 
 

@@ -1,11 +1,11 @@
-"""Many runs in one request: started at once, and either waited for (join) or left to themselves (detach).
+"""Many runs in one request: started at once, and either waited for (join) or left running (detach).
 
-Each run answers for itself, in the place it was asked for: one that is refused or fails harms no other. A join that has
-waited long enough cancels what is left and says so. Whoever leaves cancels nothing.
+Each run has its own outcome, in the order of the requests: one that is refused or fails does not affect the others. A
+join that reaches its timeout cancels the remaining runs and reports that. A client that disconnects cancels nothing.
 
 Under one Idempotency-Key each run has a key of its own, so the same batch again joins the same runs. The hash of the
-whole batch is part of each of its requests, and the first of them begins alone: of another batch under the same key it
-is refused, and with it the batch, before anything of it has begun.
+whole batch is part of each of its requests, and the first of them starts alone: when the key belongs to another batch,
+it is refused, and the batch with it, before anything of it has started.
 
 Before: a transport. After: start.py, once for each run, and its stream to the end.
 """
@@ -32,15 +32,15 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE
 
 TIMEOUT_REASON = "batch timeout"
-"""Why a join cancels what it no longer waits for."""
+"""Reason of the cancel of runs that a join no longer waits for."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SpawnOutcome:
-    """What became of one run of a batch. Ids are empty when it was refused.
+    """Outcome of one run of a batch. Ids are empty when it was refused.
 
-    `status` is completed, failed, cancelled, running (detached, or nobody has taken it up yet) or awaiting_input (an
-    interactive run that stands still).
+    `status` is completed, failed, cancelled, running (detached, or not taken up by an owner yet) or awaiting_input (an
+    interactive run that waits).
     """
 
     status: str
@@ -58,7 +58,7 @@ class SpawnOutcome:
 
 
 class Batches:
-    """The use cases. Both raise Declined for what is wrong with the batch as a whole."""
+    """The use cases. Both raise RequestRefused for errors of the batch as a whole."""
 
     def __init__(self, sources: StreamSources, runs: RunStarts, control: RunControl) -> None:
         self._sources = sources
@@ -68,38 +68,41 @@ class Batches:
     async def join(
         self, caller: Caller, requests: Sequence[RunRequest], *, key: str = "", timeout_ms: int = 0
     ) -> list[SpawnOutcome]:
-        """The outcomes, in the order of the requests; `timeout_ms` 0 is the longest wait there is."""
-        wanted = _check_batch(caller, requests, key)
+        """Start the runs and wait for them; returns outcomes in the order of the requests. `timeout_ms` 0 = the
+        maximum.
+        """
+        spawns = _check_batch(caller, requests, key)
         clock = asyncio.get_running_loop().time
         deadline = clock() + min(timeout_ms or limits.BATCH_WAIT_MS, limits.BATCH_WAIT_MS) / 1000
-        begun = await self._start_first(caller, wanted)
+        begun = await self._start_first(caller, spawns)
         return await asyncio.gather(
-            *(self._joined_outcome(caller, one, deadline, begun.get(place)) for place, one in enumerate(wanted))
+            *(self._joined_outcome(caller, one, deadline, begun.get(place)) for place, one in enumerate(spawns))
         )
 
     async def detach(self, caller: Caller, requests: Sequence[RunRequest], *, key: str = "") -> list[SpawnOutcome]:
-        """The ids, once every start is decided."""
-        wanted = _check_batch(caller, requests, key)
-        begun = await self._start_first(caller, wanted)
+        """Start the runs; returns their ids once every start is decided."""
+        spawns = _check_batch(caller, requests, key)
+        begun = await self._start_first(caller, spawns)
         return await asyncio.gather(
-            *(self._detached_outcome(caller, one, begun.get(place)) for place, one in enumerate(wanted))
+            *(self._detached_outcome(caller, one, begun.get(place)) for place, one in enumerate(spawns))
         )
 
     async def _start_first(
         self, caller: Caller, requests: Sequence[RunRequest]
     ) -> dict[int, StartedRun | RequestRefused]:
-        """Starts under the key of the batch, by place, up to the first that is not refused.
+        """Start runs under the key of the batch, in order, up to the first that is not refused; returns results by
+        index.
 
-        Raises Declined when the key was that of another batch (idempotency_key_reused), or that of one of which nobody
-        can tell that any more (content_erased).
+        Raises RequestRefused when the key was used by another batch (idempotency_key_reused), or by one whose content
+        is erased, so that it cannot be compared (content_erased).
         """
         begun: dict[int, StartedRun | RequestRefused] = {}
         for place, request in enumerate(requests):
             if request.batch_sha256:
-                begun[place] = found = await self._try_start(caller, request)
-                if isinstance(found, RequestRefused) and found.code in ("idempotency_key_reused", "content_erased"):
-                    raise found
-                if isinstance(found, StartedRun) or found.code == "run_pending":
+                begun[place] = result = await self._try_start(caller, request)
+                if isinstance(result, RequestRefused) and result.code in ("idempotency_key_reused", "content_erased"):
+                    raise result
+                if isinstance(result, StartedRun) or result.code == "run_pending":
                     break
         return begun
 
@@ -139,11 +142,11 @@ class Batches:
         return outcome
 
     async def _follow(self, stream: RunStream, outcome: SpawnOutcome) -> None:
-        """Until the run is over or stands still."""
-        told = OutcomeBuilder(outcome)
+        """Follow the stream until the run has ended or waits for input."""
+        builder = OutcomeBuilder(outcome)
         while (pieces := await stream.next()) is not None:
             for piece in pieces:
-                told.add_frame(piece)
+                builder.add_frame(piece)
             if outcome.status == "awaiting_input":
                 return
         if outcome.status == "running":
@@ -153,7 +156,7 @@ class Batches:
         try:
             stopped = await self._control.cancel_run(caller, outcome.run_id, TIMEOUT_REASON)
         except RequestRefused as declined:
-            # The cancel is in the log, or the run has not been seen by the read models yet: it is not waited for.
+            # The cancel is in the log, or the read models do not know the run yet: do not wait for it.
             outcome.error, outcome.error_code = declined.message, declined.code
             outcome.status = "cancelled" if declined.code == "cancel_pending" else outcome.status
             return
@@ -162,7 +165,7 @@ class Batches:
 
 
 class OutcomeBuilder:
-    """What the frames of a run say of it."""
+    """Builds the outcome of a run from its stream frames."""
 
     def __init__(self, outcome: SpawnOutcome) -> None:
         self._outcome = outcome
@@ -172,8 +175,8 @@ class OutcomeBuilder:
         outcome = self._outcome
         match chunk.type:
             case "text":
-                said = orjson.loads(chunk.data).get("text", "")
-                outcome.final_text = said if self._is_new_turn else outcome.final_text + said
+                text = orjson.loads(chunk.data).get("text", "")
+                outcome.final_text = text if self._is_new_turn else outcome.final_text + text
                 self._is_new_turn = False
             case "usage" | "retry":
                 self._is_new_turn = True
@@ -191,7 +194,7 @@ class OutcomeBuilder:
 
 
 def _check_batch(caller: Caller, requests: Sequence[RunRequest], key: str) -> list[RunRequest]:
-    """The requests as they are started: always new sessions, and under the key of the batch if it has one."""
+    """Return the requests as they are started: always new sessions, and under the key of the batch if it has one."""
     require_scope(caller, RUNS_CREATE)
     if not 1 <= len(requests) <= limits.BATCH_SPAWNS_MAX:
         raise bad_request(f"spawns: {len(requests)} of them, expected 1 to {limits.BATCH_SPAWNS_MAX}")
@@ -210,7 +213,7 @@ def _started_outcome(started: StartedRun, request: RunRequest) -> SpawnOutcome:
 
 
 def _refused_outcome(refusal: RequestRefused, request: RunRequest) -> SpawnOutcome:
-    """Refused; or accepted, when nobody has taken it up yet: then it has its ids and will run."""
+    """Return the outcome of a refused start; a pending one (not taken up yet) has its ids and status running."""
     details = refusal.details
     is_pending = refusal.code == "run_pending"
     return SpawnOutcome(
@@ -218,7 +221,7 @@ def _refused_outcome(refusal: RequestRefused, request: RunRequest) -> SpawnOutco
         agent_id=str(details.get("agent_id", "")),
         run_id=str(details.get("run_id", "")) if is_pending else "",
         session_id=str(details.get("session_id", "")),
-        # The code in words first: clients of a batch look for it there.
+        # The code in words first: clients of a batch parse it there.
         error=f"{refusal.code.replace('_', ' ')}: {refusal.message}",
         error_code=refusal.code,
         parent_context=dict(request.parent_context),
@@ -227,11 +230,11 @@ def _refused_outcome(refusal: RequestRefused, request: RunRequest) -> SpawnOutco
 
 
 def _with_keys(requests: list[RunRequest], key: str) -> list[RunRequest]:
-    """The requests under one Idempotency-Key: each under a key of its own, unless it brings one."""
+    """Give each request of a batch with an Idempotency-Key its own derived key, unless it has one."""
     if not key:
         return requests
-    said = [(request.idempotency_key, _digest(request)) for request in requests]
-    batch_sha256 = hashlib.sha256(orjson.dumps(said)).hexdigest()
+    digests = [(request.idempotency_key, _digest(request)) for request in requests]
+    batch_sha256 = hashlib.sha256(orjson.dumps(digests)).hexdigest()
     number = itertools.count()
     return [
         request
@@ -242,7 +245,7 @@ def _with_keys(requests: list[RunRequest], key: str) -> list[RunRequest]:
 
 
 def _digest(request: RunRequest) -> str:
-    """Of one that cannot be started, why."""
+    """Return the digest of a request; for one that cannot be started, the reason."""
     try:
         return request_digest(check_request(request))
     except RequestRefused as declined:

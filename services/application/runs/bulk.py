@@ -1,7 +1,7 @@
-"""One order to many runs: those of a filter, previewed first, then page by page, each with its own outcome.
+"""One command for many runs: those of a filter, previewed first, then page by page, each with its own outcome.
 
-Nothing is atomic here, on purpose: each run gets its own command and answers for itself. What had happened already (it
-was paused, it has ended) is `unchanged`; what went wrong is `failed` with its code, and does not keep others from it.
+Deliberately not atomic: each run gets its own command and has its own outcome. A run already in the desired state
+(paused, ended) is `unchanged`; an error is `failed` with its code, and does not affect the other runs.
 
 Before: a transport. After: control.py, once for each run.
 """
@@ -23,19 +23,19 @@ from loomlog.services.core.access.scopes import ADMIN
 
 ACTIONS = ("pause", "resume", "cancel", "quarantine", "release")
 COUNTED_PAGES_MAX = 40
-"""Pages a preview looks at: 20,000 live runs, as many as are counted anywhere."""
+"""Pages a preview counts: 20,000 live runs, the same maximum as elsewhere."""
 PREVIEW_RUNS_MAX = 20
-"""Runs a preview shows."""
+"""Maximum number of runs in a preview."""
 PAGE_SIZE = 50
 CONCURRENCY = 25
-"""Two rounds of waiting a page when nobody answers: 10 s, less than clients wait for an answer."""
+"""Commands in flight per page: with no reply, a page takes two rounds (10 s), less than clients' timeouts."""
 UNCHANGED_CODES = frozenset({"not_found", "already_pausing", "not_paused", "already_quarantined", "not_quarantined"})
-"""Codes that say that there was nothing left to do."""
+"""Codes of refusals that mean that there was nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkPreview:
-    """How many runs an order would reach now, and the newest of them; `more`: they were not counted to the end."""
+    """Number of runs a command would reach now, and the newest of them; `has_more`: not all were counted."""
 
     matched: int
     has_more: bool
@@ -44,7 +44,7 @@ class BulkPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkItemResult:
-    """What became of the order for one run. `outcome` is changed, unchanged or failed."""
+    """Outcome of the command for one run: changed, unchanged or failed."""
 
     run_id: str
     outcome: str
@@ -55,14 +55,14 @@ class BulkItemResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkResult:
-    """A page of results; `next` is where to go on, empty at the end."""
+    """A page of results; `next` is the token of the next page, empty at the end."""
 
     results: tuple[BulkItemResult, ...]
     next: str
 
 
 class BulkActions:
-    """The use cases of operators over many runs. Everything raises Declined."""
+    """The use cases of operators over many runs. All methods raise RequestRefused."""
 
     def __init__(self, reads: RunQueries, control: RunControl, *, clock_ms: Callable[[], int]) -> None:
         self._reads = reads
@@ -70,12 +70,12 @@ class BulkActions:
         self._clock_ms = clock_ms
 
     async def preview(self, caller: Caller, action: str, filter_text: str, *, after: str = "") -> BulkPreview:
-        """What `act` would reach, page after page, from `after` on. Changes nothing."""
-        wanted = self._check_action(caller, action, filter_text)
+        """Report what `act` would affect, page after page, from `after` on. Changes nothing."""
+        expression = self._check_action(caller, action, filter_text)
         matched = 0
         first: list[RunRow] = []
         for _ in range(COUNTED_PAGES_MAX):
-            rows, after = await self._page(caller, action, wanted, limits.LIST_MAX, after)
+            rows, after = await self._page(caller, action, expression, limits.LIST_MAX, after)
             matched += len(rows)
             first += rows[: PREVIEW_RUNS_MAX - len(first)]
             if not after:
@@ -83,10 +83,10 @@ class BulkActions:
         return BulkPreview(matched=matched, has_more=bool(after), first=tuple(first))
 
     async def act(self, caller: Caller, action: str, filter_text: str, reason: str, *, after: str = "") -> BulkResult:
-        """The order to the next page of runs; `after` is `next` of the page before."""
-        wanted = self._check_action(caller, action, filter_text)
+        """Send the command to the next page of runs; `after` is `next` of the previous page."""
+        expression = self._check_action(caller, action, filter_text)
         reason = sanitize_reason(reason)
-        rows, left = await self._page(caller, action, wanted, PAGE_SIZE, after)
+        rows, left = await self._page(caller, action, expression, PAGE_SIZE, after)
         places = asyncio.Semaphore(CONCURRENCY)
 
         async def one(row: RunRow) -> BulkItemResult:
@@ -104,7 +104,9 @@ class BulkActions:
     async def _page(
         self, caller: Caller, action: str, expression: RunFilterExpression, limit: int, after: str
     ) -> tuple[list[RunRow], str]:
-        """The runs of a page that the filter means and the order can change, and where the next page begins."""
+        """Return the runs of a page that match the filter and that the command can change, and the
+        next page's token.
+        """
         narrowed = expression.to_run_filter(self._clock_ms())
         page = await self._reads.runs(caller, narrowed, tenant=expression.tenant, limit=limit, after=after)
         return [row for row in page.rows if expression.matches(row) and can_change(action, row)], page.next
@@ -118,7 +120,7 @@ class BulkActions:
         return BulkItemResult(run_id=row.run_id, outcome="changed" if changed else "unchanged", position=position)
 
     async def _send_command(self, caller: Caller, action: str, run_id: str, reason: str) -> tuple[str, bool]:
-        """The position of what was written, and whether the order changed the run."""
+        """Send the command; returns the position of the event, and whether the run changed."""
         control = self._control
         if action == "cancel":
             stopped = await control.cancel_run(caller, run_id, reason)
@@ -136,7 +138,7 @@ class BulkActions:
 
 
 def can_change(action: str, row: RunRow) -> bool:
-    """Whether the order can change a live run, as far as its row tells."""
+    """Whether the command can change a live run, according to its row."""
     match action:
         case "release":
             return row.quarantined

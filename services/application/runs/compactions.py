@@ -1,13 +1,13 @@
-"""Making conversations shorter, and giving a session to another agent.
+"""Compacting conversations, and continuing a session with another agent.
 
     a parked run       CompactRun: it is summarised and parks again                              applied: live
-    a run that is over a seed in its session, from which the session's next run starts           applied: marker
-    another agent      a seed in a session of its own, beside the run whose conversation it holds (replay)
+    an ended run       a seed in its session, from which the session's next run starts           applied: marker
+    another agent      a seed in a session of its own, in addition to the run whose conversation it holds (replay)
 
-All of them are decided by the owner of the run and are in the log before the summary is asked for; here its end is
-waited for. Whoever is told that it takes too long has lost nothing: it goes on.
+The owner of the run decides about all of them, and they are in the log before the summary is requested; this module
+waits for the end. A timeout here loses nothing: the compaction continues.
 
-Before: a transport. After: control.py for orders, start.py for seeds; services/core/run/conversation/compaction.py
+Before: a transport. After: control.py for commands, start.py for seeds; services/core/run/conversation/compaction.py
 decides.
 """
 
@@ -40,12 +40,12 @@ from loomlog.services.core.run.conversation.compaction import BUSY, COMPACT, COP
 LIVE: Final = "live"
 MARKER: Final = "marker"
 NOOP: Final = "noop"
-"""What a compaction was applied to."""
+"""Targets that a compaction was applied to; noop: nothing was compacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What became of a compaction. `applied` is live, marker or noop; tokens are estimates."""
+    """Result of a compaction. `applied` is live, marker or noop; token counts are estimates."""
 
     run_id: str
     applied: Literal["live", "marker", "noop"]
@@ -56,7 +56,7 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCopy:
-    """A session that goes on with another's conversation. Its events are shared, `events` says how many they are."""
+    """A session that continues another's conversation. `events` is the number of events shared with it."""
 
     session_id: str
     seed_run_id: str
@@ -66,7 +66,7 @@ class SessionCopy:
 
 
 class SessionCompactions:
-    """The use cases. `clock_ms` and `fresh_token` bring time and randomness in."""
+    """The use cases. `clock_ms` and `fresh_token` supply time and randomness."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class SessionCompactions:
     async def compact(self, caller: Caller, run_id: str, reason: str = "") -> CompactionResult:
         """Replace the older part of a conversation by a summary.
 
-        Raises Declined: not_found, content_erased, run_busy, agent_gone, compaction_failed, compact_pending.
+        Raises RequestRefused: not_found, content_erased, run_busy, agent_gone, compaction_failed, compact_pending.
         """
         require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
@@ -98,13 +98,13 @@ class SessionCompactions:
         )
 
     async def replay(self, caller: Caller, session_id: str, agent: str, *, compress: bool = False) -> SessionCopy:
-        """A new session of that agent with the conversation of this one, as it is or in a summary.
+        """Start a new session of that agent with the conversation of this one, unchanged or summarised.
 
-        Raises Declined: not_found, content_erased, agent_gone, empty_source, bad_fork_point, compaction_failed,
+        Raises RequestRefused: not_found, content_erased, agent_gone, empty_source, bad_fork_point, compaction_failed,
         compact_pending.
         """
         require_scope(caller, RUNS_CREATE)
-        require_scope(caller, RUNS_READ)  # the new session tells all that this one has said
+        require_scope(caller, RUNS_READ)  # the new session exposes the content of this one
         if not AGENT_NAME.match(agent):
             raise bad_request("agent is required: the name of the agent that goes on with the session")
         head = await self._reads.session(caller, session_id)
@@ -138,14 +138,14 @@ class SessionCompactions:
             )
 
         request = RunRequest(agent=agent)
-        accepted, told = await self._start_seed(
+        accepted, tokens = await self._start_seed(
             StartAttempt(caller=caller, request=request, requester=who, names=names, digest="", make_command=command)
         )
         return SessionCopy(
             session_id=accepted.session_id,
             seed_run_id=accepted.run_id,
             events=events,
-            compacted=told is not None,
+            compacted=tokens is not None,
             position=accepted.position,
         )
 
@@ -182,7 +182,7 @@ class SessionCompactions:
     # --- seeds -------------------------------------------------------------------------------------------------------
 
     async def _compact_session(self, caller: Caller, row: RunRow) -> CompactionResult:
-        """A seed at the end of the session: its next run starts from the summary."""
+        """Start a seed at the end of the session, so that its next run starts from the summary."""
         head = await self._reads.session(caller, row.session_id)
         newest = head.newest or row
         who = resolve_identity(caller, user_id="", session=head.owner)
@@ -217,16 +217,16 @@ class SessionCompactions:
             caller=caller, request=request, requester=who, names=names, digest="", make_command=command
         )
         try:
-            accepted, told = await self._start_seed(launch)
+            accepted, tokens = await self._start_seed(launch)
         except RequestRefused as declined:
             if declined.code == NOTHING_TO_COMPACT:
                 return CompactionResult(run_id=row.run_id, applied=NOOP)
             if declined.code == "session_busy":
                 raise RequestRefused(BUSY, f"{BUSY}: {declined.message}") from declined
             raise
-        if told is None:
+        if tokens is None:
             return CompactionResult(run_id=row.run_id, applied=NOOP, position=accepted.position)
-        before, after = told
+        before, after = tokens
         return CompactionResult(
             run_id=row.run_id,
             applied=MARKER,
@@ -236,7 +236,7 @@ class SessionCompactions:
         )
 
     async def _start_seed(self, attempt: StartAttempt) -> tuple[StartedRun, tuple[int, int] | None]:
-        """The seed, at its end, and the tokens before and after when it was summarised."""
+        """Start a seed and wait for its end; returns it, and the tokens before and after if it was summarised."""
         try:
             accepted = await self._runs.launch(attempt)
         except RequestRefused as declined:
@@ -257,12 +257,12 @@ class SessionCompactions:
             accepted.stream.close()
 
     def _envelope(self, command_id: str, tenant: str, subject: str) -> CommandEnvelope:
-        # One start for one run id, so the run id is the command's id too.
+        # Each run id has one start, so the run id is the command's id too.
         return CommandEnvelope(command_id=command_id, tenant=tenant, subject=subject, issued_at_ms=self._clock_ms())
 
 
 class _CompactionListener:
-    """Whether an event settles the compaction that its command began: a refusal, or its end."""
+    """Whether an event settles the compaction that its command started: a refusal, or its end."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -276,24 +276,24 @@ class _CompactionListener:
             case ContextCompacted(number=number) | CompactionFailed(number=number):
                 return number == self._number
             case _:
-                # The same command twice in the log: the second is refused, and the first goes on.
+                # The same command twice in the log: the second is refused, and the first continues.
                 return not self._number and item.envelope.cause_id == command_id
 
 
 async def _read_to_end(stream: RunStream, run_id: str) -> tuple[int, int] | None:
-    """Reads the stream of a seed to its end. Raises Declined(compaction_failed)."""
-    found: tuple[int, int] | None = None
+    """Read the stream of a seed to its end; returns the token counts. Raises RequestRefused(compaction_failed)."""
+    tokens: tuple[int, int] | None = None
     failed: dict[str, Any] = {}
     while (pieces := await stream.next()) is not None:
         for piece in pieces:
             if piece.type == "context_compaction":
-                told = orjson.loads(piece.data)["context_compaction"]
-                found = told["before_tokens"], told["after_tokens"]
+                compaction = orjson.loads(piece.data)["context_compaction"]
+                tokens = compaction["before_tokens"], compaction["after_tokens"]
             elif piece.type == COMPACTION_FAILED:
                 failed = orjson.loads(piece.data)
     if failed and failed["compaction_failed"]["kind"] != NO_GAIN:
         raise _compaction_error(run_id, str(failed["error"]))
-    return found
+    return tokens
 
 
 def _compaction_error(run_id: str, reason: str) -> RequestRefused:

@@ -1,8 +1,8 @@
-"""Orders to a run under way: the next user text, a pause, a quarantine, and the end.
+"""Commands to a live run: the next user text, pause, quarantine, and cancel.
 
-All are commands like a start: durable first, then decided by the run's owner, whose event is waited for, shortly. A
-run that has ended meanwhile causes no event, so the read models are looked at as well. Repeating a cancel is harmless;
-an input is sent once, and when its outcome cannot be told the caller is told that.
+All are handled like a start: durable in the log first, then decided by the run's owner, whose event is awaited for a
+short time. A run that has ended meanwhile produces no event, so the read models are checked as well. Repeating a cancel
+is harmless; an input is sent once, and when its outcome is unknown the response reports that.
 
 Before: a transport. After: services/application/command_publisher.py, services/application/streaming/event_hub.py.
 """
@@ -54,18 +54,18 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE
 
 SOURCES = ("api", "webui")
-"""Where a user text can come from."""
+"""Sources of a user text."""
 
 
 class InputAccepted(Value, frozen=True, kw_only=True):
-    """A user text that is in the run's history now."""
+    """A user text that is now in the run's history."""
 
     run_id: str
     position: str
 
 
 class CancelResult(Value, frozen=True, kw_only=True):
-    """What became of a run that was to be cancelled; `cancelled` is false when it had ended otherwise before."""
+    """Result of a cancel; `cancelled` is false when the run had already ended otherwise."""
 
     agent_id: str
     run_id: str
@@ -73,7 +73,7 @@ class CancelResult(Value, frozen=True, kw_only=True):
     reason: str
     position: str
     cascaded: tuple[str, ...] = ()
-    """Handles of the runs below it that were live, and end with it."""
+    """Handles of its live descendants, which end with it."""
 
     @property
     def cancelled(self) -> bool:
@@ -81,7 +81,7 @@ class CancelResult(Value, frozen=True, kw_only=True):
 
 
 class CallResolutionResult(Value, frozen=True, kw_only=True):
-    """A call of unknown outcome that has its result now, or is made again."""
+    """A call of unknown outcome that now has its result, or is repeated."""
 
     run_id: str
     is_repeated: bool
@@ -89,7 +89,7 @@ class CallResolutionResult(Value, frozen=True, kw_only=True):
 
 
 class PauseResult(Value, frozen=True, kw_only=True):
-    """A run that is to stand still, or no longer."""
+    """A run whose pause or quarantine was set or lifted."""
 
     run_id: str
     agent_id: str
@@ -97,12 +97,12 @@ class PauseResult(Value, frozen=True, kw_only=True):
 
 
 def already_ended(run_id: str) -> RequestRefused:
-    """An order to a run that has ended."""
+    """Return the refusal of a command to a run that has ended."""
     return RequestRefused("not_found", f"the run {run_id} is not in flight: it has ended")
 
 
 class RunControl:
-    """The use cases for runs under way."""
+    """The use cases for live runs."""
 
     def __init__(
         self,
@@ -122,15 +122,15 @@ class RunControl:
         self._wait_s = wait_s
 
     async def post_input(self, caller: Caller, run_id: str, text: str, *, source: str = "api") -> InputAccepted:
-        """Give a run the next user text. Raises Declined: empty_text, not_found, queue_full, input_pending."""
+        """Send a run the next user text. Raises RequestRefused: empty_text, not_found, queue_full, input_pending."""
         require_scope(caller, RUNS_CREATE)
         check_input(text)
         assert source in SOURCES, source
         row = await self.require_running(caller, run_id)
         envelope = self.envelope(caller, row)
         seal = await self._sources.content.encryptor_for(row.tenant, row.user_id)
-        said, blob = await store_text(text if seal is None else seal(text, False), self._sources.blobs)
-        command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source, text_blob=blob)
+        stored_text, blob = await store_text(text if seal is None else seal(text, False), self._sources.blobs)
+        command = PostInput(envelope=envelope, run_id=run_id, text=stored_text, source=source, text_blob=blob)
         item = await self.send_command(row, command)
         if item is None:
             raise await self.pending_error("input_pending", row, "the text is in the log and will reach the run")
@@ -144,7 +144,10 @@ class RunControl:
         return InputAccepted(run_id=run_id, position=self.position(item))
 
     async def cancel(self, caller: Caller, agent_id: str, reason: str = "", *, run_id: str = "") -> CancelResult:
-        """End the run of a handle, or that run of it. Raises Declined: unknown_agent_id, not_found, cancel_pending."""
+        """Cancel the live run of a handle, or the given run of it.
+
+        Raises RequestRefused: unknown_agent_id, not_found, cancel_pending.
+        """
         require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
         if not run_id:
@@ -155,13 +158,17 @@ class RunControl:
         return await self._cancel(caller, row, reason)
 
     async def cancel_run(self, caller: Caller, run_id: str, reason: str = "") -> CancelResult:
-        """As `cancel`, by the id of the run: its handle may be that of a newer one meanwhile. Raises not_found."""
+        """Cancel a run by its id, because its handle may belong to a newer run by now. Raises
+        not_found, like `cancel`.
+        """
         require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
         return await self._cancel(caller, await self._reads.run_target(caller, run_id), reason)
 
     async def close_resident(self, caller: Caller, run_id: str, reason: str = "") -> CancelResult:
-        """Close a resident sub-agent; one that is over stays as it is. Raises Declined: not_found, cancel_pending."""
+        """Close a resident sub-agent; one that has ended is unchanged. Raises RequestRefused: not_found,
+        cancel_pending.
+        """
         row = await self.check_resident(caller, run_id)
         if row.status != "running":
             return await self._decrypt_result(self._result_from_row(row), row)
@@ -169,7 +176,7 @@ class RunControl:
         return await self._send_ending_command(row, command, "the close is in the log and takes effect")
 
     async def check_resident(self, caller: Caller, run_id: str) -> RunRow:
-        """The row of a resident sub-agent. Raises Declined: not_found."""
+        """Return the row of a resident sub-agent. Raises RequestRefused: not_found."""
         require_scope(caller, RUNS_CREATE)
         row = await self._reads.visible_run(caller, run_id)
         if not row.resident:
@@ -199,9 +206,9 @@ class RunControl:
     async def resolve(
         self, caller: Caller, run_id: str, turn: int, index: int, *, done: bool, result: str = ""
     ) -> CallResolutionResult:
-        """Say what became of a call that waits for it.
+        """Report the outcome of a call that waits for it.
 
-        Raises Declined: not_found, nothing_to_resolve, run_paused, resolve_pending.
+        Raises RequestRefused: not_found, nothing_to_resolve, run_paused, resolve_pending.
         """
         require_scope(caller, RUNS_CREATE)
         check_result(result, done=done)
@@ -231,9 +238,10 @@ class RunControl:
         pending: str,
         wait_s: float,
     ) -> EventItem:
-        """Gives an order of another use case; the event that settles it, by `is_it` (event, command id), or the end.
+        """Send a command of another use case; returns the event for which `is_reply` (event, command id) is true, or
+        the run's end.
 
-        Raises Declined: not_found when the run had ended, `pending` when nothing was heard within `wait_s`.
+        Raises RequestRefused: not_found when the run had ended, `pending` when there was no reply within `wait_s`.
         """
         envelope = self.envelope(caller, row)
 
@@ -242,11 +250,11 @@ class RunControl:
 
         item = await self.send_command(row, make_command(envelope), settles, wait_s=wait_s)
         if item is None:
-            raise await self.pending_error(pending, row, "the order is in the log and takes effect", wait_s=wait_s)
+            raise await self.pending_error(pending, row, "the command is in the log and takes effect", wait_s=wait_s)
         return item
 
     async def pause(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
-        """Let a run stand still before its next model call. Raises Declined: not_found, already_pausing."""
+        """Pause a run before its next model call. Raises RequestRefused: not_found, already_pausing."""
         require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
         row = await self.require_running(caller, run_id)
@@ -254,14 +262,17 @@ class RunControl:
         return await self._pause_or_resume(row, command, pending="pause_pending")
 
     async def resume(self, caller: Caller, run_id: str) -> PauseResult:
-        """Lift the pause of a run; wider ones still hold it. Raises Declined: not_found, not_paused."""
+        """Lift the pause of a run; wider pauses still hold it. Raises RequestRefused: not_found, not_paused."""
         require_scope(caller, RUNS_CREATE)
         row = await self.require_running(caller, run_id)
         command = ResumeRun(envelope=self.envelope(caller, row), run_id=run_id)
         return await self._pause_or_resume(row, command, pending="pause_pending")
 
     async def quarantine(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
-        """Park a run until it is released; its calls are stopped. Raises Declined: not_found, already_quarantined."""
+        """Quarantine a run until it is released; its calls are stopped.
+
+        Raises RequestRefused: not_found, already_quarantined.
+        """
         require_scope(caller, ADMIN)
         reason = sanitize_reason(reason)
         row = await self.require_running(caller, run_id)
@@ -269,9 +280,9 @@ class RunControl:
         return await self._pause_or_resume(row, command, pending="quarantine_pending")
 
     async def release(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
-        """Fold a quarantined run again and let it go on.
+        """Fold a quarantined run again and let it continue.
 
-        Raises Declined: not_found, not_quarantined, and run_quarantined when it still cannot be folded.
+        Raises RequestRefused: not_found, not_quarantined, and run_quarantined when it still cannot be folded.
         """
         require_scope(caller, ADMIN)
         reason = sanitize_reason(reason)
@@ -279,10 +290,10 @@ class RunControl:
         command = ReleaseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._pause_or_resume(row, command, pending="quarantine_pending")
 
-    # --- for this and other orders (interrupts.py) -------------------------------------------------------------------
+    # --- for this and other use cases (interrupts.py) ----------------------------------------------------------------
 
     async def require_running(self, caller: Caller, run_id: str) -> CommandTarget:
-        """The run, which the caller sees and which has not ended. Raises Declined(not_found)."""
+        """Return a run that the caller may see and that has not ended. Raises RequestRefused(not_found)."""
         row = await self._reads.run_target(caller, run_id)
         if row.status != "running":
             raise already_ended(run_id)
@@ -293,7 +304,7 @@ class RunControl:
     ) -> PauseResult:
         item = await self.send_command(row, command)
         if item is None:
-            raise await self.pending_error(pending, row, "the order is in the log and takes effect")
+            raise await self.pending_error(pending, row, "the command is in the log and takes effect")
         event = item.record
         if isinstance(event, CommandRefused):
             raise owner_refusal(event.code, event.message)
@@ -307,7 +318,7 @@ class RunControl:
     # --- shared ------------------------------------------------------------------------------------------------------
 
     def envelope(self, caller: Caller, row: CommandTarget) -> CommandEnvelope:
-        """Of a fresh command of the caller."""
+        """Return the envelope of a new command of the caller."""
         return CommandEnvelope(
             command_id=f"c_{self._fresh_token()}",
             tenant=row.tenant,
@@ -322,7 +333,10 @@ class RunControl:
         is_reply: Callable[[EventItem], bool] | None = None,
         wait_s: float | None = None,
     ) -> EventItem | None:
-        """Appends the command; the event that answers it, or the one that `is_it` says. None: see `_effect`."""
+        """Append the command; returns the event that answers it, or the one that `is_reply` accepts.
+
+        None: see `_wait_for_effect`.
+        """
         command_id = command.envelope.command_id
         subscription = self._sources.hub.subscribe(row.run_id)
         try:
@@ -335,7 +349,7 @@ class RunControl:
     async def _wait_for_effect(
         self, subscription: Subscription, row: CommandTarget, is_reply: Callable[[EventItem], bool], wait_s: float
     ) -> EventItem | None:
-        """The event that shows what became of a command; None when none came in time or the run is over already."""
+        """Return the event that answers a command; None after a timeout, or when the run has already ended."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + wait_s
         while not subscription.close_reason and (left := deadline - clock()) > 0:
@@ -348,7 +362,7 @@ class RunControl:
         return None
 
     async def _read_row(self, row: CommandTarget) -> RunRow | None:
-        """The run as the read models have it now; what was read before when they do not answer."""
+        """Return the run's current row in the read models; the row read earlier when they are unavailable."""
         now = None
         try:
             now = await self._sources.projection.run(row.tenant, row.run_id)
@@ -360,15 +374,15 @@ class RunControl:
     async def pending_error(
         self, code: str, row: CommandTarget, consequence: str, *, wait_s: float | None = None
     ) -> RequestRefused:
-        """Why nothing was heard of a command: the run has ended, cannot be handled, or nobody owns it just now."""
+        """Return why a command has no reply: the run has ended, is quarantined, or has no owner at the moment."""
         now = await self._read_row(row)
         if now is not None and now.status != "running":
             return already_ended(row.run_id)
         if now is not None and now.quarantined:
             return RequestRefused(
                 "run_quarantined",
-                f"the run {row.run_id} is quarantined and takes no orders: {now.quarantine_error}; an operator has to "
-                "release it",
+                f"the run {row.run_id} is quarantined and accepts no commands: {now.quarantine_error}; an operator has "
+                "to release it",
             )
         return RequestRefused(
             code,
@@ -378,7 +392,7 @@ class RunControl:
         )
 
     def position(self, item: EventItem) -> str:
-        """Where the event lies, as a token for reads."""
+        """Return the position of the event, as a token for reads."""
         return self._sources.barrier.token(item.partition, item.raw.offset)
 
     def _result_from_row(self, row: RunRow) -> CancelResult:

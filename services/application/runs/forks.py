@@ -1,9 +1,9 @@
-"""Forking a run: a new one that shares its events up to a seq, and may be another agent from there.
+"""Forking a run: a new one that shares its events up to a seq, and may have another agent from there.
 
-Whoever may read a run may fork it; the fork belongs to the same tenant and user. Of a run that was imported the user is
-hearsay, so its fork is the caller's. The owner of the partition reads the prefix and decides whether the place is fit;
-here only the request itself is looked at. A field that nobody knows is refused with the nearest one that exists: a
-misspelt override would quietly change nothing.
+A caller that may read a run may fork it; the fork belongs to the same tenant and user. The user of an imported run is
+unverified, so its fork belongs to the caller. The owner of the partition reads the prefix and decides whether the fork
+point is valid; here only the request itself is checked. An unknown field is refused with the nearest existing one: a
+misspelt override would silently change nothing.
 
 Before: a transport. After: start.py launches it like any other run.
 """
@@ -34,20 +34,20 @@ from loomlog.services.core.run.limits import ITERATIONS_BACKSTOP, RETRY_ATTEMPTS
 
 EFFORTS = ("", "low", "medium", "high")
 DEFINITION_TEXT_MAX = 64
-"""Characters: a SHA-256 in hex, or `current`."""
+"""Maximum length in characters: a SHA-256 in hex, or `current`."""
 PLACEHOLDER = "x"
-"""Stands for the text of a fork that brings none while the rest of its request is checked."""
+"""Replaces the text of a fork without one while the rest of its request is checked."""
 TEXT_FIELDS = ("provider", "model", "effort", "system_prompt")
 INTEGER_FIELDS = {"max_tokens": 2**31 - 1, "max_iterations": ITERATIONS_BACKSTOP, "retry_attempts": RETRY_ATTEMPTS_MAX}
-"""Whole numbers from 0 to this."""
+"""Overrides that are whole numbers from 0 to this maximum."""
 SAMPLING_FIELDS = Sampling.__struct_fields__
 INTEGER_SAMPLING = ("top_k", "seed")
 OVERRIDES = (*TEXT_FIELDS, "tools", *INTEGER_FIELDS, *SAMPLING_FIELDS)
-"""What a fork may change of its definition. Volumes and hosts are the operator's to give."""
+"""Fields of the definition that a fork may change. Volumes and hosts are set by the operator only."""
 
 
 class ForkRequest(Secretive, frozen=True, kw_only=True):
-    """A fork as it is asked for. Empty text and None mean that nothing was said."""
+    """A fork as requested. Empty text and None mean unset."""
 
     SECRETS: ClassVar[frozenset[str]] = frozenset({"user_bearer", "user_credentials"})
 
@@ -55,7 +55,7 @@ class ForkRequest(Secretive, frozen=True, kw_only=True):
     agent: str = ""
     definition: str = ""
     overrides: Mapping[str, Any] | None = None
-    """By the names of OVERRIDES."""
+    """Overrides by name, one of OVERRIDES."""
     prompt: str = ""
     segments: tuple[Segment, ...] = ()
     agent_id: str = ""
@@ -63,12 +63,12 @@ class ForkRequest(Secretive, frozen=True, kw_only=True):
     idempotency_key: str = ""
     user_bearer: str = ""
     user_credentials: Mapping[str, str] = field(default_factory=dict)
-    """The fork's own: those of its origin are not inherited."""
+    """Credentials of the fork; those of its origin are not inherited."""
     traceparent: str = ""
 
 
 class Forks:
-    """The use case. `clock_ms` and `fresh_token` bring time and randomness in."""
+    """The use case. `clock_ms` and `fresh_token` supply time and randomness."""
 
     def __init__(
         self, runs: RunStarts, reads: RunQueries, *, clock_ms: Callable[[], int], fresh_token: Callable[[], str]
@@ -79,11 +79,12 @@ class Forks:
         self._fresh_token = fresh_token
 
     async def fork(self, caller: Caller, run_id: str, request: ForkRequest) -> StartedRun:
-        """A new run that shares the events 1 to at_seq. Raises Declined: not_found, content_erased, bad_fork_point,
-        bad_request.
+        """Start a new run that shares the events 1 to at_seq.
+
+        Raises RequestRefused: not_found, content_erased, bad_fork_point, bad_request.
         """
         require_scope(caller, RUNS_CREATE)
-        require_scope(caller, RUNS_READ)  # a fork tells all that its origin has said
+        require_scope(caller, RUNS_READ)  # a fork exposes the content of its origin
         overrides = parse_overrides(request.overrides or {})
         plain = _check_request(request)
         row = await self._reads.run_to_continue(caller, run_id)
@@ -119,7 +120,7 @@ class Forks:
     ) -> ForkRun:
         return ForkRun(
             envelope=CommandEnvelope(
-                # One fork for one run id, so the run id is the command's id too.
+                # Each run id has one fork, so the run id is the command's id too.
                 command_id=names.run_id,
                 tenant=requester.tenant,
                 subject=requester.subject,
@@ -142,25 +143,30 @@ class Forks:
 
 
 def parse_overrides(values: Mapping[str, Any]) -> DefinitionOverrides | None:
-    """Overrides by name, checked; None when there are none. Raises Declined, naming the field and the nearest one."""
+    """Check overrides by name; None when there are none.
+
+    Raises RequestRefused, naming the field and the nearest valid one.
+    """
     for name in values:
         if name not in OVERRIDES:
             near = difflib.get_close_matches(name, OVERRIDES, n=1, cutoff=0.4)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(OVERRIDES)}"
             raise bad_request(f"overrides: there is no field {name[:80]!r}; {hint}")
-    said = {name: value for name, value in values.items() if value is not None}
-    if not said:
+    present = {name: value for name, value in values.items() if value is not None}
+    if not present:
         return None
     for name in TEXT_FIELDS:
-        if name in said:
-            _check_text(name, said[name])
+        if name in present:
+            _check_text(name, present[name])
     for name, most in INTEGER_FIELDS.items():
-        if name in said and (type(said[name]) is not int or not 0 <= said[name] <= most):
-            raise bad_request(f"overrides.{name} is {str(said[name])[:60]}: expected a whole number from 0 to {most}")
-    sampling = {name: _sampling_value(name, said[name]) for name in SAMPLING_FIELDS if name in said}
+        if name in present and (type(present[name]) is not int or not 0 <= present[name] <= most):
+            raise bad_request(
+                f"overrides.{name} is {str(present[name])[:60]}: expected a whole number from 0 to {most}"
+            )
+    sampling = {name: _sampling_value(name, present[name]) for name in SAMPLING_FIELDS if name in present}
     return DefinitionOverrides(
-        **{name: said[name] for name in (*TEXT_FIELDS, *INTEGER_FIELDS) if name in said},
-        tools=_parse_names("tools", said["tools"]) if "tools" in said else None,
+        **{name: present[name] for name in (*TEXT_FIELDS, *INTEGER_FIELDS) if name in present},
+        tools=_parse_names("tools", present["tools"]) if "tools" in present else None,
         sampling=check_sampling(Sampling(**sampling)) if sampling else None,
     )
 
@@ -181,8 +187,8 @@ def _check_text(name: str, value: Any) -> None:
 def _sampling_value(name: str, value: Any) -> Any:
     if name == "stop":
         return _parse_names(name, value)
-    wanted = (int,) if name in INTEGER_SAMPLING else (int, float)
-    if isinstance(value, bool) or not isinstance(value, wanted):
+    allowed_types = (int,) if name in INTEGER_SAMPLING else (int, float)
+    if isinstance(value, bool) or not isinstance(value, allowed_types):
         kind = "a whole number" if name in INTEGER_SAMPLING else "a number"
         raise bad_request(f"overrides.{name} is {str(value)[:60]}: expected {kind}")
     return value if name in INTEGER_SAMPLING else float(value)
@@ -199,7 +205,7 @@ def _parse_names(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _check_request(request: ForkRequest) -> RunRequest:
-    """The parts a fork has in common with a start, checked like those."""
+    """Check the parts that a fork has in common with a start, in the same way."""
     if request.agent and not AGENT_NAME.match(request.agent):
         raise bad_request(f"agent is {request.agent[:60]!r}: expected the name of an agent")
     if len(request.definition) > DEFINITION_TEXT_MAX or not request.definition.isascii():

@@ -1,8 +1,10 @@
-"""Questions of runs to people, and the end of a turn: what a person says to a run besides the next text.
+"""Questions of runs to people (interruptions), and stopping a turn: what a person sends to a run in addition to the
+next text.
 
-Lists come from the read models, within what the caller may see: its tenant, and of an isolated caller its own runs. An
-answer is an order like any other (control.py): in the log first, then decided by the owner of the run, who alone can
-tell whether the question still waits. What the read models know to have ended already is refused without troubling it.
+Lists come from the read models, restricted to what the caller may see: its tenant, or for an isolated caller its own
+runs. An answer is a command like any other (control.py): in the log first, then decided by the owner of the run, which
+alone knows whether the question is still open. A question that has ended according to the read models is refused
+without involving the owner.
 
 Before: a transport. After: control.py, services/application/queries/runs.py.
 """
@@ -40,7 +42,7 @@ from loomlog.services.core.access.decide import AccessFilter, Caller, access_fil
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 
 ANSWER, DECLINED = "answer", "declined"
-"""What a person can do with a question."""
+"""Ways to resolve a question."""
 KINDS = ("question",)
 TURN_END_EVENTS = (RunParked, RunPaused, ModelCallRequested, RunCompleted)
 """Events that can be the last of a stopped turn."""
@@ -48,7 +50,7 @@ TURN_END_EVENTS = (RunParked, RunPaused, ModelCallRequested, RunCompleted)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptResponse:
-    """What a person says to a question. `resolved_by` names that person; empty: the caller."""
+    """A person's response to a question. `resolved_by` names that person; empty: the caller."""
 
     kind: str = "question"
     disposition: str = ANSWER
@@ -58,7 +60,7 @@ class InterruptResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptResult:
-    """A question that does not wait any more. The time is in UTC milliseconds."""
+    """A question that is no longer open. The time is in UTC milliseconds."""
 
     interrupt_id: str
     status: str
@@ -68,7 +70,7 @@ class InterruptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStopped:
-    """A turn that was stopped; `parked` is false when the run goes on at once, or has had its last turn."""
+    """A turn that was stopped; `parked` is false when the run continues at once, or has had its last turn."""
 
     run_id: str
     parked: bool
@@ -77,7 +79,7 @@ class TurnStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptList:
-    """A page of interrupts, newest first; `next` is empty at the end, `total` counts all pages."""
+    """A page of interruptions, newest first; `next` is empty at the end, `total` counts all pages."""
 
     rows: tuple[InterruptRow, ...]
     next: str
@@ -85,7 +87,7 @@ class InterruptList:
 
 
 class InterruptActions:
-    """The use cases. Everything raises Declined."""
+    """The use cases. All methods raise RequestRefused."""
 
     def __init__(self, sources: StreamSources, reads: RunQueries, control: RunControl) -> None:
         self._sources = sources
@@ -95,7 +97,7 @@ class InterruptActions:
     # --- lists -------------------------------------------------------------------------------------------------------
 
     async def list_of_run(self, caller: Caller, run_id: str, *, status: str = "", position: str = "") -> InterruptList:
-        """Those of a run. Raises not_found."""
+        """Return the interruptions of a run. Raises not_found."""
         require_scope(caller, RUNS_READ)
         row = await self._reads.visible_run(caller, run_id, position=position)
         interrupt_filter = InterruptFilter(run_id=run_id, statuses=parse_statuses(status))
@@ -104,7 +106,7 @@ class InterruptActions:
     async def list_all(
         self, caller: Caller, *, user_id: str = "", status: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
     ) -> InterruptList:
-        """Those the caller may see, of one user if given."""
+        """Return the interruptions the caller may see, optionally of one user."""
         require_scope(caller, RUNS_READ)
         allowed = access_filter(caller)
         interrupt_filter = InterruptFilter(user_id=user_id, statuses=parse_statuses(status))
@@ -127,7 +129,7 @@ class InterruptActions:
         rows = await self._sources.content.decrypt_interrupts(page.rows)
         return InterruptList(rows=rows, next=page.next, total=page.total)
 
-    # --- orders ------------------------------------------------------------------------------------------------------
+    # --- commands ----------------------------------------------------------------------------------------------------
 
     async def resolve(
         self, caller: Caller, run_id: str, interrupt_id: str, response: InterruptResponse
@@ -171,8 +173,9 @@ class InterruptActions:
         )
 
     async def cancel_turn(self, caller: Caller, run_id: str, reason: str = "") -> TurnStopped:
-        """Stop the turn under way of an interactive run. Raises not_found, not_interactive, not_mid_turn,
-        cancel_pending.
+        """Stop the current turn of an interactive run.
+
+        Raises not_found, not_interactive, not_mid_turn, cancel_pending.
         """
         require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
@@ -190,12 +193,15 @@ class InterruptActions:
         return TurnStopped(run_id=run_id, parked=isinstance(event, RunParked), position=self._control.position(item))
 
     async def _already_closed(self, row: RunRow, interrupt_id: str) -> RequestRefused:
-        """The run has ended since it was looked at, mostly because another answer was first: the question knows."""
+        """Return the refusal for a run that has ended since it was read.
+
+        Mostly another answer was first; then the refusal has the status of the question.
+        """
         await self._check_pending(row.tenant, row.run_id, interrupt_id, is_live=False)
         return already_ended(row.run_id)
 
     async def _check_pending(self, tenant: str, run_id: str, interrupt_id: str, *, is_live: bool) -> None:
-        """Raises Declined when the read models know that the question has ended, or that there is none."""
+        """Raise RequestRefused when the read models show that the question has ended or does not exist."""
         unknown = RequestRefused("not_found", f"the run {run_id} has no interrupt {interrupt_id[:140]}")
         if not ID_PATTERN.match(interrupt_id):
             raise unknown
@@ -208,7 +214,7 @@ class InterruptActions:
 
 
 def check_response(response: InterruptResponse) -> None:
-    """Raises Declined(invalid_answer) for what makes no sense by itself."""
+    """Raise RequestRefused(invalid_answer) for a response that is invalid by itself."""
     if response.kind not in KINDS:
         raise RequestRefused("invalid_answer", f"kind is {response.kind[:60]!r}: expected question")
     if response.disposition not in (ANSWER, DECLINED):
@@ -216,21 +222,21 @@ def check_response(response: InterruptResponse) -> None:
             "invalid_answer", f"disposition is {response.disposition[:60]!r}: expected answer or declined"
         )
     if response.disposition == DECLINED and response.answer:
-        raise RequestRefused("invalid_answer", "answer: whoever declines gives none")
+        raise RequestRefused("invalid_answer", "answer: expected none when disposition is declined")
     if response.disposition == ANSWER and not response.answer:
-        raise RequestRefused("invalid_answer", "answer is missing: expected what the person says")
+        raise RequestRefused("invalid_answer", "answer is missing: expected the text of the answer")
     if len(response.answer.encode(errors="replace")) > limits.ANSWER_BYTES_MAX:
         raise RequestRefused("payload_too_large", f"answer: at most {limits.ANSWER_BYTES_MAX} bytes")
 
 
 def parse_statuses(text: str) -> frozenset[str]:
-    """`all`, or some of the statuses with commas between; pending when nothing is said. Raises Declined."""
+    """Parse `all`, or statuses separated by commas; empty means pending. Raises RequestRefused."""
     if text == "all":
         return frozenset()
-    found = frozenset(part.strip() for part in (text or PENDING).split(","))
-    if not found <= set(STATUSES):
+    statuses = frozenset(part.strip() for part in (text or PENDING).split(","))
+    if not statuses <= set(STATUSES):
         raise bad_request(f"status is {text[:60]!r}: expected all, or some of {', '.join(STATUSES)}")
-    return found
+    return statuses
 
 
 def _already_closed_error(interrupt_id: str, status: str) -> RequestRefused:
@@ -239,7 +245,7 @@ def _already_closed_error(interrupt_id: str, status: str) -> RequestRefused:
 
 
 def _is_turn_end(item: EventItem, command_id: str) -> bool:
-    """The last word about a turn that was to be stopped: of the order itself, or of the end of the run."""
+    """Whether the event ends a turn to be stopped: the reply to the command, or the end of the run."""
     if item.envelope.cause_id == command_id:
         return isinstance(item.record, (*TURN_END_EVENTS, CommandRefused))
     return isinstance(item.record, RunCompleted | RunFailed | RunCancelled)

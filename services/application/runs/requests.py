@@ -1,10 +1,10 @@
-"""What can be asked about runs, as values, and whether a request makes sense by itself.
+"""Requests about runs, as values, and the checks that need nothing but the request.
 
-A transport fills in a RunRequest; types are right then (its own edge saw to that), `check_request` looks at the rest:
-ids, sizes, roles, images, sampling. What needs the configuration or the log (does the agent exist, is the session busy)
-is not decided here but by the owner of the run.
+A transport fills in a RunRequest; types are already right then (checked by the transport), `check_request` checks the
+rest: ids, sizes, roles, images, sampling. What depends on the configuration or the log (does the agent exist, is the
+session busy) is decided by the owner of the run instead.
 
-The two credentials are secrets: start.py puts their values outside the log, and only their names go on from here.
+The two credentials are secrets: start.py stores their values outside the log, and only their names are passed on.
 
 Before: a transport. After: start.py.
 """
@@ -34,16 +34,16 @@ CREDENTIAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 DEFAULT_CREDENTIAL = "default"
 BEARER_TOKEN = re.compile(r"[A-Za-z0-9._\-+/=]{16,512}\Z")
 IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
-"""Visible ASCII: what a header can carry."""
+"""Visible ASCII: the characters that a header can carry."""
 TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
 """W3C trace context, version 00."""
 ROLES = ("system", "user")
 BLOCK_TYPES = ("trusted-text", "untrusted-block", "image")
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 SHORT_IMAGE_TYPES = {"png": "image/png", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
-"""Names existing clients use for the same."""
+"""Short names that existing clients use for these media types."""
 WEB_SEARCH_FILTERS = ("drop", "keep")
-"""Of web search results outside allowed_hosts; the first is the default."""
+"""Treatment of web search results outside allowed_hosts; the first is the default."""
 PARENT_CONTEXT_KEYS = (
     "root_agent_run_id",
     "function_key",
@@ -56,7 +56,7 @@ PARENT_CONTEXT_KEYS = (
 
 
 class RunRequest(Secretive, frozen=True, kw_only=True):
-    """A run as it is asked for. Empty text and None mean that nothing was said."""
+    """A run as requested. Empty text and None mean unset."""
 
     SECRETS: ClassVar[frozenset[str]] = frozenset({"user_bearer", "user_credentials"})
 
@@ -73,32 +73,32 @@ class RunRequest(Secretive, frozen=True, kw_only=True):
     parent_context: Mapping[str, str] = field(default_factory=dict)
     interactive: bool = False
     run_timeout_s: int = 0
-    """Seconds of work after which the run fails; 0 leaves it to the agent."""
+    """Seconds of work after which the run fails; 0 means the agent's setting."""
     sampling: Sampling | None = None
     compaction: Compaction | None = None
     web_search_filter: str = ""
     payload_metadata: Mapping[str, Any] = field(default_factory=dict)
-    """From the body of a trigger, never from a client: the model is shown it as untrusted."""
+    """From the body of a trigger, never from a client: presented to the model as untrusted."""
     idempotency_key: str = ""
     batch_sha256: str = ""
-    """Of the batch whose Idempotency-Key it is started under."""
+    """Hash of the batch under whose Idempotency-Key the run is started."""
     user_bearer: str = ""
     user_credentials: Mapping[str, str] = field(default_factory=dict)
     traceparent: str = ""
-    """Trace context of the caller; one that is not well formed is left out, as the standard says."""
+    """Trace context of the caller; a malformed one is dropped, as the standard requires."""
 
     @property
     def credentials(self) -> dict[str, str]:
-        """All of them by name. The bearer has a name of its own, and is `default` unless something else is."""
-        found = dict(self.user_credentials)
+        """All credentials by name. The bearer has its own name, and is also `default` unless another credential is."""
+        by_name = dict(self.user_credentials)
         if self.user_bearer:
-            found[BEARER_NAME] = self.user_bearer
-            found.setdefault(DEFAULT_CREDENTIAL, self.user_bearer)
-        return found
+            by_name[BEARER_NAME] = self.user_bearer
+            by_name.setdefault(DEFAULT_CREDENTIAL, self.user_bearer)
+        return by_name
 
 
 def check_request(request: RunRequest) -> RunRequest:
-    """The request in the form in which it is hashed and published. Raises Declined, naming the field."""
+    """Check and normalise a request for hashing and publishing. Raises RequestRefused, naming the field."""
     if request.session_id:
         check_id("session_id", request.session_id)
     if request.agent_id:
@@ -135,20 +135,21 @@ def check_request(request: RunRequest) -> RunRequest:
         segments=_check_segments(request),
         prompt="",
         parent_context=_check_parent_context(request.parent_context),
-        # Without a list of hosts there is nothing to filter by; with one, what leads elsewhere is left out (parity).
+        # Without a list of hosts there is nothing to filter by; with one, results from other hosts are dropped
+        # (parity).
         web_search_filter="" if request.allowed_hosts is None else request.web_search_filter or WEB_SEARCH_FILTERS[0],
         traceparent=request.traceparent if TRACEPARENT.match(request.traceparent) else "",
     )
 
 
 def check_id(name: str, value: str) -> None:
-    """Raises Declined when a caller could not have been given, and may not choose, this id."""
+    """Check an id from a caller. Raises RequestRefused when it can neither be a generated id nor be chosen."""
     if not ID_PATTERN.match(value):
         raise bad_request(f"{name} is {_quote(value)}: expected 1 to 128 of letters, digits, _ and -")
 
 
 def request_digest(request: RunRequest) -> str:
-    """Hex SHA-256 over everything that makes a checked request the same request; the key itself is not part of it."""
+    """Return the hex SHA-256 over everything that identifies a checked request; the key itself is not part of it."""
     whole: dict[str, Any] = {
         "agent": request.agent,
         "session_id": request.session_id,
@@ -162,10 +163,10 @@ def request_digest(request: RunRequest) -> str:
         "parent_context": request.parent_context,
         "interactive": request.interactive,
         "sampling": None if request.sampling is None else request.sampling.to_avro(),
-        # Left out while nothing is said: requests from before the field keep their hash.
+        # Omitted when unset, so that requests from before this field keep their hash.
         **({"run_timeout_s": request.run_timeout_s} if request.run_timeout_s else {}),
     }
-    # Only when they say something: a key that was used before they were heard still names the same request.
+    # Only when set: a key used before these fields were supported still identifies the same request.
     if request.compaction is not None:
         whole["compaction"] = request.compaction.to_avro()
     if request.web_search_filter not in ("", WEB_SEARCH_FILTERS[0]):
@@ -178,7 +179,7 @@ def request_digest(request: RunRequest) -> str:
 
 
 def to_json_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """A JSON object as the map of JSON texts that a StartRun holds."""
+    """Convert a JSON object to the map of JSON texts that a StartRun contains."""
     return {name: orjson.dumps(value).decode() for name, value in values.items()}
 
 
@@ -188,7 +189,7 @@ def to_json_texts(values: Mapping[str, Any]) -> dict[str, str]:
 def _check_segments(request: RunRequest) -> tuple[Segment, ...]:
     segments = request.segments
     if request.prompt:
-        # Beside segments the prompt is one more user text: nothing that was said is lost.
+        # With segments, the prompt is an additional user text, so that nothing is lost.
         block = ContentBlock(type="trusted-text", text=request.prompt)
         segments = (*segments, Segment(role="user", content=(block,)))
     if len(segments) > limits.SEGMENTS_MAX:
@@ -210,7 +211,7 @@ def _check_segments(request: RunRequest) -> tuple[Segment, ...]:
 
 
 def _has_content(block: ContentBlock) -> bool:
-    """White space alone is nothing to answer, and some providers refuse a message of it."""
+    """Whether a block has content; white space alone has none, and some providers refuse a message of it."""
     return block.type == "image" or bool(block.text.strip())
 
 
@@ -280,7 +281,7 @@ def _check_credentials(request: RunRequest) -> None:
     for name in request.user_credentials:
         if not CREDENTIAL_NAME.match(name):
             raise bad_request(f"user_credentials: name {_quote(name)}: expected 1 to 64 of letters, digits, _ and -")
-    # The values are secrets: messages never repeat them.
+    # The values are secrets and must never appear in messages.
     for value in request.user_credentials.values():
         if any("\ud800" <= character <= "\udfff" for character in value):
             raise bad_request("user_credentials: a value holds half of a surrogate pair")
@@ -306,7 +307,7 @@ def _check_metadata(what: str, metadata: Mapping[str, Any]) -> None:
 
 
 def _check_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:
-    """What is empty is absent, and when everything is, nothing was said."""
+    """Check parent_context and drop empty values."""
     for name, value in context.items():
         if name not in PARENT_CONTEXT_KEYS:
             raise bad_request(f"parent_context: there is no {_quote(name)}; expected {', '.join(PARENT_CONTEXT_KEYS)}")
@@ -316,7 +317,7 @@ def _check_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def check_compaction(compaction: Compaction) -> Compaction:
-    """Wishes about compaction within their bounds. Raises Declined."""
+    """Check compaction options against their bounds. Raises RequestRefused."""
     bounds: tuple[tuple[str, int | None, int, int], ...] = (
         ("target_percentage", compaction.target_percentage, *TARGET_PCT),
         ("keep_last_n", compaction.keep_last_n, 0, KEEP_LAST_MAX),
@@ -330,7 +331,7 @@ def check_compaction(compaction: Compaction) -> Compaction:
 
 
 def check_sampling(sampling: Sampling) -> Sampling:
-    """Sampling wishes within their bounds. Raises Declined."""
+    """Check sampling options against their bounds. Raises RequestRefused."""
     bounds: tuple[tuple[str, float | None, float, float], ...] = (
         ("temperature", sampling.temperature, 0, 2),
         ("top_p", sampling.top_p, 0, 1),
@@ -351,7 +352,7 @@ def check_sampling(sampling: Sampling) -> Sampling:
 
 
 def check_input(text: str) -> str:
-    """A user text for a run under way. Raises Declined."""
+    """Check a user text for a live run. Raises RequestRefused."""
     if not text.strip():
         raise RequestRefused("empty_text", "text is empty: expected what the user says")
     if len(text.encode()) > limits.INPUT_BYTES_MAX:
@@ -360,7 +361,7 @@ def check_input(text: str) -> str:
 
 
 def check_result(result: str, *, done: bool) -> None:
-    """What somebody says that a call gave. Raises Declined."""
+    """Check the result that a person reports for a tool call. Raises RequestRefused."""
     if result and not done:
         raise bad_request("result: only a call that is done has one; leave it out, the call is made again")
     if len(result.encode()) > limits.RESULT_BYTES_MAX:
@@ -368,12 +369,15 @@ def check_result(result: str, *, done: bool) -> None:
 
 
 def sanitize_reason(reason: str) -> str:
-    """A reason of a cancel. Control characters go, because read models keep it as plain text, and so do tokens of
-    encrypted content, which would be opened for whoever is shown the reason; the rest is kept."""
+    """Clean the reason of a command.
+
+    Control characters are removed, because read models store it as plain text, and so are tokens of encrypted content,
+    which would be decrypted for every reader of the reason; the rest is kept.
+    """
     kept = TOKEN.sub("", "".join(character if character.isprintable() else " " for character in reason)).strip()
     return kept[: limits.REASON_CHARACTERS_MAX]
 
 
 def _quote(text: str) -> str:
-    """A text of the caller's in a message: short, on one line."""
+    """Quote a text of the caller for a message: short, on one line."""
     return repr(text if len(text) <= 60 else f"{text[:57]}...")

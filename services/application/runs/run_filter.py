@@ -1,9 +1,9 @@
-"""Which runs an order in bulk means: `agent=helper,tenant=acme,status=paused,older_than=10m`. Pure.
+"""The filter of a bulk command: `agent=helper,tenant=acme,status=paused,older_than=10m`. Pure.
 
-Keys with commas between, all of which must hold. One that nobody knows is refused with the nearest one that exists: a
-misspelt key would otherwise mean more runs than was meant, and an empty filter would mean all of them.
+Keys separated by commas, all of which must match. An unknown key is refused with the nearest existing one: a misspelt
+key would otherwise select more runs than intended, and an empty filter would select all of them.
 
-Before: bulk.py. After: projections/runs.py narrows by what it has columns for, `matches` by the rest.
+Before: bulk.py. After: projections/runs.py filters by the columns it has, `matches` by the rest.
 """
 
 import difflib
@@ -16,19 +16,19 @@ from loomlog.services.application import limits
 from loomlog.services.application.errors import bad_request
 
 EXACT_KEYS = ("agent", "agent_id", "tenant", "user_id", "session_id")
-"""Keys whose value is compared as it is."""
+"""Keys whose value is compared for equality."""
 AGE_KEYS = ("older_than", "newer_than")
-"""Keys whose value is a time since the run started."""
+"""Keys whose value is a duration since the run started."""
 KEYS = (*EXACT_KEYS, "status", *AGE_KEYS)
 STATUSES = ("running", "paused", "parked", "quarantined")
-"""What a live run can be; running is any of them."""
+"""Statuses of a live run; running matches all of them."""
 AGE_PATTERN = re.compile(r"([0-9]{1,9})(s|m|h|d)\Z")
 UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilterExpression:
-    """A filter over live runs; what is empty does not narrow. Ages in milliseconds since the start, 0 = any."""
+    """A filter over live runs; empty fields match everything. Ages in milliseconds since the start, 0 = any."""
 
     agent: str = ""
     agent_id: str = ""
@@ -40,7 +40,7 @@ class RunFilterExpression:
     newer_than_ms: int = 0
 
     def to_run_filter(self, now_ms: int) -> RunFilter:
-        """The part of it that the read models narrow by, apart from the tenant."""
+        """Return the part of the filter that the read models apply, apart from the tenant."""
         return RunFilter(
             statuses=frozenset({"running"}),
             agent=self.agent,
@@ -52,7 +52,7 @@ class RunFilterExpression:
         )
 
     def matches(self, row: RunRow) -> bool:
-        """Whether a live run is in the state that was asked for."""
+        """Whether a live run has the status of the filter."""
         match self.status:
             case "paused":
                 return is_paused(row)
@@ -65,12 +65,12 @@ class RunFilterExpression:
 
 
 def parse_filter(text: str) -> RunFilterExpression:
-    """The filter. Raises Declined(bad_request) that names the part that is wrong and what is expected."""
+    """Parse a filter. Raises RequestRefused(bad_request) that names the invalid part and what is expected."""
     if not text.strip():
         raise bad_request("where is empty: say which runs, for example status=running for every live one")
     if len(text) > limits.FILTER_CHARACTERS_MAX:
         raise bad_request(f"where has more than {limits.FILTER_CHARACTERS_MAX} characters")
-    found: dict[str, str | int] = {}
+    criteria: dict[str, str | int] = {}
     seen: set[str] = set()
     for part in text.split(","):
         key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -82,10 +82,10 @@ def parse_filter(text: str) -> RunFilterExpression:
             raise bad_request(f"where: {key} is said twice, and all of it must hold")
         seen.add(key)
         if key in AGE_KEYS:
-            found[f"{key}_ms"] = _parse_age_ms(key, value)
+            criteria[f"{key}_ms"] = _parse_age_ms(key, value)
         else:
-            found[key] = _parse_status(value) if key == "status" else value
-    return RunFilterExpression(**found)  # type: ignore[arg-type]  # the keys and their types are those of KEYS
+            criteria[key] = _parse_status(value) if key == "status" else value
+    return RunFilterExpression(**criteria)  # type: ignore[arg-type]  # the keys and their types are those of KEYS
 
 
 def _unknown_key(key: str) -> str:

@@ -1,14 +1,16 @@
 """The ids of a new run, and with them the partition whose owner decides about it (schemas/ids.py).
 
-    plain                      r_<fresh>                    with the runs that begin when it does
-    (sticky_partitioner.py) chosen handle              r_<hash of the handle>-<fresh>   equal handles meet, so the owner
-    can refuse the second Idempotency-Key            r_<hash of the key>          the same key is the same run, whoever
-    asks and whenever continuation               r_<the session's>-<fresh>    the runs of a session share a partition
-    continuation with a key    r_<the session's>-<hash of the key> fork                       as a continuation, under
-    the key of its origin, in a session of its own
+    plain                      r_<fresh>                             same partition as runs that start together
+                                                                     (sticky_partitioner.py)
+    chosen handle              r_<hash of the handle>-<fresh>        equal handles share a partition, so the owner can
+                                                                     refuse the second
+    Idempotency-Key            r_<hash of the key>                   the same key is the same run at any time
+    continuation               r_<the session's>-<fresh>             the runs of a session share a partition
+    continuation with a key    r_<the session's>-<hash of the key>
+    fork                       as a continuation, under the key of its origin, in a session of its own
 
-The session of a new run is s_ and its handle, when none was chosen, a_ with the same rest, so that each leads to the
-others without a look-up. Time and randomness come in, nothing is drawn here.
+The session of a new run is s_ and its handle, when none was chosen, a_ with the same rest, so that each can be derived
+from the others without a look-up. Time and randomness are arguments; nothing is drawn here.
 """
 
 from loomlog.schemas.ids import hashed_token, partition_key
@@ -25,7 +27,7 @@ class RunNames(Value, frozen=True, kw_only=True):
 
 
 def new_run_names(*, fresh_token: str, tenant: str, subject: str, agent_id: str, idempotency_key: str) -> RunNames:
-    """The ids of a run in a session of its own."""
+    """Return the ids of a run in a session of its own."""
     if idempotency_key:
         token = hashed_token("idempotency", tenant, subject, idempotency_key)
     elif agent_id:
@@ -38,7 +40,7 @@ def new_run_names(*, fresh_token: str, tenant: str, subject: str, agent_id: str,
 def continuation_names(
     *, fresh_token: str, session_id: str, tenant: str, subject: str, agent_id: str, idempotency_key: str
 ) -> RunNames:
-    """The ids of a further run of a session."""
+    """Return the ids of a further run of a session."""
     rest = hashed_token("idempotency", tenant, subject, idempotency_key) if idempotency_key else fresh_token
     return _make_names(f"{partition_key(session_id)}-{rest}", session_id, agent_id)
 
@@ -46,7 +48,7 @@ def continuation_names(
 def fork_names(
     *, fresh_token: str, origin: str, tenant: str, subject: str, agent_id: str, idempotency_key: str
 ) -> RunNames:
-    """The ids of a fork: beside its origin, whose events it is folded from."""
+    """Return the ids of a fork: in the partition of its origin, whose events it is folded from."""
     rest = hashed_token("idempotency", tenant, subject, idempotency_key) if idempotency_key else fresh_token
     token = f"{partition_key(origin)}-{rest}"
     return _make_names(token, f"s_{token}", agent_id)

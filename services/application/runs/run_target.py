@@ -1,9 +1,9 @@
-"""The run an order is for: enough to see whether its caller may give it, and to address it.
+"""The target run of a command: enough to check whether its caller may send it, and to address it.
 
-A process learns it of every run it starts or orders, and keeps it while the run is under way
-(services/application/streaming/event_hub.py). An order to such a run asks the read models nothing: whose a run is never
-changes, and whether it still runs its owner decides. That is 3.5 ms of an order's 10 on an idle machine, and orders are
-carried out also while the read models are away.
+A process learns the target of every run it starts or sends a command to, and keeps it while the run is live
+(services/application/streaming/event_hub.py). A command to such a run needs no query of the read models: the owner of a
+run (tenant, user) never changes, and whether it is still live is decided by the partition's owner. That saves 3.5 ms of
+a command's 10 on an idle machine, and commands work even while the read models are unavailable.
 
 Before: start.py and services/application/queries/runs.py learn it. After: control.py.
 """
@@ -15,7 +15,7 @@ from loomlog.projections.runs import RunRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTarget:
-    """A run that was under way when the hub last heard of it. Shaped like the columns of a RunRow it stands for."""
+    """A run that was live at the last event the hub received. Has the same fields as the RunRow it replaces."""
 
     run_id: str
     tenant: str
@@ -23,13 +23,13 @@ class RunTarget:
     agent_id: str
     status: str = "running"
     last_offset: int = -1
-    """The events that answer an order lie after it; nothing is known of those before."""
+    """The events that answer a command come after this offset; -1: no event is known."""
 
     @classmethod
     def from_row(cls, row: RunRow) -> "RunTarget":
-        """From the row of a run under way."""
+        """Return the target for the row of a live run."""
         return cls(run_id=row.run_id, tenant=row.tenant, user_id=row.user_id, agent_id=row.agent_id)
 
 
 CommandTarget = RunRow | RunTarget
-"""The run of an order, as the read models have it or as this process remembers it."""
+"""The target run of a command, from the read models or from this process's memory."""

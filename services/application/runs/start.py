@@ -1,17 +1,17 @@
 """Starting runs: a new one, a further one of a session, and the same one again under its Idempotency-Key.
 
-    checked, authorised   nothing wrong with the request and its sender
+    checked, authorised   the request and its sender are valid
     named                 the ids, and with them the partition whose owner decides (run_ids.py)
-    kept                  the credentials it brings, if any, are sealed outside the log (storage/run_credentials.py)
+    stored                its credentials, if any, are sealed outside the log (storage/run_credentials.py)
     published             StartRun is in the log: from here on the run will start, whatever happens to this process
-    decided               RunStarted or RunRefused came by on the hub
+    decided               the hub received RunStarted or RunRefused
 
-The owner of the partition decides everything that depends on what is live: busy sessions, handles in use, bounds. Only
-what it cannot see from its partition is looked up here first. An idempotent repetition causes no second event, so its
+The owner of the partition decides everything that depends on live runs: busy sessions, handles in use, bounds. Only
+what it cannot see from its partition is looked up here first. An idempotent repetition produces no second event, so its
 run is looked for in the read models as well, before and while waiting.
 
-No answer in time is not a failure: the command is durable and the run starts when an owner is there. The caller is told
-so, with all ids (`run_pending`).
+A timeout is not a failure: the command is durable and the run starts once there is an owner. The response reports that,
+with all ids (`run_pending`).
 
 Before: a transport. After: services/application/command_publisher.py, services/application/streaming/event_hub.py,
 services/application/streaming/run_stream.py.
@@ -63,20 +63,20 @@ HANDLE_IN_USE = "agent_id_in_use"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedRun:
-    """A run that was accepted. `stream` is open: read it to its end, or close it."""
+    """An accepted run. `stream` is open: read it to its end, or close it."""
 
     run_id: str
     session_id: str
     agent_id: str
     position: str
-    """Of its first event."""
+    """Position of its first event."""
     is_repeated: bool
-    """It existed before: the request was sent again under its Idempotency-Key."""
+    """The run existed before: the request was repeated under its Idempotency-Key."""
     stream: RunStream
 
 
 class StartAttempt(Struct, frozen=True, kw_only=True):
-    """A run about to be started. `command` makes another order than StartRun of the request, for a fork."""
+    """A run about to be started. `make_command` builds another command than StartRun, for a fork."""
 
     caller: Caller
     request: RunRequest
@@ -86,11 +86,11 @@ class StartAttempt(Struct, frozen=True, kw_only=True):
     continues: RunPosition | None = None
     make_command: Callable[[RunRequest], Record] | None = None
     encryptor: ContentEncryptor | None = None
-    """Encrypts what the request says; None when content is not encrypted."""
+    """Encrypts the content of the request; None when content is not encrypted."""
 
 
 class RunStarts:
-    """The use cases that start runs. `clock_ms` and `fresh_token` bring time and randomness in."""
+    """The use cases that start runs. `clock_ms` and `fresh_token` supply time and randomness."""
 
     def __init__(
         self,
@@ -105,8 +105,10 @@ class RunStarts:
         credentials: RunCredentials | None = None,
         books_offset: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`credentials` None: requests that bring some are refused. `books_offset`: behind the newest limit on spending
-        that this process has told anybody of, or has read."""
+        """`credentials` None: requests with credentials are refused.
+
+        `books_offset`: returns the offset just past the newest spending limit that this process has reported or read.
+        """
         self._books_offset = books_offset
         self._credentials = credentials
         self._sources = sources
@@ -117,11 +119,11 @@ class RunStarts:
         self._fresh_token = fresh_token
         self._decision_wait_s = decision_wait_s
         self.pending_starts = 0
-        """Starts of this process that are in the log and wait for their owner, mostly for a place."""
+        """Starts of this process that are in the log and wait for their owner, mostly for a free slot."""
         self._check_admission = check_admission
 
     async def start(self, caller: Caller, request: RunRequest) -> StartedRun:
-        """A new run; with a session_id a further run of that session, by the agent of the request."""
+        """Start a new run; with a session_id a further run of that session, with the agent of the request."""
         require_scope(caller, RUNS_CREATE)
         request = check_request(request)
         if not request.agent:
@@ -130,7 +132,7 @@ class RunStarts:
             return await self._continue(caller, request)
         who = resolve_identity(caller, user_id=request.user_id)
         fresh = self._fresh_token()
-        if not (request.idempotency_key or request.agent_id):  # whose hash says where the run lies
+        if not (request.idempotency_key or request.agent_id):  # their hash decides the partition
             fresh = self._publisher.choose_partition(fresh, self._clock_ms())
         names = new_run_names(
             fresh_token=fresh,
@@ -144,7 +146,7 @@ class RunStarts:
         )
 
     async def continue_session(self, caller: Caller, session_id: str, request: RunRequest) -> StartedRun:
-        """A further run of a session, by the session's agent unless the request names one."""
+        """Start a further run of a session, with the session's agent unless the request names one."""
         require_scope(caller, RUNS_CREATE)
         return await self._continue(caller, check_request(replace(request, session_id=session_id)))
 
@@ -175,7 +177,7 @@ class RunStarts:
     # --- launching ---------------------------------------------------------------------------------------------------
 
     async def launch(self, attempt: StartAttempt) -> StartedRun:
-        """Publishes the order and waits for what its owner decides. Raises Declined."""
+        """Publish the command and wait for the owner's decision. Raises RequestRefused."""
         content, who = self._sources.content, attempt.requester
         if content.keys is not None:
             await self._check_not_erased(attempt)
@@ -219,9 +221,9 @@ class RunStarts:
             raise
 
     async def _check_not_erased(self, attempt: StartAttempt) -> None:
-        """Before its subject is given a fresh key, under which no digest of before can be compared.
+        """Raise RequestRefused(content_erased) when the run that the request started is erased.
 
-        Raises Declined(content_erased) when the run that the request started is erased.
+        Called before the subject gets a new key, under which older digests cannot be compared.
         """
         keys, who, run_id = self._sources.content.keys, attempt.requester, attempt.names.run_id
         if keys is None or not attempt.digest or not keys.table.erasures_of(who.tenant, who.user_id):
@@ -233,19 +235,22 @@ class RunStarts:
         except RequestRefused as declined:
             if declined.code != "projection_unavailable":
                 raise
-            return  # as when nothing is known of an earlier run
+            return  # treated like no known earlier run
         if erasure is not None:
             raise RequestRefused(
                 "content_erased",
-                f"this Idempotency-Key started {run_id}, and what was said in it is erased (erasure "
+                f"this Idempotency-Key started {run_id}, and its content is erased (erasure "
                 f"{erasure.record.erasure_id}); use a new key to ask again",
                 details={"run_id": run_id},
             )
 
     async def _store_credentials(self, attempt: StartAttempt) -> None:
-        """Before the order is in the log: from then on an owner may need them. Raises Declined."""
-        given = attempt.request.credentials
-        if not given:
+        """Store the credentials before the command is in the log: from then on an owner may need them.
+
+        Raises RequestRefused.
+        """
+        credentials = attempt.request.credentials
+        if not credentials:
             return
         if self._credentials is None:
             raise RequestRefused(
@@ -254,18 +259,20 @@ class RunStarts:
                 "seal them with",
             )
         try:
-            await self._credentials.put(attempt.requester.tenant, attempt.names.run_id, given)
+            await self._credentials.put(attempt.requester.tenant, attempt.names.run_id, credentials)
         except ConnectorError as error:
             raise unavailable("credentials", error) from error
 
     async def _delete_credentials(self, attempt: StartAttempt) -> None:
-        """Of a run that was refused. What stays when the store is away goes when its time is over."""
+        """Delete the credentials of a refused run; those left when the store is unavailable expire."""
         if attempt.request.credentials and self._credentials is not None:
             with contextlib.suppress(ConnectorError):
                 await self._credentials.delete([attempt.names.run_id])
 
     async def _prepare_request(self, request: RunRequest, encryptor: ContentEncryptor | None) -> RunRequest:
-        """The request as the log holds it: encrypted, and large payloads in the blob store. Raises Declined."""
+        """Return the request as the log stores it: encrypted, large payloads in the blob store.
+        Raises RequestRefused.
+        """
         if encryptor is None:
             return replace(request, segments=await offload_payloads(request.segments, self._blobs))
         segments = encrypt_segments(request.segments, encryptor)
@@ -279,7 +286,7 @@ class RunStarts:
         metadata, payload = to_json_texts(request.metadata), to_json_texts(request.payload_metadata)
         return StartRun(
             envelope=CommandEnvelope(
-                # One start for one run id, so the run id is the command's id too.
+                # Each run id has one start, so the run id is the command's id too.
                 command_id=attempt.names.run_id,
                 tenant=attempt.requester.tenant,
                 subject=attempt.requester.subject,
@@ -288,7 +295,7 @@ class RunStarts:
             agent=request.agent,
             segments=request.segments,
             run_id=attempt.names.run_id,
-            # Only a session to go on with is named; a new one follows from the run id.
+            # Only set to continue a session; a new one is derived from the run id.
             session_id=request.session_id,
             agent_id=attempt.names.agent_id,
             user_id=attempt.requester.user_id,
@@ -316,7 +323,7 @@ class RunStarts:
     async def _wait_for_decision(
         self, attempt: StartAttempt, subscription: Subscription, *, is_repeated: bool
     ) -> StartedRun:
-        """Waits for the first event of the run."""
+        """Wait for the first event of the run."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._decision_wait_s
         items: list[Item] = []
@@ -359,7 +366,7 @@ class RunStarts:
         if first.raw.seq == 1:
             stream = new_stream(self._sources, subscription, scope=scope, head=head)
         else:
-            # A repetition of a run whose beginning the hub has let go of already.
+            # A repetition of a run whose first events the hub has already dropped.
             subscription.close()
             stream = resumed_stream(self._sources, attempt.names.run_id, scope=scope, head=head)
         return StartedRun(
@@ -404,8 +411,10 @@ class RunStarts:
     # --- what the owner cannot see -----------------------------------------------------------------------------------
 
     async def _earlier_run(self, attempt: StartAttempt, *, wait: bool) -> StartedRun | None:
-        """The run an idempotent request started before, from the read models. None also when they are away: the
-        owner recognises a repetition in any case, only the answer to it may then be run_pending.
+        """Return the run that an idempotent request started before, from the read models.
+
+        None also when they are unavailable: the owner recognises a repetition in any case, only the response may then
+        be run_pending.
         """
         run_id, tenant = attempt.names.run_id, attempt.requester.tenant
         try:
@@ -420,14 +429,14 @@ class RunStarts:
         if row is not None:
             _check_digest(row.request_sha256, attempt)
             names = replace(attempt.names, agent_id=row.agent_id, session_id=row.session_id)
-            found = replace(attempt, names=names)
+            earlier_attempt = replace(attempt, names=names)
             return StartedRun(
                 run_id=run_id,
                 session_id=row.session_id,
                 agent_id=row.agent_id,
                 position=self._sources.barrier.token(row.partition, row.first_offset),
                 is_repeated=True,
-                stream=resumed_stream(self._sources, run_id, scope=tenant, head=self._first_chunks(found)),
+                stream=resumed_stream(self._sources, run_id, scope=tenant, head=self._first_chunks(earlier_attempt)),
             )
         if place is not None and place.status == "refused" and place.ended_at_ms is not None:
             raise owner_refusal(
@@ -437,13 +446,13 @@ class RunStarts:
         return None
 
     async def _check_handle(self, attempt: StartAttempt) -> None:
-        """Raises Declined when the handle is live in another partition; in its own the owner decides."""
+        """Raise RequestRefused when the handle is live in another partition; within its own the owner decides."""
         row = await self._handle_holder(attempt)
         if row is not None and row.partition != self._publisher.partition_of(attempt.names.key):
             raise _handle_in_use(attempt, row)
 
     async def _handle_holder(self, attempt: StartAttempt) -> RunRow | None:
-        """The live run that has the handle, as the read models know it; None also when they are away."""
+        """Return the live run that has the handle, from the read models; None also when they are unavailable."""
         try:
             await self._sources.barrier.wait_for_own_writes(None)
             row = await self._sources.projection.run_of_handle(attempt.requester.tenant, attempt.names.agent_id)
@@ -455,11 +464,11 @@ class RunStarts:
 
 
 def _handle_in_use(attempt: StartAttempt, holder: RunRow | None) -> RequestRefused:
-    """The run that has the handle is named to those who may see it."""
-    said, instead = "a live run", "choose another"
+    """Return the refusal; it names the run that has the handle only to callers that may see it."""
+    holder_name, instead = "a live run", "choose another"
     if holder is not None and can_see(attempt.caller, ResourceOwner(tenant=holder.tenant, user_id=holder.user_id)):
-        said, instead = f"the live run {holder.run_id}", "choose another or cancel it"
-    message = f"{HANDLE_IN_USE}: {said} has the handle {attempt.names.agent_id}; {instead}"
+        holder_name, instead = f"the live run {holder.run_id}", "choose another or cancel it"
+    message = f"{HANDLE_IN_USE}: {holder_name} has the handle {attempt.names.agent_id}; {instead}"
     return RequestRefused(HANDLE_IN_USE, message, retry_after_s=RETRY_SOON_S)
 
 
@@ -478,7 +487,7 @@ def _check_digest(stored_digest: str, attempt: StartAttempt) -> None:
 
 
 def _position_of(row: RunRow | None) -> RunPosition | None:
-    """The hint for the owner where the session's last run lies; of a run that is live there is no last event yet."""
+    """Return the position of the session's last run, a hint for the owner; None while that run is live."""
     if row is None or row.status == "running":
         return None
     return RunPosition(run_id=row.run_id, first_offset=row.first_offset, last_offset=row.last_offset)

@@ -1,8 +1,8 @@
-"""Limits on spending on their way into a state file, and out of it again.
+"""Spending limits on export to a state file, and on import from one.
 
-A limit takes along what was spent under it in its month, so nobody has a second budget because he has moved. What is
-set aside for calls under way counts as spent: they may be billed there, and are made once more here. Of another month
-than the present one nothing is left to count.
+A limit is exported with the amount spent under it in its month, so a move does not renew the budget. Amounts reserved
+for calls in progress count as spent: they may be billed at the source, and are made once more here. Amounts of another
+month than the current one are dropped.
 
 Before: state_files.py. After: restore.py, services/application/admin/budget_limits.py.
 """
@@ -20,11 +20,11 @@ from loomlog.services.stream.archive.state_file import StatedLimit
 SHARED_FIELDS = tuple(
     name for name in StatedLimit.__struct_fields__ if name not in ("month", "used_tokens", "used_micros")
 )
-"""What a limit and the command that sets it have in common."""
+"""Fields shared by a limit and the command that sets it."""
 
 
 def export_limits(budget_state: BudgetState, at_ms: int) -> Iterator[StatedLimit]:
-    """Those of the books at that time, by account."""
+    """Yield the limits of the books at that time, ordered by account."""
     for key, limit in sorted(budget_state.limits.items()):
         account = account_at(budget_state, key, at_ms)
         yield StatedLimit(
@@ -36,7 +36,7 @@ def export_limits(budget_state: BudgetState, at_ms: int) -> Iterator[StatedLimit
 
 
 def to_command(limit: StatedLimit, envelope: CommandEnvelope, at_ms: int) -> SetLimit:
-    """The order that makes it a limit here."""
+    """Return the command that sets the limit here."""
     is_this_month = limit.month == month_of(at_ms)
     return SetLimit(
         envelope=envelope,

@@ -1,7 +1,7 @@
-"""Telling a run again that happened elsewhere: its parts are published, and its owner appends them.
+"""Importing a run from elsewhere: its events are published in batches, and its owner appends them.
 
-What an import (imports.py, one bundle) and a restore (restore.py, a state file) have in common. A run that is here
-already is left as it is, so telling it twice adds nothing.
+Shared by an import (imports.py, one bundle) and a restore (restore.py, a state file). A run that exists here is left
+unchanged, so importing it twice adds nothing.
 
 Before: imports.py, restore.py. After: services/application/command_publisher.py,
 services/core/run/lifecycle/event_import.py.
@@ -32,7 +32,7 @@ ENDED_STATUSES = frozenset({"completed", "failed", "cancelled"})
 
 @dataclass(slots=True)
 class ImportBatch:
-    """Events that wait to be published together."""
+    """Events to be published together."""
 
     first_seq: int
     values: list[bytes] = field(default_factory=list)
@@ -44,7 +44,7 @@ class ImportBatch:
 
 
 class EventImporter:
-    """`clock_ms` brings the time in; `wait_s` is how long the owner of a run has for each of them."""
+    """Imports events. `clock_ms` supplies the time; `wait_s` is the timeout for the owner of each run."""
 
     def __init__(
         self, sources: StreamSources, publisher: CommandPublisher, *, clock_ms: Callable[[], int], wait_s: float
@@ -57,9 +57,11 @@ class EventImporter:
     async def existing_position(
         self, tenant: str, run_id: str, *, origin: ImportOrigin | None = None, own_writes: bool = True
     ) -> str:
-        """The position of the newest event of the run here; empty while there is none, or it is being taken in.
+        """Return the position of the newest event of the run here; empty when there is none, or its import is
+        unfinished.
 
-        Raises Declined(run_id_taken) when it is another tenant's, or being taken in from elsewhere than `origin`.
+        Raises RequestRefused(run_id_taken) when it is another tenant's, or is being imported from elsewhere than
+        `origin`.
         """
         if own_writes:
             await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
@@ -78,14 +80,16 @@ class EventImporter:
                 if origin is not None and not _has_origin(row, origin):
                     raise RequestRefused(
                         "run_id_taken",
-                        f"{run_id} is here half taken in, from another file: one of {row.told_events} events of "
+                        f"{run_id} is partly imported here, from another file: one of {row.told_events} events of "
                         f"{row.imported_from}. Send that one again, or cancel the run, which ends it as it is",
                     )
-                return ""  # an import that was broken off: it can be tried again
+                return ""  # an import that was interrupted: it can be retried
         return self._sources.barrier.token(place.partition, place.last_offset)
 
     async def store_blob(self, ref: BlobRef, data: bytes) -> None:
-        """A payload in the blob store. Raises Declined, and BrokenBundle when it is another one than was said."""
+        """Store a payload in the blob store. Raises RequestRefused, and BrokenBundle when its hash is not that of
+        `ref`.
+        """
         try:
             kept = await self._sources.blobs.put(data, ref.media_type)
         except ConnectorError as error:
@@ -103,7 +107,7 @@ class EventImporter:
         *,
         continues: bool = False,
     ) -> None:
-        """A part, durable in the commands topic when this returns. Raises Declined."""
+        """Publish a batch; it is durable in the commands topic on return. Raises RequestRefused."""
         command_id = f"{run_id}@{batch.first_seq}.{origin.bundle_sha256[:16]}"
         command = ImportRun(
             envelope=CommandEnvelope(
@@ -118,11 +122,11 @@ class EventImporter:
         await self._publisher.publish(partition_key(run_id), command_id, command)
 
     def subscribe(self, run_id: str) -> Subscription:
-        """Before the last part is sent, so that its event is not missed."""
+        """Subscribe to a run; do so before the last batch is sent, so that its event is not missed."""
         return self._sources.hub.subscribe(run_id)
 
     async def wait_for_end(self, tenant: str, run_id: str, event_count: int, subscription: Subscription) -> str:
-        """Waits until the run is told to its end; the position of that. Raises Declined."""
+        """Wait until the run is imported to its end; returns that position. Raises RequestRefused."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._wait_s
         while (left := deadline - clock()) > 0 and not subscription.close_reason:
@@ -139,32 +143,32 @@ class EventImporter:
                 return position
         raise RequestRefused(
             "import_pending",
-            f"the run {run_id} is in the log to be taken in, but no runtime has done it within {self._wait_s:g} s; "
-            "send the same file again, it adds nothing twice. A run that another file has begun here takes in that "
-            "one only: send it, or cancel the run",
+            f"the run {run_id} is in the log to be imported, but no runtime has done it within {self._wait_s:g} s; "
+            "send the same file again, it adds nothing twice. A run whose import was begun from another file "
+            "accepts only that file: send it, or cancel the run",
             retry_after_s=RETRY_LATER_S,
             details={"run_id": run_id},
         )
 
 
 def _has_origin(row: RunRow, origin: ImportOrigin) -> bool:
-    """As far as its row tells; the owner also compares how it ended."""
-    told = (row.told_events, row.imported_from, row.restored)
-    return told == (origin.events, import_source(origin), origin.restored)
+    """Whether the run has this origin according to its row; the owner also compares how it ended."""
+    actual = (row.told_events, row.imported_from, row.restored)
+    return actual == (origin.events, import_source(origin), origin.restored)
 
 
 def reencode_event(codec: Codec, value: bytes) -> bytes:
-    """The record as this version writes it, under the envelope it had; `codec` reads what another one wrote."""
+    """Re-encode the record as this version writes it, under its original envelope; `codec` reads the other version."""
     decoded = codec.decode(value)
     assert decoded.envelope is not None, "it was folded when the file was checked"
     return local_codec().encode_event(decoded.envelope, decoded.record)
 
 
 def plaintext_refusal(count: int, total: int, file: str, first: str) -> RequestRefused:
-    """Of `total` runs of a bundle or a file so many hold content in clear, and nobody has said that it is wanted."""
+    """Return the refusal for `count` of `total` runs with plaintext content that the request does not allow."""
     return RequestRefused(
         "content_in_clear",
-        f"{count} of the {total} runs of the {file}, {first} first, hold what was said in clear, and content is "
-        "encrypted here: no erasure could take it back. Leave them where they are, or take them in as they are, "
-        "readable for good, with in_clear=1 (--in-clear). Nothing was told",
+        f"{count} of the {total} runs of the {file}, {first} first, have content in plaintext, and content is "
+        "encrypted here: no erasure could remove it. Leave them out, or import them as they are, readable for good, "
+        "with in_clear=1 (--in-clear). Nothing was written",
     )

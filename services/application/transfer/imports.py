@@ -1,17 +1,17 @@
-"""Taking in a run that happened elsewhere, from its bundle.
+"""Importing a run from elsewhere, from its bundle.
 
-    checked     the bundle is whole with every payload its events refer to, every run in it folds without drift, no
-                number in it is one that nobody could have written, and where content is encrypted nothing in it is new
-                and in clear, unless that is wanted; nothing is written before that is known
-    named       its runs, sessions and handles are no other tenant's here
-    kept        payloads go to the blob store, where the same bytes are the same blob
-    published   the runs in their order, oldest first, each in parts that fit one append
-    told        the owner has appended the end of each; a run that is here already is left as it is
+    checked     the bundle is complete with every payload its events refer to, every run in it folds without drift, no
+                number in it is impossible, and where content is encrypted nothing new in it is in plaintext, unless
+                the request allows it; nothing is written before that is known
+    named       its runs, sessions and handles do not belong to another tenant here
+    stored      payloads go to the blob store, where the same bytes are the same blob
+    published   the runs in their order, oldest first, each in batches that fit one append
+    imported    the owner has appended the end of each; a run that exists here is left unchanged
 
-Runs keep their ids, so the same file again adds nothing. They belong to the caller's tenant, whatever the bundle says.
-Only who operates a tenant may, because the runs name its users. What a bundle says may be anybody's words, its hashes
-prove only that it agrees with itself: so nothing of it is granted here (services/runtime/run/fork_definition.py) or
-counted as spent.
+Runs keep their ids, so the same file again adds nothing. They belong to the caller's tenant, whatever the bundle
+contains. Only an operator of a tenant may import, because the runs name its users. The contents of a bundle are
+unverified, its hashes prove only that it is consistent: so nothing of it is granted here
+(services/runtime/run/fork_definition.py) or counted as spent.
 
 Before: a transport has spooled the file. After: event_import.py, and the owner of each partition decides.
 """
@@ -58,7 +58,7 @@ from loomlog.services.stream.encryption.content_fields import is_in_clear, paylo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedRun:
-    """A run of a bundle, here now. `added` is false when it was here before."""
+    """A run of a bundle that exists here now. `added` is false when it existed before."""
 
     run_id: str
     added: bool
@@ -66,7 +66,7 @@ class ImportedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """A bundle that was taken in; its own run is the last. `position` is that of its newest event here."""
+    """An imported bundle; its own run is the last. `position` is that of its newest event here."""
 
     runs: tuple[ImportedRun, ...]
     position: str
@@ -74,7 +74,7 @@ class ImportResult:
 
 @dataclass(slots=True)
 class _KnownRun:
-    """What the first pass learnt of a run: how many events it has, and the first and last of them."""
+    """Facts about a run from the first pass: number of events, and the first and last of them."""
 
     first_offset: int
     tenant: str
@@ -83,9 +83,9 @@ class _KnownRun:
     events: int = 0
     tail_digest: str = ""
     is_in_clear: bool = False
-    """Anything was said in it in clear."""
+    """Whether any of its content is in plaintext."""
     payloads: set[str] = field(default_factory=set)
-    """Hashes of what it has in the blob store, while that is looked at."""
+    """Hashes of its payloads in the blob store, while those are checked for plaintext."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class _CheckedBundle:
 
 
 class RunImports:
-    """The use case. `clock_ms` brings the time in."""
+    """The use case. `clock_ms` supplies the time."""
 
     def __init__(
         self,
@@ -112,8 +112,10 @@ class RunImports:
         self._active_imports = 0
 
     async def import_bundle(self, caller: Caller, file: IO[bytes], *, in_clear: bool = False) -> ImportResult:
-        """Everything in the bundle. `file` can be read from its beginning more than once. Raises Declined, also
-        content_in_clear: runs in clear are taken in where content is encrypted only with `in_clear`.
+        """Import every run of the bundle. `file` must be readable from its beginning more than once.
+
+        Raises RequestRefused, also content_in_clear: where content is encrypted, runs in plaintext are imported only
+        with `in_clear`.
         """
         require_scope(caller, TENANT)
         if self._active_imports >= limits.IMPORTS_MAX:
@@ -124,44 +126,48 @@ class RunImports:
         try:
             looks = self._sources.content.keys is not None and not in_clear
             checked = await asyncio.to_thread(_check_bundle, file, self._clock_ms(), checks_in_clear=looks)
-            wanted = [run.run_id for run in checked.header.runs]
+            run_ids = [run.run_id for run in checked.header.runs]
             here = {
                 run_id: position
-                for run_id in wanted
+                for run_id in run_ids
                 if (position := await self._existing_position(caller, run_id, checked))
             }
-            missing = [run_id for run_id in wanted if run_id not in here]
+            missing = [run_id for run_id in run_ids if run_id not in here]
             in_clear_here = [run_id for run_id in missing if checked.runs[run_id].is_in_clear]
             if in_clear_here:
-                raise plaintext_refusal(len(in_clear_here), len(wanted), "bundle", in_clear_here[0])
+                raise plaintext_refusal(len(in_clear_here), len(run_ids), "bundle", in_clear_here[0])
             for run_id in missing:
                 await self._check_names(caller, run_id, checked.runs[run_id])
             if missing:
                 await self._store_blobs(file)
                 here |= await self._publish(caller, file, checked, frozenset(missing))
         except BrokenBundle as error:
-            raise bad_request(f"the bundle cannot be taken in: {error}") from error
+            raise bad_request(f"the bundle cannot be imported: {error}") from error
         except Undecodable as error:
-            raise bad_request(f"the bundle has a record nobody here can read: {error}") from error
+            raise bad_request(f"the bundle contains a record that cannot be decoded here: {error}") from error
         finally:
             self._active_imports -= 1
         return ImportResult(
-            runs=tuple(ImportedRun(run_id=run_id, added=run_id in missing) for run_id in wanted),
-            position=here[wanted[-1]],
+            runs=tuple(ImportedRun(run_id=run_id, added=run_id in missing) for run_id in run_ids),
+            position=here[run_ids[-1]],
         )
 
     async def _existing_position(self, caller: Caller, run_id: str, checked: _CheckedBundle) -> str:
-        """The position of the newest event of the run here; empty while there is none, or it is being taken in.
+        """Return the position of the newest event of the run here; empty when there is none, or its import is
+        unfinished.
 
-        Raises Declined(run_id_taken) when it is another tenant's, or is being taken in from another file.
+        Raises RequestRefused(run_id_taken) when it is another tenant's, or is being imported from another file.
         """
         if not ID_PATTERN.match(run_id):
             raise bad_request(f"the bundle names a run {run_id[:80]!r}, which is no id")
         return await self._importer.existing_position(caller.tenant, run_id, origin=_import_origin(checked, run_id))
 
     async def _check_names(self, caller: Caller, run_id: str, known: _KnownRun) -> None:
-        """Raises Declined when session or handle are not what they can be, or when one of them or the run itself is
-        named after a run of another tenant here."""
+        """Check the names of a run.
+
+        Raises RequestRefused when session or handle are invalid, or when one of them or the run id is derived from a
+        run of another tenant here.
+        """
         for what, name in (("session", known.session_id), ("handle", known.agent_id)):
             if not ID_PATTERN.match(name):
                 raise bad_request(f"the bundle gives {run_id} the {what} {name[:80]!r}, which is no id")
@@ -181,7 +187,7 @@ class RunImports:
             )
 
     async def _is_free(self, caller: Caller, run_id: str) -> bool:
-        """Whether no other tenant has a run of that id here."""
+        """Whether no other tenant has a run with that id here."""
         place = await self._sources.projection.audit_row(EVERY_TENANT, run_id) if ID_PATTERN.match(run_id) else None
         return place is None or place.tenant == caller.tenant
 
@@ -198,7 +204,7 @@ class RunImports:
     async def _publish(
         self, caller: Caller, file: IO[bytes], checked: _CheckedBundle, missing_ids: frozenset[str]
     ) -> dict[str, str]:
-        """The events of the missing runs in parts, and after each run the wait for its end; where that lies."""
+        """Publish the events of the missing runs in batches, waiting for each run's end; returns those positions."""
         done: dict[str, str] = {}
         file.seek(0)
         reader = BundleReader(file)
@@ -250,7 +256,7 @@ def _import_origin(checked: _CheckedBundle, run_id: str) -> ImportOrigin:
 
 
 def _check_bundle(file: IO[bytes], now_ms: int, *, checks_in_clear: bool) -> _CheckedBundle:
-    """The first pass: everything is folded and nothing may differ. Raises BrokenBundle."""
+    """Run the first pass: fold everything and require that nothing differs. Raises BrokenBundle."""
     look = _BundleCheck(now_ms, checks_in_clear=checks_in_clear)
     file.seek(0)
     replay = replay_bundle(file, through_bytes=False, bytes_max=limits.IMPORT_BYTES_MAX, seen=look.add_item)
@@ -261,8 +267,10 @@ def _check_bundle(file: IO[bytes], now_ms: int, *, checks_in_clear: bool) -> _Ch
 
 
 class _BundleCheck:
-    """What the first pass sees beside the fold: whose the runs are, their numbers, their payloads, and with
-    `looks_for_clear` whether anything was said in clear."""
+    """Checks of the first pass in addition to the fold: owners of the runs, their numbers, their payloads.
+
+    With `checks_in_clear` also whether any content is in plaintext.
+    """
 
     def __init__(self, now_ms: int, *, checks_in_clear: bool) -> None:
         self.runs: dict[str, _KnownRun] = {}
@@ -276,7 +284,7 @@ class _BundleCheck:
         self._payload_size = 0
 
     def add_item(self, item: BundledEvent | BlobPart, reader: BundleReader) -> None:
-        """The next item. Raises BrokenBundle."""
+        """Check the next item. Raises BrokenBundle."""
         self._reader = reader
         if isinstance(item, BlobPart):
             self._check_payload(item)
@@ -284,7 +292,7 @@ class _BundleCheck:
             self._check_event(item, reader)
 
     def finish(self) -> str:
-        """The hash of the bundle, when all payloads were in it. Raises BrokenBundle."""
+        """Return the hash of the bundle once all payloads were in it. Raises BrokenBundle."""
         for sha256, size in sorted(self._expected_payloads):
             if sha256 not in self._payload_sizes:
                 raise BrokenBundle(f"its events refer to the payload {sha256}, which is not in it")
@@ -306,13 +314,13 @@ class _BundleCheck:
         if len(item.event.value) > limits.IMPORT_EVENT_BYTES_MAX:
             raise BrokenBundle(
                 f"event {item.event.seq} of {item.run_id} has {len(item.event.value)} bytes; at most "
-                f"{limits.IMPORT_EVENT_BYTES_MAX} can be taken in"
+                f"{limits.IMPORT_EVENT_BYTES_MAX} can be imported"
             )
         refs = list(blob_refs(record))
         self._expected_payloads |= {(ref.sha256, ref.size_bytes) for ref in refs}
         known = self.runs.get(item.run_id)
         if known is None:
-            begun = record if isinstance(record, RunStarted) else None  # the fold says what is wrong with another
+            begun = record if isinstance(record, RunStarted) else None  # the fold reports any other first event
             known = self.runs[item.run_id] = _KnownRun(
                 first_offset=item.event.offset,
                 tenant=envelope.tenant,
@@ -326,7 +334,7 @@ class _BundleCheck:
             known.payloads |= payloads_of_event(record)
 
     def _check_payload(self, part: BlobPart) -> None:
-        # A sealed payload is one token from its first byte to its last.
+        # An encrypted payload is one token from its first byte to its last.
         if self._checks_in_clear and not is_part_of_token(part.data, is_first=not self._payload_size):
             for known in self.runs.values():
                 known.is_in_clear = known.is_in_clear or part.ref.sha256 in known.payloads

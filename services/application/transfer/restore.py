@@ -1,19 +1,18 @@
 """Restoring a state file into this installation, whatever its partition counts are.
 
-    checked     the whole file, before anything of it is told (services/stream/archive/state_validation.py), and whether
-    what was
-                said in runs under way can be read here: without its keys a run would only fail. Where content is
-                encrypted, a file with content in clear is refused, unless that is wanted
-    paused      what stands paused in it and not here, before the first run could go on
-    limited     what may be spent in it, where nothing is said here, before the first run could spend
-    kept        payloads, where the same bytes are the same blob
-    told        run by run, each by its partition's owner; one that is here already is left as it is
+    checked     the whole file, before anything of it is imported (services/stream/archive/state_validation.py), and
+                whether the content of live runs can be decrypted here: without its keys a run would only fail. Where
+                content is encrypted, a file with plaintext content is refused, unless the request allows it
+    paused      the pauses in it that are not set here, before the first run could continue
+    limited     the spending limits in it for accounts without one here, before the first run could spend
+    stored      payloads, where the same bytes are the same blob
+    imported    run by run, each by its partition's owner; one that exists here is left unchanged
 
-A run that was under way goes on here: after its last event the owner treats its open calls as after a take-over. Runs
-keep their ids, so they find their partition here by their key, and those that refer to each other share it. A run waits
-only for the one it goes on with; RESTORES_AT_ONCE are told beside each other. A run that has started others goes on
-when all of the file is told, or it would start them anew. What was imported there is hearsay here too (decision 10).
-The same file again adds nothing.
+A live run continues here: after its last event the owner treats its open calls as after a takeover. Runs keep their
+ids, so they find their partition here by their key, and those that refer to each other share it. A run waits only for
+the one it continues; `CONCURRENT_RESTORES` are imported concurrently. A run that has started others continues once the
+whole file is imported, or it would start them again. Runs that were imports at the source are unverified here too
+(decision 10). The same file again adds nothing.
 
 Before: a transport has spooled the file, or state_files.py has it. After: event_import.py.
 """
@@ -57,12 +56,12 @@ from loomlog.services.stream.archive.state_reader import StateReader
 from loomlog.services.stream.archive.state_validation import ValidatedState, validate_state
 
 FATAL_CODES = frozenset({"import_pending", "backpressure", "log_unavailable", "projection_unavailable"})
-"""Answers to one run after which the others are not tried."""
+"""Codes of a refusal of one run after which the others are not tried."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RestoreResult:
-    """What a restore added. `positions`: of the newest event it wrote to each partition."""
+    """Counts of what a restore added. `positions`: of the newest event it wrote to each partition."""
 
     is_dry_run: bool
     runs: int = 0
@@ -72,9 +71,9 @@ class RestoreResult:
     limits: int = 0
     blobs: int = 0
     sealed_runs: int = 0
-    """Those that were told and whose content nobody can read here: its keys are missing or erased."""
+    """Imported runs whose content cannot be decrypted here: its keys are missing or erased."""
     skipped_runs: int = 0
-    """Here already."""
+    """Runs that existed here before."""
     failed_runs: int = 0
     warnings: list[str] = field(default_factory=list)
     positions: dict[str, str] = field(default_factory=dict)
@@ -84,7 +83,7 @@ class RestoreResult:
             self.warnings.append(warning)
 
     def add_position(self, position: str) -> None:
-        """A position token; those of one partition replace each other when they are newer."""
+        """Add a position token; per partition only the newest is kept."""
         topic, _, offset = position.rpartition(":")
         if topic and int(offset) > int(self.positions.get(topic, ":-1").rpartition(":")[2]):
             self.positions[topic] = position
@@ -102,7 +101,7 @@ class _RestoredRun:
 
 
 class StateRestore:
-    """The use case. `clock_ms` brings the time in."""
+    """The use case. `clock_ms` supplies the time."""
 
     def __init__(
         self,
@@ -123,12 +122,13 @@ class StateRestore:
     async def restore(
         self, caller: Caller, file: IO[bytes], *, dry_run: bool = False, sealed: bool = False, in_clear: bool = False
     ) -> RestoreResult:
-        """Take in a state file; `file` can be read from its beginning more than once. Raises Declined:
-        snapshot_version_too_new, snapshot_version_unknown, restore_failed, keys_missing, content_in_clear,
-        import_pending.
+        """Restore a state file; `file` must be readable from its beginning more than once.
 
-        `sealed`: runs under way whose keys are not here are taken in as well, and end here as cancelled. `in_clear`: so
-        are runs in clear where content is encrypted; they stay readable for good.
+        Raises RequestRefused: snapshot_version_too_new, snapshot_version_unknown, restore_failed, keys_missing,
+        content_in_clear, import_pending.
+
+        `sealed`: live runs whose keys are missing here are imported as well, and end here as cancelled. `in_clear`: so
+        are runs in plaintext where content is encrypted; they stay readable for good.
         """
         require_scope(caller, ADMIN)
         if self._busy:
@@ -155,7 +155,7 @@ class StateRestore:
 
 
 async def _find_unreadable(checked: ValidatedState, content: ContentAccess, *, accepts_sealed: bool) -> frozenset[str]:
-    """The runs of the file whose content nobody can read here. Raises Declined: keys_missing, log_unavailable."""
+    """Return the runs whose content cannot be decrypted here. Raises RequestRefused: keys_missing, log_unavailable."""
     keys = content.keys
     if keys is not None and checked.encrypted_runs:
         try:
@@ -169,10 +169,10 @@ async def _find_unreadable(checked: ValidatedState, content: ContentAccess, *, a
     if lost and not accepts_sealed:
         raise RequestRefused(
             "keys_missing",
-            f"{len(lost)} of the {checked.live_runs} runs under way in the file could not go on here, {lost[0]} first: "
-            f"keys of what was said in them are not here ({len(missing)} keys). Mirror the topic loom.subject.keys "
-            "from where the file was written, under the same LOOMLOG_ENCRYPTION_KEY, and restore again; or take these "
-            "runs in sealed, then they end here as cancelled. Nothing was told",
+            f"{len(lost)} of the {checked.live_runs} live runs of the file could not continue here, {lost[0]} first: keys "
+            f"of their content are missing ({len(missing)} keys). Mirror the topic loom.subject.keys from where the "
+            "file was written, under the same LOOMLOG_ENCRYPTION_KEY, and restore again; or restore these runs sealed: "
+            "they end here as cancelled. Nothing was written",
         )
     return frozenset(name for name, run in checked.encrypted_runs.items() if run.key_ids & gone)
 
@@ -200,17 +200,17 @@ class _RestoreWork:
         self._dry_run = dry_run
         self._result = RestoreResult(is_dry_run=dry_run)
         self._unavailable: set[str] = set()
-        """Runs of the file that could not be taken in; nor can those that go on with them."""
+        """Runs of the file that could not be imported; runs that continue them cannot be either."""
         self._running_imports: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(limits.CONCURRENT_RESTORES)
         self._blob = bytearray()
         self._parents: dict[str, _RestoredRun] = {}
-        """Live runs with children; their last parts are sent when the others are told, the youngest run first."""
+        """Live runs with children; their last batches are sent once the others are imported, the youngest run first."""
         self._child_request_ids: frozenset[int] = frozenset()
-        """Schemas of the event by which a run has children."""
+        """Schema ids of the event by which a run requests children."""
 
     async def run(self, file: IO[bytes]) -> RestoreResult:
-        """Tells what is in the file, once through."""
+        """Import the contents of the file, in one pass."""
         try:
             async with asyncio.TaskGroup() as group:
                 await self._read(file, group)
@@ -282,7 +282,7 @@ class _RestoreWork:
         )
         run = _RestoredRun(head, origin)
         try:
-            # Without waiting for the read models: one that is here is left as it is in any case, only later.
+            # Without waiting for the read models: an existing run is left unchanged in any case, only later.
             if await self._importer.existing_position(head.tenant, head.run_id, origin=origin, own_writes=False):
                 self._result.skipped_runs += 1
                 run.is_skipped = True
@@ -298,7 +298,7 @@ class _RestoreWork:
             self._child_request_ids = reader.codec.schema_ids_of(frozenset({ChildRequested.SCHEMA}))
         run.has_children = run.has_children or item.event.schema_id in self._child_request_ids
         if item.event.seq == 1 and not await self._has_origin(reader.codec.decode(item.event.value).record):
-            self._mark_failed(run, RequestRefused("run_id_taken", "what it goes on with is not here"))
+            self._mark_failed(run, RequestRefused("run_id_taken", "the run it continues is not here"))
             return
         if run.batch.values and run.batch.size + len(value) > limits.IMPORT_BATCH_BYTES:
             await self._send_batch(run, run.batch)
@@ -306,7 +306,7 @@ class _RestoreWork:
         run.batch.add(value)
 
     async def _finish_run(self, run: _RestoredRun | None, group: asyncio.TaskGroup) -> None:
-        """Its last part is sent beside the next runs."""
+        """Send the last batch of a run, concurrently with the next runs."""
         if run is None or run.is_skipped:
             return
         if self._dry_run:
@@ -325,7 +325,7 @@ class _RestoreWork:
         self._running_imports.pop(run_id, None)
 
     async def _has_origin(self, first: object) -> bool:
-        """Whether what a run with this first event goes on with was not given up; waits until that is known."""
+        """Whether the run that this first event continues was not given up; waits until that is known."""
         before = conversation_origin(first) if isinstance(first, RunStarted) else None
         if before is None:
             return True
@@ -362,7 +362,7 @@ class _RestoreWork:
         )
 
     def _is_continued(self, run: _RestoredRun) -> bool:
-        """What nobody can read, was erased, or is not there whole is history only."""
+        """Whether a run continues here; one that is unreadable, erased or incomplete is history only."""
         name = run.head.run_id
         return not run.head.is_over and name not in self._unreadable and name not in self._checked.incomplete_runs
 

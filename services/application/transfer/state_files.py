@@ -1,15 +1,15 @@
-"""State files of the installation: made, listed, read and removed. For administrators only.
+"""State files of the installation: created, listed, read and removed. For administrators only.
 
     cut         the end of every partition now; the state is that of everything below
     gathered    each partition once, sorted on disk (services/stream/archive/state_export.py)
     written     in pieces to the folder of state files, which all replicas see; the manifest makes it exist
 
-What is in it: all runs (or a tenant's) with their payloads, the pauses wider than a run (in a tenant's file those that
-hold its runs, as pauses of that tenant), and the limits on spending with what was spent under them. What is not:
-secrets (they are in no event), commands that no owner has decided about, dead letters, checkpoints of the audit (they
-are signed for the partitions they lie in), read models and caches (they come back from the events).
+Included: all runs (or a tenant's) with their payloads, the pauses wider than a run (in a tenant's file those that hold
+its runs, as pauses of that tenant), and the spending limits with the amounts spent under them. Not included: secrets
+(they are in no event), commands that no owner has decided, dead letters, checkpoints of the audit chain (they are
+signed for the partitions they belong to), read models and caches (they are rebuilt from the events).
 
-Before: a transport. After: restore.py, in whichever installation.
+Before: a transport. After: restore.py, in any installation.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from loomlog.services.stream.archive.state_file import VERSION, StateHeader, Sta
 from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
 BATCH_SIZE = 200
-"""Runs written in one go of a thread."""
+"""Runs written by one call in a worker thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateFileRequest:
-    """What a state file is to hold. `tenant` empty: all; `since_ms`: runs that ended earlier are left out."""
+    """Contents of a state file. `tenant` empty: all; `since_ms`: runs that ended earlier are left out."""
 
     label: str = ""
     tenant: str = ""
@@ -55,7 +55,7 @@ class StateFileRequest:
 
 
 class Backups:
-    """The use cases. Everything raises Declined."""
+    """The use cases. All methods raise RequestRefused."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Backups:
         self._busy = False
 
     async def create(self, caller: Caller, request: StateFileRequest) -> StateFile:
-        """The manifest of a new state file. Raises snapshot_too_large, backpressure."""
+        """Create a state file; returns its manifest. Raises snapshot_too_large, backpressure."""
         require_scope(caller, ADMIN)
         if not request.label.isprintable() or len(request.label) > limits.NAME_BYTES_MAX:
             raise bad_request(f"label: expected at most {limits.NAME_BYTES_MAX} printable characters")
@@ -97,13 +97,13 @@ class Backups:
             self._busy = False
 
     async def list(self, caller: Caller) -> "list[StateFile]":
-        """The manifests, newest first."""
+        """Return the manifests, newest first."""
         require_scope(caller, ADMIN)
         async with self._file_store() as files:
             return cast("list[StateFile]", await files.list_manifests())
 
     async def manifest(self, caller: Caller, file_id: str) -> StateFile:
-        """Of one. Raises snapshot_not_found."""
+        """Return the manifest of a state file. Raises snapshot_not_found."""
         require_scope(caller, ADMIN)
         async with self._file_store() as files:
             found = await files.read_manifest(file_id)
@@ -112,7 +112,7 @@ class Backups:
         return cast("StateFile", found)
 
     async def open(self, caller: Caller, file_id: str) -> tuple[StateFile, IO[bytes]]:
-        """The manifest and the file itself, to be closed. Raises snapshot_not_found."""
+        """Open a state file; returns its manifest and the file, which the caller closes. Raises snapshot_not_found."""
         manifest = await self.manifest(caller, file_id)
         async with self._file_store() as files:
             try:
@@ -123,7 +123,7 @@ class Backups:
                 raise RequestRefused("snapshot_not_found", f"the snapshot {file_id[:80]} was removed") from error
 
     async def remove(self, caller: Caller, file_id: str) -> bool:
-        """Whether it was there."""
+        """Remove a state file; returns whether it existed."""
         require_scope(caller, ADMIN)
         async with self._file_store() as files:
             return await files.remove(file_id)
@@ -179,7 +179,7 @@ class Backups:
         return manifest
 
     async def _consistent_cut(self) -> Mapping[int, int]:
-        """The end of every partition."""
+        """Return the end of every partition."""
         try:
             return {
                 partition: await self._ranges.end_offset(self._topic, partition)
@@ -237,7 +237,7 @@ class Backups:
 
 
 class _StateOutput:
-    """The file that is being written, and what is in it so far."""
+    """The file that is being written, and counts of its contents so far."""
 
     def __init__(self, file: IO[bytes], size_max: int) -> None:
         self.writer = StateWriter()
@@ -253,7 +253,7 @@ class _StateOutput:
         self._size_max = size_max
 
     def write(self, piece: bytes) -> None:
-        """Raises Declined(snapshot_too_large)."""
+        """Write a piece. Raises RequestRefused(snapshot_too_large)."""
         self.size += len(piece)
         if self.size > self._size_max:
             raise RequestRefused("snapshot_too_large", f"the snapshot is over {self._size_max} bytes; nothing was kept")

@@ -124,7 +124,8 @@ class DecisionExecutor:
     def had_no_effect(self, record: LogRecord) -> None:
         """A command that changes nothing, because of what was decided before it: handled once that is in the log.
 
-        Not earlier: a partition snapshot may overtake that decision, and an owner that takes over without it would miss the command.
+        Not earlier: a partition snapshot may overtake that decision, and an owner that takes over without it would miss
+        the command.
         """
         partition = self._partition
         partition.on_durable(lambda _: partition.progress.mark_handled(record.offset))

@@ -205,7 +205,7 @@ async def test_runs_under_way_whose_keys_are_not_here_are_refused_and_nothing_is
         async with installation(tmp_path / "b", partitions=1, keys=here_keys) as here:
             with pytest.raises(RequestRefused) as caught:
                 await restored(here, data, dry_run=dry_run)
-            assert (caught.value.code, "1 of the 1 runs under way" in caught.value.message) == ("keys_missing", True)
+            assert (caught.value.code, "1 of the 1 live runs" in caught.value.message) == ("keys_missing", True)
             assert "Mirror the topic loom.subject.keys" in caught.value.message
             assert await here.states() == {}
 
@@ -278,7 +278,7 @@ async def test_keys_of_payloads_are_looked_for_too(tmp_path: Path) -> None:
         await there.world.close()
         data = await file_of(there)
     async with installation(tmp_path / "b", partitions=1, keys=keys_over(MemoryLog({TOPIC: 1}))) as here:
-        with pytest.raises(RequestRefused, match="could not go on here, r_tok first"):
+        with pytest.raises(RequestRefused, match="could not continue here, r_tok first"):
             await restored(here, data)
 
 
@@ -538,7 +538,7 @@ async def test_a_run_id_of_another_tenant_is_left_out_with_those_that_go_on_with
         actual = await restored(here, data)
         assert (actual.runs, actual.failed_runs) == (1, 2)
         assert "does not belong" in actual.warnings[0]
-        assert "r_tok-2 is not restored: what it goes on with is not here" in actual.warnings[1]
+        assert "r_tok-2 is not restored: the run it continues is not here" in actual.warnings[1]
 
 
 async def test_payloads_come_along(tmp_path: Path) -> None:
