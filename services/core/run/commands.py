@@ -1,9 +1,9 @@
-"""Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
+"""Input of `decide`: the commands of the run family, with every fact that a decision needs.
 
-Those of TopicCommand come from the commands topic; the shell adds the time and what only it can look up (the
-definition, what else is live, what is paused, what a model has said so far). Obey, CallsUnstarted, Recover, Woken and
-ChildReported come from the owner, the others from effects inside it. None is stored: a command that had an effect is
-named by the event it caused.
+Those of TopicCommand come from the commands topic; the runtime adds the time and what only it can look up (the
+definition, live runs, pauses, the partial output of a model call). ApplyWidePauses, CallsUnstarted, RecoverCommand,
+RunTimerFired and ChildReported come from the owner, the others from effects. None is stored: an event names the command
+that caused it.
 """
 
 from loomlog.schemas.generated.run_commands import (
@@ -43,30 +43,31 @@ from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.core.run.state import State
 
 CallKey = tuple[str, int, int, int]
-"""Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt. The kind reconcile
-names a question about a tool call; its last number is that of the question. The kind compact names a summary call; its
-turn is the number of the compaction."""
+"""Key of one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt. Kind reconcile is
+a question about a tool call, with the number of the question last. Kind compact is a summary call, with the number of
+the compaction as its turn.
+"""
 HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED = "happened", "did_not_happen", "cannot_tell", "failed"
-"""What a tool says when it is asked about a lost call; failed: it could not be asked."""
+"""Answers of a tool that is asked about a lost call; failed: it could not be asked."""
 
 
 class CommandRefusal(Value, frozen=True, kw_only=True):
-    """Why something was refused: a stable code and a sentence that says what to do."""
+    """A refusal: a stable code and a sentence that says what to do."""
 
     code: str
     message: str
     limit: LimitNotice | None = None
-    """The limit on spending that forbids it."""
+    """The budget limit that forbids it."""
     about: str = ""
     cap: int = 0
-    """The user or provider that is full, and the bound."""
+    """The limit of the user or provider that is reached."""
 
 
 class StartCommand(Value, frozen=True, kw_only=True):
-    """StartRun with what the owner found out. Exactly one of definition and unresolved is set.
+    """StartRun with the owner's facts. Exactly one of definition and definition_refusal is set.
 
-    session_live_run / handle_live_run: the live run of the partition that has the session or handle, empty when none.
-    session_found: the session to continue exists for this tenant (true for a new session).
+    session_live_run / handle_live_run: the live run of the partition that has the session or handle, empty if none.
+    session_exists: the session to continue exists for this tenant (true for a new session).
     """
 
     at_ms: int
@@ -80,20 +81,20 @@ class StartCommand(Value, frozen=True, kw_only=True):
     handle_live_run: str = ""
     continues: RunPosition | None = None
     previous_facts: RunFacts | None = None
-    """Of the run it goes on with."""
+    """Facts of the run it continues."""
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
-    """What holds runs like this one now: it begins paused."""
+    """Pauses that hold runs like this one now: it starts paused."""
     admission_refusal: CommandRefusal | None = None
-    """Why it may not begin now, although nothing is wrong with it: too much is under way."""
+    """Refusal by admission control: too many runs are active."""
     exhausted_limit: LimitNotice | None = None
-    """A hard limit under which nothing is left for this run."""
+    """The hard limit that is exhausted for this run."""
     parent: ParentCall | None = None
-    """The call that starts it; None when it comes from the commands topic."""
+    """The call that starts it; None if it comes from the commands topic."""
 
 
 class ForkOrigin(Value, frozen=True, kw_only=True):
-    """A run that is forked, read up to the point: its first event, its state there, and where that lies."""
+    """The origin of a fork, read up to the fork point: its first event, its state there, and the position."""
 
     started: RunStarted
     state: State
@@ -101,10 +102,10 @@ class ForkOrigin(Value, frozen=True, kw_only=True):
 
 
 class ForkCommand(Value, frozen=True, kw_only=True):
-    """ForkRun with what the owner found out.
+    """ForkRun with the owner's facts.
 
-    origin: None when there is no such event of such a run of this tenant. `unreadable`: why it could not be read
-    although it is there. Otherwise exactly one of definition and unresolved is set.
+    origin: None if the tenant has no such run or event. `origin_refusal`: why it could not be read although it exists.
+    Otherwise exactly one of definition and definition_refusal is set.
     """
 
     at_ms: int
@@ -118,15 +119,15 @@ class ForkCommand(Value, frozen=True, kw_only=True):
     handle_live_run: str = ""
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
-    """As in Start."""
+    """As in StartCommand."""
 
 
 class ImportCommand(Value, frozen=True, kw_only=True):
     """ImportRun with its events decoded: `times` are when they were decided, UTC milliseconds, one for each.
 
-    Where the first event goes on with another run it names that one's place in this log. `next_seq` is the seq the
-    next event of the run gets here. `obey` and `occupied` are for a run that is to go on here: the pauses wider than
-    it, and the other live run that has its session or its handle.
+    Where the first event continues another run it names that run's position in this log. `next_seq` is the seq of the
+    next event here. `wide_pauses` and `conflicting_run_id` are for a run that is to continue here: the pauses wider
+    than it, and the other live run that has its session or handle.
     """
 
     at_ms: int
@@ -142,11 +143,11 @@ class CancelCommand(Value, frozen=True, kw_only=True):
     at_ms: int
     command: CancelRun
     cascaded: tuple[str, ...] = ()
-    """Handles of its live descendants, which end with it."""
+    """Handles of its live descendants, which are cancelled with it."""
 
 
 class CloseCommand(Value, frozen=True, kw_only=True):
-    """CloseResident, or the parent of a resident child wants it closed."""
+    """CloseResident, also when the parent of a resident child closes it."""
 
     at_ms: int
     command: CloseResident
@@ -163,9 +164,9 @@ class ResolveCallCommand(Value, frozen=True, kw_only=True):
 
 
 class AnswerInterruptionCommand(Value, frozen=True, kw_only=True):
-    """ResolveInterruption with the answer as the log may hold it, as text and as JSON.
+    """ResolveInterruption with the answer as it is stored in the log, as text and as JSON.
 
-    `problem`: why the answer cannot be taken (interrupting.problem_of_answer); empty when it can.
+    `problem`: why the answer is not accepted (interruptions.answer_error); empty if it is.
     """
 
     at_ms: int
@@ -176,7 +177,7 @@ class AnswerInterruptionCommand(Value, frozen=True, kw_only=True):
 
 
 class CancelTurnCommand(Value, frozen=True, kw_only=True):
-    """CancelTurn with what the model had said by then, as far as this owner knows, in that turn and attempt."""
+    """CancelTurn with the partial output of the model in that turn and attempt, as far as this owner has it."""
 
     at_ms: int
     command: CancelTurn
@@ -192,21 +193,21 @@ class CompactCommand(Value, frozen=True, kw_only=True):
 
 
 class PauseCommand(Value, frozen=True, kw_only=True):
-    """PauseRun: the width of one run."""
+    """PauseRun: pauses one run."""
 
     at_ms: int
     command: PauseRun
 
 
 class ResumeCommand(Value, frozen=True, kw_only=True):
-    """ResumeRun: lifts what PauseCommand asked for, nothing wider."""
+    """ResumeRun: lifts the pause of the run itself, nothing wider."""
 
     at_ms: int
     command: ResumeRun
 
 
 class ApplyWidePauses(Value, frozen=True, kw_only=True):
-    """The pauses wider than a run have changed: `wanted` are those that hold this run now, `by` who changed them."""
+    """The pauses wider than a run have changed: `pauses` are those that hold this run now, `by` is who changed them."""
 
     at_ms: int
     pauses: tuple[Pause, ...]
@@ -235,14 +236,14 @@ class ModelAnswered(Value, frozen=True, kw_only=True):
     duration_ms: int
     traceparent: str = ""
     reconcilable: tuple[bool, ...] = ()
-    """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
+    """For each tool call: whether the tool can be asked about it if it is lost. Empty: none can."""
     interruption_requests: tuple[InterruptionRequest, ...] = ()
-    """What its calls of the tool Interruption ask for; such a call is decided and never carried out."""
+    """Requests of its calls of the tool Interruption; such a call is decided and never executed."""
     notices: tuple[LimitNotice, ...] = ()
-    """Soft limits that are reached now that the call is counted."""
+    """Soft limits that are reached once the call is counted."""
     credential_source: str = ""
     credential_scope: str = ""
-    """Whose key it was made with (run, operator; empty = it needed none), and of which run."""
+    """Owner of the provider key (run, operator; empty: none was needed), and of which run."""
 
     @property
     def key(self) -> CallKey:
@@ -250,9 +251,9 @@ class ModelAnswered(Value, frozen=True, kw_only=True):
 
 
 class Alternative(Value, frozen=True, kw_only=True):
-    """A candidate of a run that can be called now, and what its model is like.
+    """A candidate model of a run that can be called now, with its properties.
 
-    `sibling`: the model to ask instead while answers of the conversation lack their reasoning; empty = it needs none.
+    `sibling`: the model to use instead while answers of the conversation lack their reasoning; empty: none is needed.
     """
 
     choice: ModelChoice
@@ -261,11 +262,11 @@ class Alternative(Value, frozen=True, kw_only=True):
 
 
 class ModelFailed(Value, frozen=True, kw_only=True):
-    """A model call failed. `kind` is a kind of loomlog.connectors.errors; `transient` says which of the two it was.
+    """A model call failed. `kind` is a kind of loomlog.connectors.errors; `transient` tells which of the two it was.
 
-    retries_rate_limits: this driver's 429s are waited for (the mock's are not, runtime parity 2.9).
-    `alternatives`, `leaves_cache` and `cause` are for a fallback: what else can be called now, best first, whether the
-    provider keeps prompts in a cache of its own, and the beginning of the message.
+    retries_rate_limits: this driver's 429s are waited for (the mock's are not, runtime parity 2.9). `alternatives`,
+    `leaves_cache` and `cause` are for a fallback: the models that can be called now, best first, whether the provider
+    keeps prompts in a cache of its own, and the beginning of the message.
     """
 
     at_ms: int
@@ -287,7 +288,7 @@ class ModelFailed(Value, frozen=True, kw_only=True):
 
 
 class BudgetExceeded(Value, frozen=True, kw_only=True):
-    """A model call may not be made: a hard limit forbids it."""
+    """A hard limit forbids a model call."""
 
     at_ms: int
     turn: int
@@ -312,9 +313,9 @@ class ToolCompleted(Value, frozen=True, kw_only=True):
     outcome: str
     duration_ms: int
     asks_compaction: bool = False
-    """The run asked for a compaction with this call."""
+    """The call requested a compaction of the run."""
     hook_acts: tuple[HookAct, ...] = ()
-    """What hooks did about the call, in the order they were asked."""
+    """Actions of hooks on the call, in the order of the hooks."""
 
     @property
     def key(self) -> CallKey:
@@ -322,9 +323,7 @@ class ToolCompleted(Value, frozen=True, kw_only=True):
 
 
 class ChildrenRequested(Value, frozen=True, kw_only=True):
-    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned. `hook_acts` as in
-    ToolCompleted.
-    """
+    """A call of the Agent tool was parsed: the fields are those of ChildrenPlanned. `hook_acts` as in ToolCompleted."""
 
     at_ms: int
     turn: int
@@ -340,7 +339,7 @@ class ChildrenRequested(Value, frozen=True, kw_only=True):
     is_looked_at: bool = False
     hook_acts: tuple[HookAct, ...] = ()
     residents_max: int = RESIDENTS_MAX
-    """Resident children the run may have."""
+    """Limit of resident children of the run."""
 
     @property
     def key(self) -> CallKey:
@@ -348,7 +347,9 @@ class ChildrenRequested(Value, frozen=True, kw_only=True):
 
 
 class ChildReported(Value, frozen=True, kw_only=True):
-    """How a child of the run stands; `status` as in ChildReturned. `heard` are the ids of texts that it was sent."""
+    """The status of a child; `status` as in ChildReturned. `received_input_ids` are the ids of
+    texts that it received.
+    """
 
     at_ms: int
     child_run_id: str
@@ -361,7 +362,7 @@ class ChildReported(Value, frozen=True, kw_only=True):
 
 
 class ToolReconciled(Value, frozen=True, kw_only=True):
-    """A tool was asked about a lost call. `text`: the result when it has happened, otherwise why not or what failed."""
+    """A tool was asked about a lost call. `text`: the result if it has happened, otherwise why not or what failed."""
 
     at_ms: int
     turn: int
@@ -382,7 +383,7 @@ class ToolReconciled(Value, frozen=True, kw_only=True):
 
 
 class SummaryCompleted(Value, frozen=True, kw_only=True):
-    """A summary call returned; `summary` is empty when the model gave none, and without its end when it `is_cut`."""
+    """A summary call returned; `summary` is empty if the model gave none, and truncated if it `is_cut`."""
 
     at_ms: int
     number: int
@@ -420,32 +421,34 @@ class SummaryFailed(Value, frozen=True, kw_only=True):
 
 
 class RunTimerFired(Value, frozen=True, kw_only=True):
-    """The time has come that alarms.wakes_at named for the state."""
+    """The timer of the state has fired (lifecycle/timers.py)."""
 
     at_ms: int
 
 
 class CallsUnstarted(Value, frozen=True, kw_only=True):
-    """The owner stops as planned; these calls are due and it has not begun them."""
+    """The owner stops as planned and has not started these calls."""
 
     at_ms: int
     keys: frozenset[CallKey]
 
 
 class RecoverCommand(Value, frozen=True, kw_only=True):
-    """A new owner has folded the run; calls under way with the old owner are lost, except those in `still_running`.
+    """A new owner has folded the run; calls under way with the former owner are lost, except those in `still_running`.
 
-    `still_running` names open calls that this very process has in flight, by the `key` of their effect.
+    `still_running` has the `key` of the effects that this very process has in flight.
     """
 
     at_ms: int
     still_running: frozenset[CallKey] = frozenset()
     wide_pauses: ApplyWidePauses | None = None
-    """Pauses wider than the run, obeyed before anything is made again; None = they are as they were."""
+    """Pauses wider than the run, applied before anything is repeated; None: they have not changed."""
 
 
 class QuarantineCommand(Value, frozen=True, kw_only=True):
-    """QuarantineRun. `was`: why the run stands still already although its state does not say so; empty otherwise."""
+    """QuarantineRun. `existing_reason`: why the run is quarantined although its state does not say
+    so; empty otherwise.
+    """
 
     at_ms: int
     command: QuarantineRun
@@ -453,9 +456,10 @@ class QuarantineCommand(Value, frozen=True, kw_only=True):
 
 
 class ReleaseCommand(Value, frozen=True, kw_only=True):
-    """ReleaseRun after the run was folded again from the log; the state is the one that came out.
+    """ReleaseRun after the run was folded again from the log; the state is the result.
 
-    `was` as in Quarantine. `error`: why the run cannot be folded; then the state is the last one that could be.
+    `existing_reason` as in QuarantineCommand. `error`: why the run cannot be folded; then the state is the last one
+    that could be.
     """
 
     at_ms: int
@@ -463,7 +467,7 @@ class ReleaseCommand(Value, frozen=True, kw_only=True):
     existing_reason: str = ""
     error: str = ""
     wide_pauses: ApplyWidePauses | None = None
-    """As in Recover."""
+    """As in RecoverCommand."""
 
 
 TopicCommand = (

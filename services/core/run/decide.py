@@ -1,9 +1,9 @@
-"""What happens next: a command on a state gives events. Empty = nothing to do, which makes redelivery safe.
+"""The events that follow a command on a state. Empty: nothing to do, which makes redelivery safe.
 
-One function per command. A refused command is an event with a reason code. Every decision is whole: its events go to
-the log in one batch, the result together with the next intent, so that a durable step costs one append.
+One function per command. A refused command is an event with a reason code. Every decision is complete: its events are
+appended in one batch, the result together with the next intent, so that a durable step costs one append.
 
-Before: services/stream hands over a command with the folded state. After: the events are appended, then react.
+Before: services/stream passes a command with the folded state. After: the events are appended, then react.
 """
 
 from typing import assert_never
@@ -78,16 +78,18 @@ from loomlog.services.core.run.turns.next_step import after_compaction, after_to
 
 
 def decide(state: State, command: RunCommand) -> list[Event]:
-    """The events that follow; none when the order has no place in this state (late, repeated, already over)."""
+    """Return the events that follow; none if the command does not apply to this state (late,
+    repeated, already ended).
+    """
     return interruptions.close_questions_at_end(state, _decide(state, command))
 
 
 def _decide(state: State, command: RunCommand) -> list[Event]:
     if is_importing(state) and not isinstance(command, (ImportCommand, CancelCommand)):
-        return []  # it is told here and done elsewhere
+        return []  # an import: it is executed elsewhere
     if quarantine.is_quarantined(state) and not isinstance(command, quarantine.ACCEPTED_COMMANDS):
-        return []  # it stands still, whatever comes back or is asked for
-    match command:  # the usual orders first, as in evolve
+        return []  # quarantined, whatever returns or is requested
+    match command:  # the most frequent commands first, as in evolve
         case ModelAnswered():
             return budget_limits.with_notices(state, command.notices, handle_model_answered(state, command))
         case ToolCompleted():
@@ -178,7 +180,7 @@ def _cancel_turn(state: State, request: CancelTurnCommand) -> list[Event]:
 
 
 def _close(state: State, request: CloseCommand) -> list[Event]:
-    """A resident child that stands still is completed; one in the middle of a turn is cancelled."""
+    """Complete a resident child that waits; cancel one in the middle of a turn."""
     if not isinstance(state, LiveState):
         return []
     facts = state.facts
@@ -203,7 +205,7 @@ def _receive_input(state: State, request: InputCommand) -> list[Event]:
         case Absent() | Refused() | Ended():
             return []
         case _ if received.input_id in state.facts.input_ids:
-            return []  # its sender did not hear of the first one
+            return []  # a retry: its sender did not receive the first reply
         case Parked(facts=facts):
             return [received, next_step(state, [received], facts.turns, request.at_ms)]
         case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):
@@ -258,7 +260,7 @@ def _complete_tool_call(state: State, result: ToolCompleted) -> list[Event]:
     acts = hook_events.hook_events(result.turn, opened, result.hook_acts)
     if result.outcome == OUTCOME_UNKNOWN:
         if opened.awaits_person:
-            return []  # a person is asked already
+            return []  # a person has been asked already
         return with_next_step(
             state, [*acts, unknown_outcome.report_unknown_outcome(state, opened, result)], result.at_ms
         )
@@ -278,7 +280,7 @@ def _complete_tool_call(state: State, result: ToolCompleted) -> list[Event]:
 
 
 def _fire_timer(state: State, command: RunTimerFired) -> list[Event]:
-    """Nothing when the clock of the owner went back, or what the alarm was for is done with."""
+    """Decide on a timer: nothing if the owner's clock went back, or if the reason of the timer is gone."""
     if isinstance(state, Parked) and 0 < timers.next_timer_at(state) <= command.at_ms:
         return [run_completed(state.facts, children.CLOSED, None)]
     if isinstance(state, AwaitingModel | AwaitingTools | Compacting) and timers.is_past_deadline(state, command.at_ms):

@@ -1,13 +1,13 @@
-"""What is true of a run after one more event: the fold, and the only way to a state.
+"""The state of a run after one more event: the fold, and the only way to a state.
 
-One function for each event. Here is the table and how a run begins and ends; what concerns one idea is beside it:
+One function for each event. Here are the table, the start and the end of a run; the rest is in
 services/core/run/turns/evolve_model_calls.py, services/core/run/tools/evolve_tool_calls.py,
-services/core/run/interrupts/evolve_questions.py (to people), services/core/run/turns/evolve_boundaries.py (what happens
-between turns: pauses and compactions).
+services/core/run/interrupts/evolve_questions.py (questions to people) and services/core/run/turns/evolve_boundaries.py
+(pauses and compactions between turns).
 
-An event that cannot follow raises IllegalBudgetEvent: that is a bug or a damaged log, and parks one run.
+An event that cannot follow raises IllegalEvent: that is a bug or a damaged log, and quarantines one run.
 
-Before: loomlog.schemas.reader gives accepted events. After: state.py, at which decide and react look.
+Before: loomlog.schemas.reader gives accepted events. After: state.py, which decide and react read.
 """
 
 from typing import assert_never
@@ -115,8 +115,8 @@ REDUCER_VERSION = 13
 
 
 def evolve(state: State, event: Event, at_ms: int) -> State:
-    """The state after the event, which was decided at `at_ms`. Raises IllegalBudgetEvent when it cannot follow."""
-    match event:  # the usual events first, because each case before the right one costs 0.04 us
+    """Return the state after the event, which was decided at `at_ms`. Raises IllegalEvent if it cannot follow."""
+    match event:  # the most frequent events first: each case before the right one costs 0.04 us
         case ModelCallRequested():
             return apply_model_requested(state, event, at_ms)
         case ModelReplied():
@@ -211,7 +211,7 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
         definition=event.definition,
         system=system,
         cache_marks=cache_marks(event.definition, event.segments),
-        # A fork may say nothing of its own: it answers what its prefix ends with.
+        # A fork may have no text of its own: it answers the end of its prefix.
         messages=(*history, first) if first.blocks else history,
         idempotency_key=event.idempotency_key,
         request_sha256=event.request_sha256,
@@ -228,7 +228,7 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
         else EMPTY_GAUGE,
         max_context_tokens=event.max_context_tokens,
     )
-    # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
+    # No call is due yet: the intent follows in the same batch, and until then the turn is 0.
     return AwaitingModel(
         facts=facts,
         turn=0,
@@ -255,15 +255,15 @@ def apply_call_not_begun(state: State, event: CallNotBegun) -> AwaitingModel | A
 def _apply_run_restored(state: State, event: RunRestored, at_ms: int) -> State:
     facts = require_facts(state, event)
     if facts.imported_events != event.events:
-        return state  # it went on somewhere before, and that is told again here
-    # Its time begins anew: how long the file lay somewhere was no work.
+        return state  # it continued elsewhere before, and that part is imported too
+    # Its deadline starts over: the time in the file was not work.
     begins_anew = deadline(facts.options.run_timeout_s, at_ms)
     return with_facts(state, replace(facts, imported_events=0, imported_as="", deadline_ms=begins_anew))
 
 
 def _apply_run_ended(state: State, event: Event, status: str, reason: str) -> Ended:
     facts = require_facts(state, event)
-    # Once all results of a turn are in they are in the conversation, and nothing is left to be kept.
+    # Once all results of a turn have returned they are in the conversation, and nothing has to be kept.
     if isinstance(state, AwaitingTools) and len(state.results) < len(state.requested_calls):
         return Ended(facts=facts, status=status, reason=reason, results=state.results)
     return Ended(facts=facts, status=status, reason=reason)

@@ -1,7 +1,7 @@
-"""What the outside world must be asked now: an event on the state after it gives effects.
+"""The calls that are due: an event on the state after it gives effects.
 
-An effect names a call that is due; whoever carries it out reads the rest (conversation, definition) off the state.
-React runs only after the event is in the log and known to be legal: intent before effect.
+An effect names a call that is due; its executor reads the rest (conversation, definition) from the state. React runs
+only after the event is in the log and known to be accepted: intent before effect.
 """
 
 from typing import assert_never
@@ -63,7 +63,7 @@ from loomlog.services.core.run.state import (
 from loomlog.services.core.run.subagents.delegation import is_complete, needs_gathering, running_children
 
 LIVE_STATES = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
-"""A tuple, because a union is made anew at every look."""
+"""A tuple, because a union is built again at every access."""
 
 
 class CallModel(Value, frozen=True, kw_only=True):
@@ -131,13 +131,13 @@ class Summarise(Value, frozen=True, kw_only=True):
 
 
 class StopCalls(Value, frozen=True, kw_only=True):
-    """Whatever is under way for the run is of no use any more."""
+    """Cancel all calls of the run."""
 
     run_id: str
 
 
 class EnsureChild(Value, frozen=True, kw_only=True):
-    """A child is awaited: it is to be started, or asked, unless that has happened. `is_new`: it surely has not."""
+    """A child is awaited: start it, or send to it, unless that has happened. `is_new`: it certainly has not."""
 
     run_id: str
     turn: int
@@ -147,33 +147,35 @@ class EnsureChild(Value, frozen=True, kw_only=True):
 
 
 class NotifyParent(Value, frozen=True, kw_only=True):
-    """The call that started the run, or that asked it, may wait for how it stands now."""
+    """Report the run's status to the call that started it or sent to it."""
 
     run_id: str
 
 
 class CancelChildren(Value, frozen=True, kw_only=True):
-    """The run is over, and so are its children; or its turn was stopped, and so are those that its calls started."""
+    """Cancel children: all if the run has ended, or those that the calls of a cancelled turn started."""
 
     run_id: str
 
 
 class EnsureParent(Value, frozen=True, kw_only=True):
-    """A new owner has found the run: it goes on only if its parent does."""
+    """A new owner has folded the run: it continues only if its parent does."""
 
     run_id: str
 
 
 RelatedRunEffect = EnsureChild | NotifyParent | CancelChildren | EnsureParent
-"""Effects that are orders to other runs of the same partition: no calls, so they need no keys and are never stopped."""
+"""Effects that are commands to other runs of the same partition: not calls, so they need no keys and are never
+cancelled.
+"""
 Effect = CallModel | CallTool | ReconcileTool | Summarise | StopCalls | RelatedRunEffect
 
 
 def react(state: State, event: Event) -> tuple[Effect, ...]:
-    """The effects of an event; `state` is the state after it. What is only told again has none."""
+    """Return the effects of an event; `state` is the state after it. An import has none."""
     if is_importing(state):
         return ()
-    match event:  # the usual events first, as in evolve
+    match event:  # the most frequent events first, as in evolve
         case ModelCallRequested():
             assert isinstance(state, AwaitingModel)
             return (_call_model(state),)
@@ -243,8 +245,8 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
 
 
 def pending_related_effects(state: State) -> tuple[RelatedRunEffect, ...]:
-    """What has to be seen to between this run and its kin when nobody knows what was done: after a take-over, and
-    after a time in which the run heard nothing.
+    """Return the related-run effects of a state whose execution is unknown: after a takeover, and after a time in which
+    the run received nothing.
     """
     if not isinstance(state, LIVE_STATES) or is_importing(state):
         return ()
@@ -270,7 +272,7 @@ def _ensure_child(event: ChildRequested, state: State) -> EnsureChild:
 
 
 def _gather_results(state: AwaitingTools, index: int) -> tuple[CallTool, ...]:
-    """The call goes on outside when its children are done and their results have to be fetched."""
+    """Fetch the results once the children have ended."""
     opened = next(call for call in state.open if call.index == index)
     delegation = opened.delegation
     assert delegation is not None
@@ -278,7 +280,7 @@ def _gather_results(state: AwaitingTools, index: int) -> tuple[CallTool, ...]:
 
 
 def _end_related_runs(facts: RunFacts) -> tuple[RelatedRunEffect, ...]:
-    """Its parent waits for it; its own children are of no use any more."""
+    """Notify the parent, which waits for it, and cancel its own children."""
     children = (CancelChildren(run_id=facts.run_id),) if facts.spawned else ()
     return (*children, NotifyParent(run_id=facts.run_id)) if facts.parent is not None else children
 

@@ -1,9 +1,8 @@
-"""What every run that was accepted has, in whatever state: who it is for, its conversation, what it has spent.
+"""The common part of every accepted run, in whatever state: its identity, its conversation, its usage.
 
-The conversation is kept ready for the next model call. The functions here are about facts alone; they change nothing,
-they give changed copies.
+The conversation is kept ready for the next model call. The functions here return changed copies.
 
-Before: RunStarted, for most of it. After: state.py, whose live states hold them.
+Before: RunStarted, for most of it. After: state.py, whose live states contain them.
 """
 
 from loomlog.schemas.conversation import Message
@@ -25,7 +24,7 @@ NO_USAGE = Usage()
 
 
 class Pause(Value, frozen=True, kw_only=True):
-    """A wish that holds a run. `scope` is run, agent, tenant or all; a run has at most one of each."""
+    """A pause that holds a run. `scope` is run, agent, tenant or all; a run has at most one of each."""
 
     scope: str
     reason: str
@@ -33,23 +32,23 @@ class Pause(Value, frozen=True, kw_only=True):
 
 
 class Losses(Value, frozen=True, kw_only=True):
-    """Owners that were lost while a tool call of the run was under way, since it began or was released.
+    """Owners lost while a tool call of the run was under way, since it started or was released.
 
-    Calls that were lost together are told with one decision, so at one time: they count once.
+    Calls lost together are recorded with one decision, at one time: they count once.
     """
 
     count: int = 0
     at_ms: int = -1
-    """Of the last one; -1 for none."""
+    """Time of the last loss; -1 for none."""
 
 
 NO_LOSSES = Losses()
 
 
 class ContextGauge(Value, frozen=True, kw_only=True):
-    """How full the context was when it was counted last: tokens of the first `messages` of the conversation.
+    """Fill of the context at the last count: tokens of the first `messages` of the conversation.
 
-    0 of both: nobody has counted yet.
+    Both 0: not counted yet.
     """
 
     tokens: int = 0
@@ -60,19 +59,19 @@ EMPTY_GAUGE = ContextGauge()
 
 
 class CompactionState(Value, frozen=True, kw_only=True):
-    """Compactions of the run, failed ones included. `last_turn` is the turn before which the last one was asked for."""
+    """Compactions of the run, failed ones included. `last_turn` is the turn before which the last one was requested."""
 
     count: int = 0
     last_turn: int = -1
     is_requested: bool = False
-    """The run itself asked for one before its next turn."""
+    """The run itself requested one before its next turn."""
 
 
 NO_COMPACTIONS = CompactionState()
 
 
 class RunFacts(Value, frozen=True, kw_only=True):
-    """What every accepted run has. Times in UTC milliseconds, cost in millionths of `currency`."""
+    """Common part of every accepted run. Times in UTC milliseconds, cost in millionths of `currency`."""
 
     run_id: str
     session_id: str
@@ -83,18 +82,18 @@ class RunFacts(Value, frozen=True, kw_only=True):
     definition: AgentDefinition
     system: tuple[str, ...]
     cache_marks: tuple[int, ...]
-    """Which of the system's texts a provider may cache up to."""
+    """Indexes of the system texts that a provider may cache up to."""
     messages: tuple[Message, ...]
     idempotency_key: str
     request_sha256: str
     started_at_ms: int
     traceparent: str
     inherited_messages: int = 0
-    """How many of the messages came from the run this one goes on with."""
+    """Number of messages that came from the run this one continues."""
     turns: int = 0
     """Model turns that were answered or cancelled."""
     is_turn_over: bool = False
-    """The last of these turns asked for nothing, or was cancelled: nobody goes on with results of its calls."""
+    """The last of these turns requested nothing, or was cancelled: results of its calls have no follow-up."""
     usage: Usage = NO_USAGE
     last_usage: Usage = NO_USAGE
     max_context_tokens: int = 0
@@ -104,43 +103,41 @@ class RunFacts(Value, frozen=True, kw_only=True):
     waiting_inputs: tuple[str | BlobRef, ...] = ()
     """User texts that join the conversation at the next turn boundary."""
     input_ids: tuple[str, ...] = ()
-    """Command ids of the latest texts, newest last, to recognise one that is sent again."""
+    """Command ids of the latest texts, newest last, to recognise retries."""
     quarantine_error: str = ""
     imported_events: int = 0
-    """How many of its events happened elsewhere; 0 for a run of this log, and for one that was restored and goes on."""
+    """Number of its events that happened elsewhere; 0 for a run of this log, and for a restored one that continues."""
     imported_as: str = ""
-    """While there are such events: `import_identity` of where they come from. Parts of anything else are not of this
-    run.
-    """
+    """While there are imported events: `import_identity` of their source. Parts of any other source are refused."""
     pauses: tuple[Pause, ...] = ()
-    """What holds the run, in the order it was asked for."""
+    """Pauses that hold the run, in the order of the requests."""
     losses: Losses = NO_LOSSES
     context: ContextGauge = EMPTY_GAUGE
     compactions: CompactionState = NO_COMPACTIONS
     seed: str = ""
-    """Not empty: the run only holds a conversation for those that go on with it."""
+    """Not empty: the run only holds a conversation for runs that continue it."""
     reported_limits: tuple[str, ...] = ()
-    """Limits on spending that were told, each scope/severity once."""
+    """Budget limits that were reported, each scope/severity once."""
     choice: ModelChoice | None = None
-    """The model it has switched to; None while it is with that of its definition."""
+    """The model it has switched to; None: that of its definition."""
     switches: int = 0
     retries: int = 0
-    """Iterations that were used up by retries and switches: they answered no turn."""
+    """Iterations used by retries and fallbacks: they answered no turn."""
 
     deadline_ms: int = 0
-    """When its time is over, if it neither pauses nor waits for people until then; 0 = never."""
+    """Time at which the run times out, unless it pauses or waits for people before; 0: never."""
     closed_questions: tuple[ClosedQuestion, ...] = ()
-    """Its latest questions to people that have ended, newest last."""
+    """Its latest ended questions to people, newest last."""
     parent: ParentCall | None = None
-    """The call it was started by; None for a run of its own."""
+    """The call that started it; None for a root."""
     spawned: int = 0
-    """Children it has started."""
+    """Number of children it has started."""
     residents: tuple[str, ...] = ()
-    """Run ids of its resident children that are not over."""
+    """Run ids of its live resident children."""
 
     @property
     def current_model(self) -> ModelChoice:
-        """The model the run is with now."""
+        """The model the run uses now."""
         if self.choice is not None:
             return self.choice
         definition = self.definition
@@ -154,7 +151,7 @@ def without_resident(facts: RunFacts, run_id: str) -> RunFacts:
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:
-    """The sum of two usages."""
+    """Return the sum of two usages."""
     return Usage(
         input_tokens=one.input_tokens + other.input_tokens,
         output_tokens=one.output_tokens + other.output_tokens,
@@ -164,8 +161,9 @@ def add_usage(one: Usage, other: Usage) -> Usage:
 
 
 def import_identity(origin: ImportOrigin) -> str:
-    """What parts of one and the same run have in common, in whichever file they came: by whom it is told, how long it
-    was and how it ended."""
+    """Return what all parts of one imported run share, in whichever file they came: import or restore, its length and
+    how it ended.
+    """
     return f"{'restored' if origin.restored else 'imported'} {origin.events} {origin.tail_digest}"
 
 
@@ -174,7 +172,7 @@ def deadline(run_timeout_s: int, at_ms: int) -> int:
 
 
 def extend_deadline(facts: RunFacts, since_ms: int, at_ms: int) -> RunFacts:
-    """The time of the run stood still since then."""
+    """Extend the deadline by the time since then, in which the run's clock was stopped."""
     if not facts.deadline_ms:
         return facts
     return replace(facts, deadline_ms=facts.deadline_ms + max(0, at_ms - since_ms))
@@ -182,8 +180,8 @@ def extend_deadline(facts: RunFacts, since_ms: int, at_ms: int) -> RunFacts:
 
 def with_input(facts: RunFacts, event: InputReceived) -> RunFacts:
     ids = (*facts.input_ids, event.input_id)[-limits.INPUT_IDS_KEPT :] if event.input_id else facts.input_ids
-    said = event.text if event.text_blob is None else event.text_blob
-    return replace(facts, waiting_inputs=(*facts.waiting_inputs, said), input_ids=ids)
+    content = event.text if event.text_blob is None else event.text_blob
+    return replace(facts, waiting_inputs=(*facts.waiting_inputs, content), input_ids=ids)
 
 
 def with_compaction_requested(facts: RunFacts, *, is_requested: bool) -> RunFacts:

@@ -1,20 +1,20 @@
-"""What a run is now: absent, refused, one of five live states, or ended.
+"""The states of a run: absent, refused, one of five live states, or ended.
 
     Absent -> AwaitingModel <-> AwaitingTools
                  |    ^               |
                  v    |               v
                Parked(interactive)   Ended (completed, failed, cancelled)      Absent -> Refused
 
-At a turn boundary a run may be Compacting: a summary of its conversation is made, and then it goes on as it would have.
+At a turn boundary a run may be Compacting: its conversation is summarised, and then it continues as it would have.
 
-A pause stands in `RunFacts.pauses` from the moment it is asked for. Wherever a model call would be due next the run
-becomes Paused instead, and the call is made when the last pause is lifted.
+A pause is in `RunFacts.pauses` from the moment it is requested. Wherever a model call would be due next the run becomes
+Paused instead, and the call is made when the last pause is lifted.
 
-Each state carries only what makes sense in it; what every live run has is its `RunFacts` (run_facts.py). Nothing in
-here is stored: it is made from events every time, and cached in verified snapshots.
+Each state has only the fields that make sense in it; the common part of every live run is its `RunFacts`
+(run_facts.py). Nothing here is stored: states are folded from events, and cached in verified snapshots.
 
-Before: evolve.py makes these values. After: decide and react look at them.
-Not chosen: one class with optional fields (wrong states could be said), mutation (a failed flush drops the state).
+Before: evolve.py creates these values. After: decide and react read them. Not chosen: one class with optional fields
+(invalid states could be expressed), mutation (a failed flush discards the state).
 """
 
 from typing import assert_never
@@ -28,11 +28,11 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.delegation import Delegation
 
 OUTCOME_UNKNOWN = "outcome_unknown"
-"""Outcome of a call of which nobody can say what became of it."""
+"""Outcome of a call whose effect is not known."""
 CALL_CANCELLED = "cancelled"
-"""Outcome of a call that was stopped with its turn."""
+"""Outcome of a call that was cancelled with its turn."""
 REPORTED_BY_TOOL = "tool"
-"""ToolReturned.settled_by of an unknown outcome that the tool tells itself: no owner was lost with that call."""
+"""ToolReturned.settled_by of an unknown outcome that the tool itself reports: no owner was lost with that call."""
 
 
 class IllegalEvent(Exception):
@@ -40,7 +40,7 @@ class IllegalEvent(Exception):
 
 
 class Absent(Value, frozen=True, kw_only=True):
-    """Nothing has happened yet. `history` is the conversation of the run that this one will continue."""
+    """No event yet. `history` is the conversation of the run that this one will continue."""
 
     run_id: str
     history: tuple[Message, ...] = ()
@@ -66,14 +66,14 @@ class AwaitingModel(Value, frozen=True, kw_only=True):
     """Failed attempts of this turn that count against the retries; lost owners do not count."""
     rate_limits: int = 0
     waited_ms: int = 0
-    """Waits for rate limits in this turn, together."""
+    """Sum of the waits for rate limits in this turn."""
     lost_attempts: int = 0
     is_unstarted: bool = False
-    """Its owner stopped before it began this attempt."""
+    """Its owner stopped before it started this attempt."""
 
 
 class OpenCall(Value, frozen=True, kw_only=True):
-    """A tool call that has been asked for and not answered."""
+    """A tool call that was requested and has no result."""
 
     index: int
     call: ToolCall
@@ -81,19 +81,19 @@ class OpenCall(Value, frozen=True, kw_only=True):
     effect_class: str
     reconcilable: bool = False
     reconcile_attempts: int = 0
-    """Questions to the tool about this call so far, over all attempts."""
+    """Questions to the tool about this call, over all attempts."""
     is_reconciling: bool = False
     """The attempt was lost, and the last question has no answer yet."""
     awaits_person: bool = False
-    """The attempt was lost, and a person has to say what became of it."""
+    """The attempt was lost, and a person has to resolve it."""
     is_unstarted: bool = False
-    """Its owner stopped before it began this attempt."""
+    """Its owner stopped before it started this attempt."""
     delegation: Delegation | None = None
-    """What it waits for, when it was understood as a call for children."""
+    """The children it waits for, if it was parsed as a call for children."""
 
 
 class CallResult(Value, frozen=True, kw_only=True):
-    """The result of a tool call, waiting until all of the turn are in."""
+    """The result of a tool call, kept until all results of the turn have returned."""
 
     index: int
     call: ToolCall
@@ -114,7 +114,7 @@ class AwaitingTools(Value, frozen=True, kw_only=True):
     questions: tuple[Question, ...] = ()
     """Calls that wait for a person; they are not in `open`."""
     idle_since_ms: int = 0
-    """Since when the run waits for nothing but people, and its time stands still; 0 = calls are under way."""
+    """Time since which the run waits for people only, and its clock is stopped; 0: calls are under way."""
 
 
 class Parked(Value, frozen=True, kw_only=True):
@@ -125,7 +125,7 @@ class Parked(Value, frozen=True, kw_only=True):
 
 
 class Paused(Value, frozen=True, kw_only=True):
-    """A model call is due and held back. The fields are those of AwaitingModel, `attempt` the last one made, 0 = none.
+    """A model call is due and held back. The fields are those of AwaitingModel, `attempt` the last one made, 0: none.
 
     Without pauses only for a moment: the call follows in the same batch.
     """
@@ -142,9 +142,9 @@ class Paused(Value, frozen=True, kw_only=True):
 
 
 class Compacting(Value, frozen=True, kw_only=True):
-    """A summary is due or under way; until it is there the conversation stays as it is.
+    """A summary is due or under way; until it has returned the conversation is unchanged.
 
-    `attempt` 0: it is there, or there will be none; what follows is in the same batch.
+    `attempt` 0: it has returned, or there will be none; what follows is in the same batch.
     """
 
     facts: RunFacts
@@ -158,9 +158,9 @@ class Compacting(Value, frozen=True, kw_only=True):
     provider: str
     model: str
     losses: int = 0
-    """Owners that were lost during the call."""
+    """Owners lost during the call."""
     is_unstarted: bool = False
-    """Its owner stopped before it began this attempt."""
+    """Its owner stopped before it started this attempt."""
 
     @property
     def split(self) -> CompactionSplit:
@@ -168,9 +168,9 @@ class Compacting(Value, frozen=True, kw_only=True):
 
 
 class Ended(Value, frozen=True, kw_only=True):
-    """The run is over. `status` is completed, failed or cancelled; `reason` the stop reason, error or cancel reason.
+    """The run has ended. `status` is completed, failed or cancelled; `reason` the stop reason, error or cancel reason.
 
-    `answers`: results that were in when the run ended in the middle of a turn's tool calls.
+    `answers`: results that had returned when the run ended in the middle of a turn's tool calls.
     """
 
     facts: RunFacts
@@ -193,8 +193,8 @@ def require_facts(state: State, event: object) -> RunFacts:
 
 
 def find_open_call(state: AwaitingTools, index: int) -> OpenCall | None:
-    """The open call of that place in the turn; None when it has its result."""
-    # Not next() of a generator: that takes three times as long, and this is asked at each event.
+    """Return the open call at that index of the turn; None if it has its result."""
+    # Not next() of a generator: that takes three times as long, and this is called for each event.
     for call in state.open:
         if call.index == index:
             return call
@@ -202,7 +202,7 @@ def find_open_call(state: AwaitingTools, index: int) -> OpenCall | None:
 
 
 def waits_for_people(state: AwaitingTools) -> bool:
-    """Nothing of the turn is under way, and somebody has to answer, or to say what became of a call."""
+    """Whether no call of the turn is under way, and a person has to answer or to resolve a call."""
     return all(call.awaits_person for call in state.open) and bool(state.open or state.questions)
 
 

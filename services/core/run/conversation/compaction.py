@@ -1,18 +1,18 @@
-"""Compaction: at a turn boundary the conversation is replaced by a summary and its last messages.
+"""Compaction: at a turn boundary the older part of the conversation is replaced by a summary.
 
-    asked for by    manual  CompactRun, of a run that is parked          self  the run, with its Context tool
-                    auto    the context is as full as its definition says, at most every other turn
-    then            CompactionRequested (how it is split)  ->  the summary call  ->  ContextCompacted | CompactionFailed
-    and then        what would have come without it: the next model call, the pause, the parking, the end of a seed
+    trigger         manual  CompactRun, of a parked run                  self  the run, with its Context tool
+                    auto    the fill of the context that its definition sets, at most every other turn
+    then            CompactionRequested (the split)  ->  the summary call  ->  ContextCompacted | CompactionFailed
+    and then        what would have followed without it: the next model call, the pause, parking, the end of a seed
 
-A compaction that fails changes nothing but the bill. The summary call is never retried: the next occasion is a turn or
-two away. A call that was lost with its owner is made again, unless the run is to pause meanwhile.
+A failed compaction changes nothing but the cost. The summary call is never retried: the next occasion is a turn or two
+away. A call lost with its owner is repeated, unless the run is to pause.
 
-A seed is a run without a turn of its own: it holds the conversation of a session for the runs that go on with it, as it
-is or in a summary, so that a session that is over can be compacted or given to another agent.
+A seed is a run without a turn of its own: it holds the conversation of a session for the runs that continue it, as it
+is or as a summary, so that a session without a live run can be compacted or copied to another agent.
 
-Before: compaction_split.py says what stays. After: services/core/run/decide.py adds what follows; services/runtime
-makes the call.
+Before: compaction_split.py decides which messages stay. After: services/core/run/decide.py adds what follows;
+services/runtime makes the call.
 """
 
 import json
@@ -56,18 +56,18 @@ from loomlog.services.core.run.turns.code_agents import is_code_agent
 FieldValue = TypeVar("FieldValue", bool, int, str)
 MANUAL, AUTO, SELF = "manual", "auto", "self"
 COPY, COMPACT = "copy", "compact"
-"""What a seed does with the conversation it begins with."""
+"""Modes of a seed: hold the conversation as it is, or as a summary."""
 SEEDS = (COPY, COMPACT)
 BUSY = "run_busy"
 NOTHING_TO_COMPACT = "nothing_to_compact"
 EMPTY_SOURCE = "empty_source"
 """Codes of refusals."""
 NO_GAIN, EMPTY, TRUNCATED_SUMMARY, INTERRUPTED = "no_gain", "empty", "cut", "interrupted"
-"""Kinds of failure that are no failure of the provider."""
+"""Kinds of failure that are not the provider's."""
 
 
 class CompactionPolicy(Value, frozen=True, kw_only=True):
-    """What is said about compaction, with the defaults of the reference. Percentages of 100."""
+    """Settings of compaction, with the defaults of the reference. Percentages of 100."""
 
     enabled: bool = False
     target_percentage: int = 10
@@ -80,13 +80,13 @@ DEFAULT_POLICY = CompactionPolicy()
 
 
 def policy_of(definition: AgentDefinition) -> CompactionPolicy:
-    """The policy a run of this definition follows."""
+    """Return the policy of a run of this definition."""
     compaction = definition.compaction
     if compaction is None:
         return DEFAULT_POLICY
     return CompactionPolicy(
         enabled=DEFAULT_POLICY.enabled if compaction.enabled is None else compaction.enabled,
-        # A StartRun of a microservice may say anything; transports refuse what is out of range.
+        # A StartRun of a microservice may have any value; transports refuse values out of range.
         target_percentage=_within(compaction.target_percentage or DEFAULT_POLICY.target_percentage, limits.TARGET_PCT),
         keep_last_n=DEFAULT_POLICY.keep_last_n if compaction.keep_last_n is None else compaction.keep_last_n,
         keep_first=DEFAULT_POLICY.keep_first if compaction.keep_first is None else compaction.keep_first,
@@ -95,14 +95,16 @@ def policy_of(definition: AgentDefinition) -> CompactionPolicy:
 
 
 def parse_overrides(text: str) -> Compaction | None:
-    """The wishes in a JSON object of a model; None when it says nothing. What is not of its type is not heard."""
+    """Parse the overrides in a JSON object written by a model; None if there are none. Values of a wrong type are
+    ignored.
+    """
     try:
-        said = json.loads(text) if text else None
+        payload = json.loads(text) if text else None
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, dict):
+    if not isinstance(payload, dict):
         return None
-    values: dict[str, object] = said
+    values: dict[str, object] = payload
 
     def of(name: str, kind: type[FieldValue]) -> FieldValue | None:
         value = values.get(name)
@@ -123,7 +125,7 @@ def _within(value: int, bounds: tuple[int, int]) -> int:
 
 
 def merge_compaction(base: Compaction | None, over: Compaction | None) -> Compaction | None:
-    """`over` wins in every field it sets; a model of another provider comes with it."""
+    """Merge two policies: `over` wins in every field it sets; a model of another provider comes with it."""
     if base is None or over is None:
         return over or base
     return Compaction(
@@ -142,10 +144,12 @@ def merge_compaction(base: Compaction | None, over: Compaction | None) -> Compac
 
 
 def due_after_events(state: State, events: list[Event], at_ms: int) -> CompactionRequested | None:
-    """What is due at the turn boundary after these events; None = the next turn. The run is not held by a pause."""
-    wishes = any(getattr(event, "asks_compaction", False) for event in events)
+    """Return the compaction that is due at the turn boundary after these events, of a run that no pause holds; None:
+    the next turn.
+    """
+    is_requested = any(getattr(event, "asks_compaction", False) for event in events)
     facts: RunFacts | None = getattr(state, "facts", None)
-    if facts is None or not (wishes or may_be_due(facts)):
+    if facts is None or not (is_requested or may_be_due(facts)):
         return None
     for event in events:
         state = evolve(state, event, at_ms)
@@ -156,7 +160,9 @@ def due_after_events(state: State, events: list[Event], at_ms: int) -> Compactio
 def due_before_first_turn(
     state: Absent, started: list[Event], definition: AgentDefinition, at_ms: int
 ) -> CompactionRequested | None:
-    """What is due before the first turn of a run that goes on with a session; None = the first turn."""
+    """Return the compaction that is due before the first turn of a run that continues a session;
+    None: the first turn.
+    """
     if not state.history or not policy_of(definition).enabled:
         return None
     after: State = state
@@ -167,12 +173,12 @@ def due_before_first_turn(
 
 
 def may_be_due(facts: RunFacts) -> bool:
-    """Whether it is worth looking: the answer is no for most runs, and costs them nothing."""
+    """Cheap check: false for most runs."""
     return facts.compactions.is_requested or policy_of(facts.definition).enabled
 
 
 def due_compaction(facts: RunFacts) -> CompactionRequested | None:
-    """The compaction before the next turn."""
+    """Return the compaction before the next turn."""
     if facts.compactions.is_requested:
         return request_compaction(facts, SELF)
     policy = policy_of(facts.definition)
@@ -185,7 +191,7 @@ def due_compaction(facts: RunFacts) -> CompactionRequested | None:
 
 
 def request_compaction(facts: RunFacts, trigger: str) -> CompactionRequested | None:
-    """The intent; None when there is nothing that could be left out, as in the record that a script goes on from."""
+    """Return the intent; None if nothing could be left out, as in the record that a script continues from."""
     if is_code_agent(facts.definition):
         return None
     policy = policy_of(facts.definition)
@@ -206,14 +212,14 @@ def request_compaction(facts: RunFacts, trigger: str) -> CompactionRequested | N
         keep_n=how.keep_n,
         keep_first=how.keep_first,
         before_tokens=estimate_tokens(messages),
-        # A wish names a model of the definition's provider, which the run may have left.
+        # An override names a model of the definition's provider, which the run may have left.
         provider=compaction.provider or (facts.definition.provider if compaction.model else current.provider),
         model=compaction.model or current.model,
     )
 
 
 def compact_run(state: State, request: CompactCommand) -> list[Event]:
-    """Somebody wants a run compacted that waits for input; any other is busy."""
+    """Compact a run that waits for input; any other is busy."""
     if not isinstance(state, LiveState):
         return []
     facts = state.facts
@@ -224,17 +230,17 @@ def compact_run(state: State, request: CompactCommand) -> list[Event]:
     return [intent if intent is not None else _refuse_too_short(facts)]
 
 
-# --- what comes of it ------------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------------
 
 
 def complete_compaction(state: State, result: SummaryCompleted) -> ContextCompacted | CompactionFailed | None:
-    """The end of the compaction with this summary; None when nobody waits for it any more."""
+    """Return the end of the compaction with this summary; None if the state does not wait for it."""
     if not _is_awaited(state, result):
         return None
     assert isinstance(state, Compacting)
     facts = state.facts
     if result.is_truncated:
-        # Its end is what would be missed most, and nobody could ever tell.
+        # A truncated summary lacks its end, and nothing would show it.
         return _failed_with_usage(
             state, result, TRUNCATED_SUMMARY, "the summary was cut off at the bound of its length"
         )
@@ -271,7 +277,7 @@ def complete_compaction(state: State, result: SummaryCompleted) -> ContextCompac
 
 
 def fail_compaction(state: State, result: SummaryFailed) -> CompactionFailed | None:
-    """The end of the compaction whose call failed; None when nobody waits for it any more."""
+    """Return the end of the compaction whose call failed; None if the state does not wait for it."""
     if not _is_awaited(state, result):
         return None
     assert isinstance(state, Compacting)
@@ -279,7 +285,7 @@ def fail_compaction(state: State, result: SummaryFailed) -> CompactionFailed | N
 
 
 def recover_compaction(state: Compacting, command: RecoverCommand) -> CompactionRequested | CompactionFailed | None:
-    """What follows for a summary call whose owner is lost or did not begin it; None while it is still under way."""
+    """Recover a summary call that was lost with its owner or not started; None while it is still under way."""
     if ("compact", state.number, 0, state.attempt) in command.still_running:
         return None
     if state.facts.pauses or (not state.is_unstarted and state.losses + 1 >= limits.COMPACTION_LOSSES_MAX):
@@ -300,7 +306,7 @@ def recover_compaction(state: Compacting, command: RecoverCommand) -> Compaction
 def seed_refusal(
     history: tuple[Message, ...], command: StartRun, definition: AgentDefinition | None, pauses: tuple[Pause, ...]
 ) -> CommandRefusal | None:
-    """Why a session cannot be held by this seed."""
+    """Return why a session cannot be held by this seed."""
     if command.seed not in SEEDS or not command.session_id or command.segments or command.prompt:
         why = f"a seed is {' or '.join(SEEDS)}, goes on with a session and says nothing itself"
         return CommandRefusal(code="bad_request", message=why)
@@ -308,7 +314,7 @@ def seed_refusal(
 
 
 def history_refusal(history: tuple[Message, ...], seed: str, pauses: tuple[Pause, ...]) -> CommandRefusal | None:
-    """Why this conversation cannot be held now."""
+    """Return why this conversation cannot be held now."""
     if not history:
         return CommandRefusal(code=EMPTY_SOURCE, message=f"{EMPTY_SOURCE}: nothing was said in the session")
     if pauses and seed == COMPACT:
@@ -319,7 +325,7 @@ def history_refusal(history: tuple[Message, ...], seed: str, pauses: tuple[Pause
 
 
 def begin_seed(state: State, started: list[Event], at_ms: int) -> list[Event]:
-    """What follows the start of a seed: the summary that was asked for, or its end."""
+    """Return what follows the start of a seed: the requested summary, or its end."""
     for event in started:
         state = evolve(state, event, at_ms)
     assert isinstance(state, AwaitingModel)
@@ -329,7 +335,7 @@ def begin_seed(state: State, started: list[Event], at_ms: int) -> list[Event]:
 
 
 def _length_refusal(history: tuple[Message, ...], definition: AgentDefinition | None) -> CommandRefusal | None:
-    """Only a session that could be shorter is worth a run of its own."""
+    """Refuse a session that cannot get shorter."""
     policy = policy_of(definition) if definition is not None else DEFAULT_POLICY
     if plan_split(history, keep_last_n=policy.keep_last_n, keep_first=policy.keep_first) is not None:
         return None
@@ -337,7 +343,7 @@ def _length_refusal(history: tuple[Message, ...], definition: AgentDefinition | 
 
 
 def end_seed(facts: RunFacts, failure: CompactionFailed | None) -> RunCompleted | RunFailed:
-    """A seed has done what it is for, or could not."""
+    """End a seed: completed, or failed with its compaction."""
     if failure is not None and failure.kind != NO_GAIN:
         error = f"the conversation could not be summarised: {failure.message}"
         return RunFailed(
@@ -365,13 +371,13 @@ def park_again(facts: RunFacts) -> RunParked:
 
 
 def summary_tokens(facts: RunFacts, split_plan: CompactionSplit) -> int:
-    """How long a summary may be, in tokens."""
-    wanted = (
+    """Return the limit of a summary, in tokens."""
+    target = (
         estimate_tokens(omitted_messages(facts.messages, split_plan))
         * policy_of(facts.definition).target_percentage
         // 100
     )
-    return min(max(wanted, limits.SUMMARY_TOKENS_MIN), limits.SUMMARY_TOKENS_MAX)
+    return min(max(target, limits.SUMMARY_TOKENS_MIN), limits.SUMMARY_TOKENS_MAX)
 
 
 def _is_awaited(state: State, result: SummaryCompleted | SummaryFailed) -> bool:

@@ -1,17 +1,17 @@
-"""What a compaction leaves of a conversation: which messages stay, and the list that comes out.
+"""The split of a compaction: which messages stay, and the resulting list.
 
     before   u1  a1  u2  a2 (calls)  r2  a3  u3  a4 (calls)  r4
              |   '----- left out -----'  '------ kept ------'
              pinned
     after    u1 + summary   "understood"   u3  a4 (calls)  r4
 
-The first text of a person is pinned (keep_first). The kept tail begins with a text of a person where it can, and is at
-most half the window. A run that works long on one text has no second one to begin with: its tail begins with an answer,
-whose calls keep their results; then the summary is what is answered, and nobody has to say "understood". So no call is
-ever parted from its result, roles take turns, and what is due an answer still ends the list.
+The first user text is pinned (keep_first). The kept tail begins with a user text where possible, and is at most half
+the window. A run that works long on one text has no second one: its tail begins with an answer, whose calls keep their
+results; then the summary is the text that is answered, and "understood" is not needed. So no call is separated from its
+result, roles alternate, and a message that awaits an answer still ends the list.
 
-A summary and the words that take it in are marked (TextBlock.is_summary): they are nobody's text, so a later compaction
-neither pins nor counts them, and doing it twice changes nothing.
+A summary and its acknowledgement are marked (TextBlock.is_summary) as nobody's text: a later compaction neither pins
+nor counts them, and compacting twice changes nothing.
 
 Before: a conversation (services/core/run/state.py). After: compaction.py decides with it, services/core/run/state.py
 folds with it.
@@ -25,13 +25,13 @@ from loomlog.services.core.run import limits
 from loomlog.services.core.run.conversation.prompt import fence
 
 SUMMARY = "summary"
-"""The label a summary is fenced with: a model wrote it, and what it had read may have been anybody's."""
+"""Label of a fenced summary: a model wrote it, possibly from untrusted text."""
 HEADING = "What was said and done before, in a summary:"
 ACKNOWLEDGEMENT = "Understood. I have taken in the summary and go on from there."
 
 
 class CompactionSplit(Value, frozen=True, kw_only=True):
-    """Which messages stay: the last `keep_n`, and in front of them the first text of a person."""
+    """Messages that stay: the last `keep_n`, and before them the first user text."""
 
     keep_n: int
     keep_first: bool
@@ -40,9 +40,9 @@ class CompactionSplit(Value, frozen=True, kw_only=True):
 def plan_split(
     messages: Sequence[Message], *, keep_last_n: int, keep_first: bool, tail_tokens_max: int = 0
 ) -> CompactionSplit | None:
-    """How to compact; None when nothing can be left out. `tail_tokens_max` 0: no bound of the tail.
+    """Plan a compaction; None if nothing can be left out. `tail_tokens_max` 0: no limit of the tail.
 
-    The bound gives way to the last group of messages that belong together: something has to be answered.
+    The limit yields to the last group of messages that belong together: a message must remain to be answered.
     """
     count = len(messages)
     if count < limits.COMPACTION_MESSAGES_MIN:
@@ -54,14 +54,14 @@ def plan_split(
     is_answered = messages[-1].role == "assistant" and not _calls(messages[-1])
     end = [count] if is_answered else []
     places = sorted({*fresh, *answers, *end})
-    wanted = max(0, count - max(0, keep_last_n))
+    latest = max(0, count - max(0, keep_last_n))
     earliest = _earliest_cut(messages, places, tail_tokens_max)
     start = fresh[0] if keep_first and fresh else 0
-    cut = max((at for at in (*fresh, *end) if earliest <= at <= wanted), default=-1)
+    cut = max((at for at in (*fresh, *end) if earliest <= at <= latest), default=-1)
     if cut <= start:
-        cut = max((at for at in (*answers, *end) if earliest <= at <= wanted), default=-1)
-    if cut < 0 and earliest > wanted:
-        cut = earliest  # more was asked to stay than may stay: as much of its end as may
+        cut = max((at for at in (*answers, *end) if earliest <= at <= latest), default=-1)
+    if cut < 0 and earliest > latest:
+        cut = earliest  # more was requested to stay than allowed: keep as much of its end as allowed
     is_pinned = keep_first and bool(fresh)
     if not any(not is_summary_only(messages[at]) for at in range(cut) if not (is_pinned and at == fresh[0])):
         return None
@@ -69,14 +69,14 @@ def plan_split(
 
 
 def apply_split(messages: Sequence[Message], summary: str, split_plan: CompactionSplit) -> tuple[Message, ...]:
-    """The conversation with a summary in place of what is left out."""
+    """Return the conversation with a summary in place of what is left out."""
     cut = len(messages) - split_plan.keep_n
     tail = tuple(messages[cut:])
     pinned = (
         next((message for message in messages[:cut] if is_user_input(message)), None) if split_plan.keep_first else None
     )
     first: list[Block] = [] if pinned is None else [block for block in pinned.blocks if not _is_summary_block(block)]
-    # A sealed summary is escaped for its fence when it is opened.
+    # An encrypted summary is escaped for its fence when it is decrypted.
     first.append(TextBlock(text=f"{HEADING}\n{fence(summary, SUMMARY)}", is_summary=True))
     head = Message(role="user", blocks=tuple(first))
     if tail and tail[0].role == "assistant":
@@ -86,22 +86,22 @@ def apply_split(messages: Sequence[Message], summary: str, split_plan: Compactio
 
 
 def omitted_messages(messages: Sequence[Message], split_plan: CompactionSplit) -> tuple[Message, ...]:
-    """What a summary has to stand for, earlier summaries included; without the pinned text."""
-    found: list[Message] = []
+    """Return what a summary stands for, earlier summaries included, without the pinned text."""
+    omitted: list[Message] = []
     pins = split_plan.keep_first
     for message in messages[: len(messages) - split_plan.keep_n]:
         if pins and is_user_input(message):
             pins = False
             marks = tuple(block for block in message.blocks if _is_summary_block(block))
             if marks:
-                found.append(replace(message, blocks=marks))
+                omitted.append(replace(message, blocks=marks))
         else:
-            found.append(message)
-    return tuple(found)
+            omitted.append(message)
+    return tuple(omitted)
 
 
 def is_user_input(message: Message) -> bool:
-    """Whether a person said something in it: not only results, and not only a summary."""
+    """Whether it has a user text: not only results, and not only a summary."""
     if message.role != "user":
         return False
     if any(isinstance(block, ToolResultBlock) for block in message.blocks):
@@ -110,34 +110,34 @@ def is_user_input(message: Message) -> bool:
 
 
 def is_summary_only(message: Message) -> bool:
-    """Whether a compaction made it, and nothing else is in it."""
+    """Whether it consists of a summary only."""
     return all(_is_summary_block(block) for block in message.blocks)
 
 
 def estimate_tokens(messages: Sequence[Message]) -> int:
-    """Tokens of messages, by their characters; of encrypted content a third too many."""
+    """Estimate the tokens of messages by their characters; of encrypted content a third too many."""
     return sum(_tokens(block) for message in messages for block in message.blocks) + sum(
         len(message.reasoning) // limits.CHARACTERS_PER_TOKEN for message in messages
     )
 
 
 def estimate_text(text: str) -> int:
-    """Tokens of a text, by its characters."""
+    """Estimate the tokens of a text by its characters."""
     return -(-len(text) // limits.CHARACTERS_PER_TOKEN)
 
 
 def _earliest_cut(messages: Sequence[Message], cut_points: Sequence[int], tail_tokens_max: int) -> int:
-    """The first place whose tail is within the bound; the last place when none is."""
+    """Return the first cut point whose tail is within the limit; the last one if none is."""
     if not tail_tokens_max:
         return 0
-    found, tail, at = cut_points[-1], 0, len(messages)
+    earliest, tail, at = cut_points[-1], 0, len(messages)
     for place in reversed(cut_points):
         tail += estimate_tokens(messages[place:at])
         at = place
         if tail > tail_tokens_max:
             break
-        found = place
-    return found
+        earliest = place
+    return earliest
 
 
 def _is_summary_block(block: Block) -> bool:

@@ -1,9 +1,9 @@
-"""The conversation of a run as a model will read it next, and how full it is.
+"""The conversation of a run as a model reads it next, and the fill of its context.
 
-Texts of the user wait while a turn is under way and join at its boundary; a run that ended in the middle of its tool
-calls leaves calls without results, which get one that says so, because no provider accepts them open.
+User texts wait while a turn is under way and join at its boundary. A run that ended in the middle of its tool calls
+leaves calls without results; these get an error result, because no provider accepts open calls.
 
-Before: the facts of a state. After: evolve at turn boundaries, the runs that go on with this one, and forks.
+Before: the facts of a state. After: evolve at turn boundaries, the runs that continue this one, and forks.
 """
 
 from typing import assert_never
@@ -29,14 +29,13 @@ from loomlog.services.core.run.turns import code_agents
 
 NO_RESULT = "no result: the run ended before this call returned; the call may or may not have had its effect"
 NOT_YET = "not returned yet"
-"""Only shown: nothing goes on with a conversation whose calls are open."""
+"""For display only: no run continues a conversation whose calls are open."""
 
 
 def build_conversation(state: State) -> tuple[Message, ...]:
-    """The conversation so far, closed so that any provider accepts it: every call has a result.
+    """Return the conversation, closed so that any provider accepts it: every call has a result.
 
-    A run that ended in the middle of its tool calls leaves calls without results; they get an error result here. Those
-    of a run that is under way are said not to have returned.
+    Open calls of a run that ended get an error result. Those of a live run are shown as not returned yet.
     """
     match state:
         case Absent(history=history):
@@ -50,16 +49,16 @@ def build_conversation(state: State) -> tuple[Message, ...]:
         case Ended(facts=facts, results=answers):
             return close_open_calls(facts.messages, answers, is_over=True)
         case AwaitingModel(facts=facts) | Parked(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):
-            # Texts that wait for the next turn have been said: only a fork looks at a run that is under way.
+            # Waiting texts are part of it: only a fork reads a live run.
             return join_waiting_inputs(facts).messages
         case _:
             assert_never(state)
 
 
 def used_tokens(facts: RunFacts) -> int:
-    """How full the context is: what the provider counted last, and an estimate of what came after.
+    """Return the fill of the context: the provider's last count, and an estimate of what came after.
 
-    Before anything was counted, or from a provider that counts nothing, all of it is an estimate.
+    Before the first count, or if the provider counts nothing, all of it is an estimate.
     """
     known = facts.context
     system = 0 if known.messages else sum(map(estimate_text, facts.system))
@@ -67,7 +66,7 @@ def used_tokens(facts: RunFacts) -> int:
 
 
 def has_reasoning(message: Message) -> bool:
-    """Whether it is an answer with reasoning, or with a signature of it."""
+    """Whether it is an answer with reasoning, or with a signature of reasoning."""
     return message.role == "assistant" and bool(message.reasoning or message.reasoning_signature)
 
 
@@ -76,7 +75,9 @@ def without_reasoning(message: Message) -> Message:
 
 
 def join_waiting_inputs(facts: RunFacts) -> RunFacts:
-    """Waiting user texts join the conversation, one message each. What was wished for the boundary has had its time."""
+    """Append waiting user texts to the conversation, one message each, and clear the compaction request of the
+    boundary.
+    """
     if facts.compactions.is_requested:
         facts = with_compaction_requested(facts, is_requested=False)
     if not facts.waiting_inputs:
@@ -90,7 +91,9 @@ def _text_block(text: str | BlobRef) -> TextBlock:
 
 
 def prepare_next_turn(facts: RunFacts) -> RunFacts:
-    """The facts as the next turn reads them. A script is executed for one text, and to its end: all others wait."""
+    """Return the facts as the next turn reads them. A script is executed for one text, and to its
+    end: all others wait.
+    """
     if not code_agents.is_code_agent(facts.definition):
         return join_waiting_inputs(facts)
     if code_agents.is_mid_script(facts):
@@ -112,7 +115,7 @@ def result_block(result: CallResult) -> ToolResultBlock:
 def close_open_calls(
     messages: tuple[Message, ...], answers: tuple[CallResult, ...], *, is_over: bool
 ) -> tuple[Message, ...]:
-    """With a result for every call of the last message: what is in, and for the rest that it is not known."""
+    """Give every call of the last message a result: its own, or one that says it is unknown."""
     if not messages or messages[-1].role != "assistant":
         return messages
     calls = [block for block in messages[-1].blocks if isinstance(block, ToolUseBlock)]

@@ -1,9 +1,9 @@
-"""The one function that turns a request into what a model reads. Every transport and every replay uses it.
+"""The one function that turns a request into the prompt. Every transport and every replay uses it.
 
-This is the boundary against prompt injection: trusted text passes as it is, an untrusted block is wrapped in its
-provenance label and every `<` in it is escaped, so that it cannot close its own wrapper. What tools gave is wrapped
-when it is shown.
-All system segments become system texts after the agent's prompt; all user segments become ONE first user message.
+This is the boundary against prompt injection: trusted text passes unchanged, an untrusted block is wrapped in its
+provenance label and every `<` in it is escaped, so that it cannot close its own wrapper. Tool results are wrapped when
+they are shown. All system segments become system texts after the agent's prompt; all user segments become ONE first
+user message.
 """
 
 import re
@@ -31,7 +31,7 @@ UNTRUSTED_KINDS = frozenset(
 """Labels an untrusted block may carry (runtime parity 1.1); any other becomes `untrusted`."""
 TOOL_OUTPUT = "tool_output"
 TOOL_NAME_SHOWN_MAX = 128
-"""Characters; no tool of ours or of providers has a longer name."""
+"""Characters; no tool of ours or of a provider has a longer name."""
 _WRAPPER = re.compile(rf"<(?=\s*/?\s*{TOOL_OUTPUT})", re.IGNORECASE)
 _NOT_IN_A_NAME = re.compile(r"[^\w.:-]", re.ASCII)
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -43,9 +43,9 @@ def first_message(
     metadata: Mapping[str, str],
     payload_metadata: Mapping[str, str] = NOTHING,
 ) -> tuple[tuple[str, ...], Message]:
-    """The system texts, in order, and the first user message of a run.
+    """Return the system texts, in order, and the first user message of a run.
 
-    What its caller says of a run is trusted; what came in the body of a trigger is not, so it is a fenced text. A code
+    Metadata from the caller is trusted; metadata from the body of a trigger is not, so it becomes a fenced text. A code
     agent gets both as values instead.
     """
     system = [definition.system_prompt] if definition.system_prompt else []
@@ -66,21 +66,21 @@ def first_message(
 
 
 def cache_marks(definition: AgentDefinition, segments: Sequence[Segment]) -> tuple[int, ...]:
-    """Which of the system texts a provider may cache up to: the agent's prompt, and those their sender says so of."""
-    said = [content.cacheable for segment in segments if segment.role == "system" for content in segment.content]
-    marks = [True, *said] if definition.system_prompt else said
+    """Return which system texts a provider may cache up to: the agent's prompt, and those that the sender marks."""
+    cacheable = [content.cacheable for segment in segments if segment.role == "system" for content in segment.content]
+    marks = [True, *cacheable] if definition.system_prompt else cacheable
     return tuple([at for at, is_marked in enumerate(marks) if is_marked])
 
 
 def effective_segments(segments: tuple[Segment, ...], prompt: str) -> tuple[Segment, ...]:
-    """The request in full: `prompt` is short for one trusted user text."""
+    """Return the request in full: `prompt` is short for one trusted user text."""
     if segments or not prompt:
         return segments
     return (Segment(role="user", content=(ContentBlock(type="trusted-text", text=prompt),)),)
 
 
 def segments_error(segments: Sequence[Segment]) -> str:
-    """What is wrong with a request's own words; empty when nothing is."""
+    """Return the problem of a request's segments; empty if there is none."""
     for segment in segments:
         if segment.role not in ROLES:
             return f"segment role {segment.role[:60]!r}: expected one of {', '.join(ROLES)}"
@@ -93,28 +93,28 @@ def segments_error(segments: Sequence[Segment]) -> str:
 
 
 def fence_content(content: ContentBlock) -> str:
-    """The text of a block as a model may see it."""
+    """Return the text of a block as a model may see it."""
     label = label_of(content)
     return fence(content.text, label) if label else content.text
 
 
 def label_of(content: ContentBlock) -> str:
-    """The provenance label of a block; empty for trusted text, and only for that: what is not known is not trusted."""
+    """Return the provenance label of a block; empty for trusted text only: an unknown type is not trusted."""
     if content.type == "trusted-text":
         return ""
     return content.kind if content.kind in UNTRUSTED_KINDS else "untrusted"
 
 
 def fence(text: str, label: str) -> str:
-    """The text wrapped in its label; it cannot close the wrapper."""
+    """Wrap the text in its label; the text cannot close the wrapper."""
     body = text.replace("<", "&lt;")
     return f"<{label}>\n{body}\n</{label}>"
 
 
 def fence_tool_result(text: str, tool: str) -> str:
-    """What a tool gave, wrapped in where it is from; it cannot close the wrapper.
+    """Wrap a tool result in its source; the text cannot close the wrapper.
 
-    Nothing else of it is escaped: an agent that edits files has to see them as they are (decision 28).
+    Nothing else is escaped: an agent that edits files must see them unchanged (decision 28).
     """
     source = _NOT_IN_A_NAME.sub("_", tool)[:TOOL_NAME_SHOWN_MAX]
     return f'<{TOOL_OUTPUT} tool="{source}">\n{_WRAPPER.sub("&lt;", text)}\n</{TOOL_OUTPUT}>'

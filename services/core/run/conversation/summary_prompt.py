@@ -1,10 +1,9 @@
-"""What a model is asked when it is to summarise: the older part of a conversation as one text, fenced as data.
+"""The prompt of a summary call: the older part of a conversation as one fenced text.
 
-It is shown as text and not sent as the conversation it was: a call without tools must hold no calls (some providers
-refuse them), another model has no use for reasoning it did not sign, and a text that says "forget the above" is only
-something that was said.
+It is sent as text and not as the conversation it was: a call without tools must have no tool calls (some providers
+refuse them), another model cannot use reasoning it did not sign, and a text that says "forget the above" stays data.
 
-Before: compaction.py decided that it is due. After: services/runtime/models/summary_calls.py asks.
+Before: compaction.py decides that it is due. After: services/runtime/models/summary_calls.py makes the call.
 """
 
 from collections.abc import Sequence
@@ -27,11 +26,11 @@ WORDS_PER_TOKENS = 3, 4
 
 
 def summary_request(messages: Sequence[Message], *, tokens: int, keeps_first: bool) -> Message:
-    """The one message of the call. The messages are in clear; `tokens` is how long the summary may be."""
+    """Return the one message of the call. The messages are decrypted; `tokens` is the limit of the summary."""
     words = tokens * WORDS_PER_TOKENS[0] // WORDS_PER_TOKENS[1]
     stays = " The first text stays in front of your summary, so do not repeat it." if keeps_first else ""
-    told = "\n\n".join(_format_message(message) for message in messages)
-    text = f"{fence(told, CONVERSATION)}\n\nSummarise this conversation in at most {words} words.{stays}"
+    transcript = "\n\n".join(_format_message(message) for message in messages)
+    text = f"{fence(transcript, CONVERSATION)}\n\nSummarise this conversation in at most {words} words.{stays}"
     return Message(role="user", blocks=(TextBlock(text=text),))
 
 

@@ -1,9 +1,9 @@
-"""Two runs side by side: what they were told to be, what was said and done, and where they first differ.
+"""Two runs side by side: their definitions, what was said and done, and where they first differ.
 
-A run is a list of steps: what a user said, what the agent answered, what its calls gave. Steps are compared by their
-place, those a run shares with an earlier one included; so two forks, a fork and its origin, or two runs of one request
-line up by themselves until they part. What comes after that is shown beside each other and said to differ, even where
-it happens to be equal again a step later: nobody could say what then answers what.
+A run is a list of steps: user texts, answers of the agent, results of its calls. Steps are compared by position,
+including those a run shares with an earlier one; so two forks, a fork and its origin, or two runs of one request line
+up until they diverge. Everything after that is shown as different, even where it is equal again a step later, because
+the context differs.
 
 Before: replay.py folded both. After: services/application/queries/history_json.py.
 """
@@ -22,7 +22,7 @@ from loomlog.services.core.run.state import Absent, Refused, State
 
 
 class CallStep(Value, frozen=True, kw_only=True):
-    """A call an agent asked for, or its result."""
+    """A tool call, or its result."""
 
     name: str
     text: str
@@ -31,7 +31,7 @@ class CallStep(Value, frozen=True, kw_only=True):
 
 
 class ConversationStep(Value, frozen=True, kw_only=True):
-    """One message. Figures are 0 where it is no answer of the run's own; `who` is user, agent or tools."""
+    """One message. Figures are 0 where it is not an answer of the run itself; `who` is user, agent or tools."""
 
     who: str
     text: str
@@ -46,16 +46,16 @@ class ConversationStep(Value, frozen=True, kw_only=True):
 
 
 COMPARED = ("who", "text", "calls", "model", "stop_reason", "input_tokens", "output_tokens", "cost_micros")
-"""What makes two steps differ. Places do not: a fork counts its own turns from 1."""
+"""Fields that make two steps differ. Turns do not: a fork counts its own turns from 1."""
 ONLY_IN_ONE, AFTER_DIVERGENCE = "only in one", "after they parted"
 CONTENT = frozenset({"who", "text", "calls", ONLY_IN_ONE})
-"""What answers something else from then on; other figures alone part nothing."""
+"""Fields that make the rest diverge; other figures do not."""
 OWN = ("model", "stop_reason", "input_tokens", "output_tokens", "cost_micros")
-"""Figures that only a run's own answers have, so a shared one has them on one side only."""
+"""Figures that only a run's own answers have; a shared answer has them on one side only."""
 
 
 class Difference(Value, frozen=True, kw_only=True):
-    """Something named that is not the same in both."""
+    """A named value that differs."""
 
     name: str
     a: Any
@@ -63,7 +63,7 @@ class Difference(Value, frozen=True, kw_only=True):
 
 
 class StepPair(Value, frozen=True, kw_only=True):
-    """The steps at one place, None where a run has none; `differs` names what is not the same."""
+    """The steps at one position, None where a run has none; `differs` names the fields that differ."""
 
     place: int
     a: ConversationStep | None
@@ -72,7 +72,7 @@ class StepPair(Value, frozen=True, kw_only=True):
 
 
 class Comparison(Value, frozen=True, kw_only=True):
-    """`first` is the place of the first step that differs, None when none does."""
+    """`first_difference` is the position of the first step that differs, None if none does."""
 
     definition: tuple[Difference, ...]
     system: tuple[Difference, ...]
@@ -86,7 +86,7 @@ class Comparison(Value, frozen=True, kw_only=True):
 
 
 def compare_runs(a: ReplayResult, b: ReplayResult) -> Comparison:
-    """Both runs as far as they were folded."""
+    """Compare both runs as far as they were folded."""
     facts_a, facts_b = accepted_facts(a.state), accepted_facts(b.state)
     steps = tuple(_pairs(steps_of(a), steps_of(b)))
     return Comparison(
@@ -101,15 +101,15 @@ def compare_runs(a: ReplayResult, b: ReplayResult) -> Comparison:
 
 
 def accepted_facts(state: State) -> RunFacts | None:
-    """What an accepted run has; None for one that is not there or was refused."""
+    """Return the facts of an accepted run; None for one that is absent or was refused."""
     return None if isinstance(state, Absent | Refused) else state.facts
 
 
 def steps_of(run: ReplayResult) -> list[ConversationStep]:
-    """The conversation of a run as steps, its own answers with their figures."""
+    """Return the conversation of a run as steps, its own answers with their figures."""
     facts = accepted_facts(run.state)
     inherited = 0 if facts is None else facts.inherited_messages
-    # An answer without text and calls is no message, so it has no step either.
+    # An answer without text and calls is not a message, so it has no step.
     own = [
         (entry.seq, entry.event)
         for entry in run.entries
@@ -117,7 +117,7 @@ def steps_of(run: ReplayResult) -> list[ConversationStep]:
         and (entry.event.text or entry.event.text_blob or entry.event.tool_calls)
     ]
     steps = [_step(message) for message in build_conversation(run.state)]
-    # From the end: what a compaction left out is missing at the beginning.
+    # From the end: a compaction leaves out the beginning.
     places = [number for number, step in enumerate(steps) if step.who == "agent" and number >= inherited]
     for number, answer in zip(reversed(places), reversed(own), strict=False):
         steps[number] = _with_figures(steps[number], *answer)

@@ -1,11 +1,11 @@
-"""A recorded run, folded again: pure, nothing is called, no clock is read.
+"""A recorded run, folded again: pure, no calls, no clock.
 
     legal      seq is dense from 1 and every event names the digest of the one before it
-    stable     two folds give the same state: one goes straight through, the other writes and reads the state, as a
-               snapshot would, so a state that does not survive its own bytes is found as well
+    stable     two folds give the same state: one directly, the other by writing and reading the state as a snapshot
+               does, so a state that does not survive serialization is found as well
 
-What does not hold is a sentence in `drift`, with the first seq it was seen at; without one the run is proven from its
-records. A folding takes its events one at a time, so a run may be longer than memory.
+A violation is a sentence in `drift`, with the first seq at which it was seen; without one the run is proven from its
+records. The fold takes events one at a time, so a run may be longer than memory.
 
 Before: services/stream/archive/run_log.py or a bundle gives the records. After: services/core/run/state.py.
 """
@@ -25,7 +25,7 @@ from loomlog.services.core.run.state import Absent, Ended, IllegalEvent, Refused
 
 STATES = StateCodec(State)
 INITIAL_DIGEST = bytes(DIGEST_BYTES)
-"""What the first event names as its predecessor's digest."""
+"""The predecessor's digest in the first event."""
 
 
 class TimelineEntry(Value, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class TimelineEntry(Value, frozen=True, kw_only=True):
 
 
 class ReplayResult(Value, frozen=True, kw_only=True):
-    """What came out. `state_sha256` is that of the last state that could be folded."""
+    """Result of a replay. `state_sha256` is that of the last state that could be folded."""
 
     run_id: str
     state: State
@@ -61,21 +61,21 @@ class ReplayResult(Value, frozen=True, kw_only=True):
     entries: tuple[TimelineEntry, ...]
     drift: tuple[str, ...]
     first_drift_seq: int = 0
-    """The first event something was wrong at; 0 when nothing was."""
+    """Seq of the first event with a violation; 0 if there is none."""
 
     @property
     def status(self) -> str:
-        """As the read models call it."""
+        """The status, as in the read models."""
         return run_status(self.state)
 
     @property
     def history(self) -> tuple[Message, ...]:
-        """What a run that goes on with this one begins with."""
+        """The conversation with which a run that continues this one starts."""
         return build_conversation(self.state)
 
 
 class RunFold:
-    """The fold of one run under way. `history` is what the run it goes on with had said."""
+    """Incremental fold of one run. `history` is the conversation of the run it continues."""
 
     def __init__(
         self,
@@ -85,7 +85,9 @@ class RunFold:
         codec: Codec | None = None,
         checks_roundtrip: bool = True,
     ) -> None:
-        """`through_bytes`: write and read the state after every event, at its size's price; else at the end only."""
+        """`through_bytes`: write and read the state after every event, at the cost of its size; otherwise at the end
+        only.
+        """
         self.run_id = run_id
         self.state: State = Absent(run_id=run_id, history=history)
         self.seq = 0
@@ -94,12 +96,12 @@ class RunFold:
         self.drift: list[str] = []
         self.first_drift_seq = 0
         self.is_stuck = False
-        """An event could not be folded; those after it are of no use."""
+        """An event could not be folded; those after it are ignored."""
         self._codec = codec or local_codec()
         self._roundtrip_state: State | None = self.state if checks_roundtrip else None
 
     def apply(self, event: RawEvent) -> TimelineEntry | None:
-        """Fold the next event; None when it cannot be, or one before it could not."""
+        """Fold the next event; None if it, or one before it, cannot be folded."""
         if self.is_stuck:
             return None
         where = f"seq {event.seq} at offset {event.offset}"
@@ -138,12 +140,12 @@ class RunFold:
         )
 
     def report_drift(self, seq: int, sentence: str) -> None:
-        """Something does not hold, seen at that event."""
+        """Record a violation at that event."""
         self.drift.append(sentence)
         self.first_drift_seq = self.first_drift_seq or seq
 
     def result(self, entries: tuple[TimelineEntry, ...] = ()) -> ReplayResult:
-        """What came out so far."""
+        """Return the result so far."""
         sha256 = STATES.digest(self.state)
         again = STATES.digest(_roundtrip(self.state) if self._roundtrip_state is None else self._roundtrip_state)
         if again != sha256:
@@ -166,14 +168,14 @@ class RunFold:
 def replay(
     run_id: str, events: Iterable[RawEvent], *, history: tuple[Message, ...] = (), codec: Codec | None = None
 ) -> ReplayResult:
-    """Folds the accepted events of one run, in order, and keeps the timeline."""
+    """Fold the accepted events of one run, in order, and keep the timeline."""
     folding = RunFold(run_id, history=history, codec=codec)
     entries = [entry for event in events if (entry := folding.apply(event)) is not None]
     return folding.result(tuple(entries))
 
 
 def run_status(state: State) -> str:
-    """The status of a run in this state, as the read models call it."""
+    """Return the status of a run in this state, as in the read models."""
     match state:
         case Ended(status=status):
             return status
