@@ -73,7 +73,7 @@ def build_run_host(
         done=lambda *result: host.result(*result),
         clock_ms=context.clock_ms,
         hand_over=forwarder.forward,
-        told=context.encryption.describe_error,
+        describe=context.encryption.describe_error,
     )
     host_context = HostContext(
         family=context.family,

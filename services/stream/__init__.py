@@ -1,1 +1,1 @@
-"""The one loop for every family: read, fold, decide, append, react. Nothing in here knows what a run is."""
+"""The one loop for every family: read, fold, decide, append, react. Nothing here knows what a run is."""

@@ -1,7 +1,7 @@
-"""What the owners of a process share, what a family keeps for each partition, and what is counted.
+"""Shared parts of the owners of a process, the command handler of a family, and metrics.
 
-Before: a service's main makes the Workplace and says how a Desk is made. After: services/stream/ownership/owner.py and
-services/stream/ownership/leadership.py work with both.
+Before: a service's main makes the HostContext and the factory of handlers. After: services/stream/ownership/owner.py
+and services/stream/ownership/leadership.py use both.
 """
 
 from collections import Counter
@@ -22,24 +22,24 @@ from loomlog.services.stream.snapshots.snapshots import Snapshots
 
 @dataclass(slots=True)
 class PendingDecision:
-    """A command made ready. `order` is called at the moment of deciding, so that it sees what is live then.
+    """A prepared command. `command` is called at the moment of deciding, so that it sees what is live then.
 
-    `aggregate` None: the command has no place any more (its run is over or never was) and is done with.
+    `aggregate` None: the command has no target (its run has ended or never existed) and is handled.
     """
 
     aggregate: Aggregate | None
     command: Callable[[], Any] | None = None
     cause_id: str = ""
     allowed_in_quarantine: bool = False
-    """The order is one for aggregates that stand still."""
+    """The command is accepted by quarantined aggregates."""
 
 
 class CommandHandler(PartitionObserver, Protocol):
-    """What a family keeps for each partition it owns: it watches decisions and turns commands into orders."""
+    """What a family keeps for each partition it owns: it observes decisions and prepares commands."""
 
     @property
     def issued_until_ms(self) -> int:
-        """No aggregate that is over is known to have been ordered after this, by the clock of who ordered it."""
+        """No ended aggregate is known to have been ordered after this time, by the clock of its sender."""
         ...
 
     async def prepare(self, record: LogRecord, command: Any, partition: Partition) -> PendingDecision:
@@ -59,16 +59,18 @@ class CommandHandler(PartitionObserver, Protocol):
         ...
 
     def aggregate_closed(self) -> None:
-        """The partition is not held any more; nothing of this desk is asked again."""
+        """The leadership has ended; no method of this handler is called again."""
 
     def wide_pauses_command(self, aggregate: Aggregate) -> Any:
-        """The order that something wider than the aggregate gives it now, obeyed already or not; None without one."""
+        """Return the command that pauses wider than the aggregate mean for it now, applied before or not; None without
+        one.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostContext:
-    """What every owner of a process shares."""
+    """Shared by all owners of a process."""
 
     family: Family
     codec: Codec
@@ -80,13 +82,14 @@ class HostContext:
     dead_letters: DeadLetters
     effect_runner: EffectRunner
     make_handler: Callable[[int, int, int, int], CommandHandler]
-    """Makes the family's desk for (partition, term, known_since_ms, forgotten_until): aggregates that ended before that
-    time and below that offset are in the index only."""
+    """Makes the family's handler for (partition, term, known_since_ms, forgotten_until): aggregates that ended before
+    that time and below that offset are in the index only.
+    """
     clock_ms: Callable[[], int]
     name: str
     """Name of this process in Claims and logs."""
     liveness_address: str = ""
-    """By which others learn of its death; empty: they do not."""
+    """Address of the liveness socket of this process; empty: none."""
 
 
 @dataclass(slots=True)
@@ -94,7 +97,7 @@ class HostMetrics:
     """Counts since the start of the process."""
 
     claims_for: Counter[str] = field(default_factory=Counter)
-    """Partitions taken, by the reason."""
+    """Claimed partitions, by reason."""
     fenced: int = 0
     unknown_outcomes: int = 0
     commands: int = 0

@@ -1,8 +1,8 @@
-"""Records that cannot be handled go to loom.dead-letter with all that is needed to put them back.
+"""Records that cannot be handled go to loom.dead-letter with all that is needed to replay them.
 
-Parking is a queue and one task: whoever parks does not wait, and is told when the letter is in the log. Nothing is
-dropped: while the broker is away the letters wait, and because the command is not marked as handled before its letter
-is in the log, a process that dies meanwhile leaves it to the next owner.
+Parking is a queue and one task: the caller does not wait, and is called back when the dead letter is in the log.
+Nothing is dropped: while the broker is unavailable the dead letters wait, and because a command is marked as handled
+only after its dead letter is in the log, the next owner handles it if this process dies.
 """
 
 import asyncio
@@ -18,12 +18,13 @@ from loomlog.services.stream.snapshots.snapshots import batch_records
 log = logging.getLogger(__name__)
 
 ORIGINAL_BYTES_MAX = 600_000
-"""Bytes of the original (value, then headers, then key) that are kept, so that a letter fits one append; what is larger
-stays in its topic, where the letter says it lies."""
+"""Bytes of the original (value, then headers, then key) that are kept, so that a dead letter fits one append; a larger
+one stays in its topic, at the position the dead letter names.
+"""
 MAX_ERROR_CHARACTERS = 4_000
-"""Errors sometimes quote what they are about, and that may be large."""
+"""Errors sometimes quote their input, which may be large."""
 RETRY_S = 1.0
-"""Pause after an append whose outcome is unknown; a letter may then be there twice, which its position shows."""
+"""Pause after an append with unknown outcome; a dead letter may then be there twice, which its position shows."""
 
 
 class DeadLetters:
@@ -39,7 +40,7 @@ class DeadLetters:
         clock_ms: Callable[[], int],
         kept: Callable[[LogRecord], bytes | None] = lambda record: record.value,
     ) -> None:
-        """`kept` gives the value as a letter may hold it; None leaves it in its topic."""
+        """`kept` returns the value that a dead letter may contain; None leaves it in its topic."""
         self._kept = kept
         self.parked = 0
         self._codec = codec
@@ -50,7 +51,7 @@ class DeadLetters:
         self._queue: asyncio.Queue[tuple[ProducerRecord, Callable[[], None]]] = asyncio.Queue()
 
     def park(self, record: LogRecord, *, kind: str, error: str, parked: Callable[[], None] = lambda: None) -> None:
-        """Queue a letter; `parked` is called when it is in the log."""
+        """Queue a dead letter; `parked` is called when it is in the log."""
         value, headers, key = _truncate(record, self._kept(record))
         letter = DeadLetter(
             topic=record.topic,
@@ -69,7 +70,7 @@ class DeadLetters:
         self._queue.put_nowait((ProducerRecord(key=place, value=self._codec.encode(letter)), parked))
 
     async def run(self) -> None:
-        """Brings letters to the log until cancelled."""
+        """Append dead letters until cancelled."""
         while True:
             waiting = [await self._queue.get()]
             while not self._queue.empty():
@@ -93,7 +94,9 @@ class DeadLetters:
 
 
 def _truncate(record: LogRecord, kept: bytes | None) -> tuple[bytes | None, tuple[Header, ...], bytes | None]:
-    """Value, headers and key of the original as far as they fit. A header without a value is kept as an empty one."""
+    """Return value, headers and key of the original as far as they fit. A header without a value is kept as an empty
+    one.
+    """
     room = ORIGINAL_BYTES_MAX
     value = kept if len(kept or b"") <= room else None
     room -= len(value or b"")

@@ -1,12 +1,12 @@
 """The calls under way in this process, by aggregate and key.
 
-A call is a task. Its result becomes an order for the aggregate's owner; whatever goes wrong in our own code around it
-becomes an order too (family.crashed), so that a run never waits for a call that will not return. Calls outlive a
-re-claim of their partition: the new fold asks `running` and does not repeat them. A stopped call is forgotten at once:
-it may take a while to end, but nobody waits for it any more and its result is dropped.
+A call is a task. Its result becomes a command for the aggregate's owner; a failure of our own code around it becomes a
+command too (family.crashed), so that a run never waits for a call that will not return. Calls outlive a re-claim of
+their partition: the new fold reads `running` and does not repeat them. A stopped call is forgotten at once: it may take
+a while to end, but its result is dropped.
 
-Calls of a partition that was given up run on for LEFT_S. What they give is handed over: it goes to whoever owns the
-partition now as a command, and he takes it if that attempt is still open.
+Calls of a released partition may run on for RELEASED_GRACE_S. Their results are forwarded as commands to the present
+owner, which accepts them if that attempt is still open.
 """
 
 import asyncio
@@ -19,11 +19,12 @@ from loomlog.services.stream.family import Family
 log = logging.getLogger(__name__)
 
 RELEASED_GRACE_S = 10.0
-"""How long a call may go on after its partition was given up. More than the grace of the next owner
+"""Time a call may continue after its partition was released. More than the grace of the next owner
 (services/stream/ownership/leadership.py), because a call that waits for its reconciler or for a person is open longer;
-less than the wait for anybody who drains."""
+less than the wait of a drain.
+"""
 FORWARD_TIMEOUT_S = 5.0
-"""How long a result may take to reach the commands topic; then it is of no use any more."""
+"""Time a result may take to reach the commands topic; later it is of no use."""
 
 
 def _ignore_outcome() -> None: ...
@@ -33,7 +34,9 @@ async def _drop_result(aggregate: str, tenant: str, order: Any) -> None: ...
 
 
 class EffectRunner:
-    """`run` carries an effect out (given the state and the tenant) and gives an order; `done` hands it to the owner."""
+    """`run` executes an effect (given the state and the tenant) and returns a command; `done`
+    passes it to the owner.
+    """
 
     def __init__(
         self,
@@ -43,12 +46,13 @@ class EffectRunner:
         done: Callable[[int, str, str, Any], bool],
         clock_ms: Callable[[], int],
         hand_over: Callable[[str, str, Any], Awaitable[None]] = _drop_result,
-        told: Callable[[Exception], str] = lambda error: f"{type(error).__name__}: {error}",
+        describe: Callable[[Exception], str] = lambda error: f"{type(error).__name__}: {error}",
     ) -> None:
-        """`done` takes (partition, aggregate, tenant, order) and is false when this process has no such partition;
-        `hand_over` then takes (aggregate, tenant, order), and tells failures to the log alone. `told` is what the order
-        says of a crash."""
-        self._told = told
+        """`done` takes (partition, aggregate, tenant, command) and is false if this process does not own the partition;
+        `hand_over` then takes (aggregate, tenant, command), and only logs failures. `describe` is the text of a crash
+        in the command.
+        """
+        self._told = describe
         self._family = family
         self._run = run
         self._done = done
@@ -69,9 +73,9 @@ class EffectRunner:
         state: Any,
         returned: Callable[[], None] = _ignore_outcome,
     ) -> bool:
-        """Begin a call; the same key again while it is under way is ignored (False).
+        """Start a call; ignored (False) while a call with the same key is under way.
 
-        `returned` is called when it has ended, its result handed over; not for a call that is stopped before it began.
+        `returned` is called when it has ended and its result was delivered; not for a call stopped before it started.
         """
         assert self.group is not None, "calls start inside the host's task group"
         running = self._tasks.setdefault(aggregate, {})
@@ -93,7 +97,7 @@ class EffectRunner:
             except asyncio.CancelledError:
                 if task.cancelling():
                     raise
-                # Nobody stopped this call: something inside it was cancelled, and the run would wait for ever.
+                # No stop was requested: something inside the call was cancelled, and the run would wait for ever.
                 order = self._family.crashed(effect, "it was cancelled from inside", self._clock_ms())
             except Exception as error:
                 log.exception("call %s of %s %s crashed", key, self._family.name, aggregate)
@@ -110,7 +114,7 @@ class EffectRunner:
             returned()
 
     async def forward_result(self, aggregate: str, tenant: str, order: Any) -> None:
-        """Give a result to whoever owns its aggregate now; gives up after HAND_OVER_S."""
+        """Forward a result to the present owner of its aggregate; gives up after FORWARD_TIMEOUT_S."""
         self._handing_over += 1
         try:
             async with asyncio.timeout(FORWARD_TIMEOUT_S):
@@ -126,26 +130,26 @@ class EffectRunner:
             self._handing_over -= 1
 
     def stop(self, aggregate: str) -> None:
-        """Cancel what is under way for the aggregate; its results would be of no use."""
+        """Cancel the calls of the aggregate; their results would be of no use."""
         self._partitions.pop(aggregate, None)
         for task in self._tasks.pop(aggregate, {}).values():
             task.cancel()
 
     def partition_released(self, partition: int) -> None:
-        """The partition was given up: its calls have LEFT_S to return."""
+        """The partition was released: its calls have RELEASED_GRACE_S to return."""
         self.partition_reacquired(partition)
         if partition in self._partitions.values():
             loop = asyncio.get_running_loop()
             self._left[partition] = loop.call_later(RELEASED_GRACE_S, self.stop_partition, partition)
 
     def partition_reacquired(self, partition: int) -> None:
-        """The partition is here (again): its calls may take as long as they do."""
+        """The partition is owned again: its calls have no time limit."""
         timer = self._left.pop(partition, None)
         if timer is not None:
             timer.cancel()
 
     def stop_partition(self, partition: int) -> None:
-        """Cancel what is under way for every aggregate of a partition, also while it is being claimed."""
+        """Cancel the calls of every aggregate of a partition, also while it is being claimed."""
         self._left.pop(partition, None)
         for aggregate in [name for name, number in self._partitions.items() if number == partition]:
             self.stop(aggregate)
@@ -158,7 +162,7 @@ class EffectRunner:
         return sum(len(running) for running in self._tasks.values()) + self._handing_over
 
     def running_calls_of(self, partition: int) -> int:
-        """Calls of one partition."""
+        """Return the number of calls of a partition."""
         return sum(len(self._tasks[name]) for name, number in self._partitions.items() if number == partition)
 
     def stop_all(self) -> None:

@@ -1,7 +1,7 @@
-"""What the loop must know about a family of aggregates: its three functions and a few names.
+"""The interface of a family of aggregates to the loop: three functions and a few names.
 
-Before: services/core/<family> holds the rules. After: services/stream drives them. One small adapter for each family
-lives with the process that owns it (services/runtime/run/family.py).
+Before: services/core/<family> has the rules. After: services/stream drives them. One small adapter for each family is
+in the process that owns it (services/runtime/run/family.py).
 """
 
 from collections.abc import Hashable, Sequence
@@ -14,48 +14,56 @@ from loomlog.services.core.canonical import StateCodec
 
 
 class Family(Protocol):
-    """A family of aggregates. States, orders, events and effects are values of the family's own."""
+    """A family of aggregates. States, commands, events and effects are values of the family's own."""
 
     name: str
     reducer_version: int
     states: StateCodec
     endings: frozenset[str]
-    """Full names of the events after which an aggregate is over."""
+    """Full names of the events after which an aggregate has ended."""
 
     def absent(self, aggregate: str, history: Any) -> Any:
-        """The state before the first event; `history` is what the family's continuation gave, None without one."""
+        """Return the state before the first event; `history` is what `history()` of the continued aggregate returned,
+        None without one.
+        """
         ...
 
     def history(self, state: Any) -> Any:
-        """What a later aggregate goes on with when it continues one that ended in this state."""
+        """Return what a later aggregate that continues one in this state starts with."""
         ...
 
     def origin(self, first_event: Any) -> RunPosition | ForkPoint | None:
-        """Where in the same partition the history lies that an aggregate with this first event begins with."""
+        """Return the position, in the same partition, of the history with which an aggregate with this first event
+        starts.
+        """
         ...
 
     def evolve(self, state: Any, event: Any, at_ms: int) -> Any: ...
     def decide(self, state: Any, order: Any) -> list[Any]: ...
     def event_times(self, order: Any) -> Sequence[int]:
-        """When the events of the order were decided, if elsewhere and before; empty for what is decided now."""
+        """Return when the events of the command were decided, if elsewhere and before; empty for
+        what is decided now.
+        """
         ...
 
     def react(self, state: Any, event: Any) -> tuple[Any, ...]: ...
 
     def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Any = None) -> Any:
-        """The order a new owner gives to every live aggregate after folding it. `standing` is the desk's."""
+        """Return the command a new owner gives to every live aggregate after folding it. `standing` is
+        wide_pauses_command of the handler.
+        """
         ...
 
     def record_unstarted_calls(self, at_ms: int, keys: frozenset[Hashable]) -> Any:
-        """The order of an owner that stops as planned and has not begun these calls."""
+        """Return the command of an owner that stops as planned and has not started these calls."""
         ...
 
     def next_timer_at(self, state: Any) -> int:
-        """When something is to be decided in this state although nothing happens, UTC milliseconds; 0 = never."""
+        """Return the time of the state's timer, UTC milliseconds; 0: none."""
         ...
 
     def timer_fired(self, at_ms: int) -> Any:
-        """The order that is given then."""
+        """Return the command of a timer."""
         ...
 
     def open_calls(self, state: Any) -> frozenset[Hashable]:
@@ -63,37 +71,41 @@ class Family(Protocol):
         ...
 
     def costly_call_keys(self, state: Any) -> frozenset[Hashable]:
-        """Those of them whose loss costs more than a short wait for a former owner that may still have their result."""
+        """Return those of them whose loss costs more than a short wait for a former owner that may still have their
+        result.
+        """
         ...
 
     def is_ended(self, state: Any) -> bool: ...
 
     def quarantined(self, state: Any) -> str:
-        """Why the aggregate is parked; empty when it is not."""
+        """Return why the aggregate is quarantined; empty if it is not."""
         ...
 
     def crashed(self, effect: Any, error: str, at_ms: int) -> Any:
-        """The order that records that an effect ended with a bug of ours."""
+        """Return the command that records that an effect ended with a bug of ours."""
         ...
 
     def stops_calls(self, effect: Any) -> bool:
-        """The effect only asks that the calls of its aggregate end."""
+        """Whether the effect only cancels the calls of its aggregate."""
         ...
 
     def is_local(self, effect: Any) -> bool:
-        """The effect is an order to aggregates of the same partition: their owner carries it out, and it has no key."""
+        """Whether the effect is a command to aggregates of the same partition: their owner executes it, and it has no
+        key.
+        """
         ...
 
     def pending_local_effects(self, state: Any) -> Sequence[Any]:
-        """The local effects this state asks for when nobody knows what was carried out; each may be so again."""
+        """Return the local effects of a state whose execution is unknown; each may be repeated."""
         ...
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
-        """The event that parks an aggregate."""
+        """Return the event that quarantines an aggregate."""
         ...
 
     def traceparent(self, state: Any) -> str:
-        """Trace context for the headers of the aggregate's records; empty when there is none."""
+        """Return the trace context for the headers of the aggregate's records; empty if there is none."""
         ...
 
 

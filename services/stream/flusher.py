@@ -1,9 +1,9 @@
-"""The one flusher of a process: everything that became ready goes to the log in one go.
+"""The one flusher of a process: all pending decisions are appended together.
 
-A batch is built only when the wire is free, so whatever was decided meanwhile travels along (group commit), and the
-partitions fly together: flying apart costs two round trips, and two halves on the wire one
-behind the other were no faster with 64 runs in flight. An acknowledged batch releases its effects; anything else sends
-the owner back to the log.
+A batch is built only when the previous one is acknowledged, so it contains everything decided meanwhile (group commit),
+and the partitions are appended together: apart they cost two round trips, and two halves on the wire one behind the
+other were no faster with 64 runs in flight. An acknowledged batch releases its effects; anything else makes the owner
+read the log again.
 """
 
 import asyncio
@@ -29,13 +29,16 @@ log = logging.getLogger(__name__)
 
 LINGER_STEPS = 0.5
 LINGER_MAX_S = 0.005
-"""After a flush the next one waits for the quick ones among the calls it began, so that they travel together and runs
-do not fall into two halves that fly in turn; at most this share of what the flush took, and at most so long. It waits
-for nobody when an order to something that exists was decided: somebody waits for that answer, and it begins no call."""
+"""Maximum wait of a flush for the quick calls that the last one started, so that their results are appended together
+and runs do not split into two alternating halves; at most this share of the last flush's duration, and at most this
+long. No wait if a command to an existing aggregate was decided: its sender waits for the answer, and it starts no call.
+"""
 
 
 class Flusher:
-    """Appends what the owners have pending. `lost(owner, reason)` is called when an owner must read the log again."""
+    """Appends the pending decisions of owners. `lost(owner, reason)` is called when an owner must
+    read the log again.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class Flusher:
         self.sizes = Histogram(RECORDS)
         self.seconds = Histogram(SECONDS)
         self.in_flight_since: float | None = None
-        """Monotonic time at which the batch on the wire left; None when the wire is free."""
+        """Monotonic time at which the batch on the wire was sent; None if there is none."""
         self._context = context
         self._owners = owners
         self._lost = lost
@@ -60,23 +63,23 @@ class Flusher:
         self._back = asyncio.Event()
         self._linger_until = 0.0
         self._at_once = False
-        """What waits for the wire is wanted without lingering."""
+        """The pending decisions are flushed without lingering."""
         self.draining = False
-        """Before a planned stop: decisions still go to the log, but no call begins; the next owner begins it."""
+        """Before a planned stop: decisions are still appended, but no call is started; the next owner starts it."""
         self.leaving: set[int] = set()
-        """Partitions of which the same is true, because somebody else is to own them."""
+        """Partitions for which the same is true, because they are handed over."""
         self.not_begun: list[tuple[int, str, Hashable]] = []
         """Partition, aggregate and key of the calls that were due since."""
 
     def wake(self, *, at_once: bool = False) -> None:
-        """There is something to append; `at_once`: not after waiting for calls."""
+        """There is something to append; `at_once`: without waiting for calls."""
         if at_once:
             self._at_once = True
             self._back.set()
         self._ready.set()
 
     async def _linger(self) -> None:
-        """Until the calls that the last flush began are back, or the time is up."""
+        """Wait until the calls that the last flush started have returned, or the time is up."""
         rest_s = self._linger_until - time.monotonic()
         if rest_s <= 0:
             return
@@ -92,7 +95,7 @@ class Flusher:
                 self._back.set()
 
     async def run(self) -> None:
-        """Flushes until cancelled."""
+        """Flush until cancelled."""
         while True:
             await self._ready.wait()
             if self._out and not self._at_once:
@@ -138,7 +141,7 @@ class Flusher:
 
     async def _acknowledge(self, owner: PartitionOwner, partition: Partition, outcome: int | UnknownOutcome) -> None:
         if owner.partition is not partition:
-            return  # dropped meanwhile; the next claim reads what became of the batch
+            return  # dropped meanwhile; the next claim reads the outcome of the batch
         if isinstance(outcome, UnknownOutcome) or outcome < partition.next_offset:
             log.warning("%s partition %d: unknown outcome: %s", self._context.family.name, partition.number, outcome)
             self._lost(owner, "unknown_outcome")
@@ -157,7 +160,7 @@ class Flusher:
         self._start_effects(owner, partition.number, dues)
 
     async def _lost_to_claim(self, partition: int, gap: OffsetGap) -> str:
-        """Why the owner must read the log again after a gap; empty when it may go on."""
+        """Return why the owner must read the log again after a gap; empty if it may continue."""
         context = self._context
         try:
             claimed = await has_claim_between(
@@ -178,7 +181,7 @@ class Flusher:
             if family.stops_calls(due.effect):
                 calls.stop(due.aggregate.id)
             elif family.is_local(due.effect):
-                # Also before a planned stop: it only appends, and no call begins by it.
+                # Also before a planned stop: it only appends, and starts no call.
                 owner.deliver(due)
             elif self.draining or partition in self.leaving:
                 self.not_begun.append((partition, due.aggregate.id, due.effect.key))
@@ -188,7 +191,7 @@ class Flusher:
 
 
 async def has_claim_between(ranges: LogRanges, codec: Codec, topic: str, partition: int, start: int, end: int) -> bool:
-    """A Claim lies in [start, end)."""
+    """Whether a Claim is in [start, end)."""
     reader = TermReader(codec=codec, next_offset=start)
     async with await ranges.read(topic, partition, start, end) as chunks:
         async for chunk in chunks:
@@ -196,5 +199,5 @@ async def has_claim_between(ranges: LogRanges, codec: Codec, topic: str, partiti
                 try:
                     reader.read(record.offset, record.value)
                 except Undecodable:
-                    continue  # whatever it is, it is no Claim
+                    continue  # not a Claim
     return reader.claims > 0

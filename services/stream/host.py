@@ -1,12 +1,12 @@
 """The generic host: the parts that work for one family's partitions in this process, and the tasks that drive them.
 
-All tasks live in one TaskGroup: an unexpected exception in any of them ends the process, and whoever supervises it
-starts it again (no silent death). Each part has one concern and a file of its own: which partitions are ours
-(services/stream/ownership/assignment.py), what goes to the log (flusher.py), checkpoints, alarms, what silence would
-hide (services/stream/ownership/watchdog.py), and how a planned stop ends (services/stream/ownership/drain.py). Here
-they are put together, and commands are handed to whom they are for.
+All tasks are in one TaskGroup: an unexpected exception in any of them ends the process, and its supervisor restarts it
+(no silent death). Each part has one concern and a file of its own: which partitions are ours
+(services/stream/ownership/assignment.py), appends (flusher.py), partition snapshots, timers, checks of quiet partitions
+(services/stream/ownership/watchdog.py), and planned stops (services/stream/ownership/drain.py). Here they are put
+together, and commands are passed to their owners.
 
-Before: services/runtime/main.py builds it. After: services/stream/ownership/owner.py takes commands and results.
+Before: services/runtime/run_host.py builds it. After: services/stream/ownership/owner.py takes commands and results.
 """
 
 import asyncio
@@ -24,10 +24,11 @@ from loomlog.services.stream.partition.timers import Timers
 from loomlog.services.stream.snapshots.schedule import SnapshotSchedule
 
 PENDING_COMMANDS_MAX = 20_000
-"""Decisions waiting for the log, and commands waiting for a look-up, before further ones are left in their topic;
-bounds memory when the broker or the index is slow."""
+"""Decisions waiting for the log, and commands waiting for a lookup, before further ones are left in their topic; bounds
+memory when the broker or the index is slow.
+"""
 PENDING_CHECK_S = 0.2
-"""How often to look again whether there is room: what waits may also vanish without a flush, with its partition."""
+"""Interval of the check for room: pending work may also vanish without a flush, with its partition."""
 
 
 class Host:
@@ -43,8 +44,9 @@ class Host:
         request_handover: RequestHandover | None = None,
         drain_s: float = DRAIN_S,
     ) -> None:
-        """`ask_for` is loomlog.connectors.process.liveness_sockets.request_handover, for a process that has a lifeline
-        of its own; `drain_s` is how long calls under way may take before their partition is given up."""
+        """`request_handover` is loomlog.connectors.process.liveness_sockets.request_handover, for a process that has a
+        liveness socket; `drain_s` is how long calls under way may take before their partition is released.
+        """
         self.metrics = HostMetrics()
         self.owners: dict[int, PartitionOwner] = {}
         self.flusher = Flusher(
@@ -73,11 +75,11 @@ class Host:
 
     @property
     def warm_partitions(self) -> int:
-        """Partitions of other owners, folded as a standby."""
+        """Number of partitions of other owners that are folded as a standby."""
         return self._standby.warm_partitions if self._standby is not None else 0
 
     async def run(self) -> None:
-        """Until cancelled; an unexpected exception of any task comes out."""
+        """Run until cancelled. Raises any unexpected exception of a task."""
         async with asyncio.TaskGroup() as group:
             self.context.effect_runner.group = group
             group.create_task(self._membership.stay(), name="membership")
@@ -94,17 +96,17 @@ class Host:
             if self._standby is not None:
                 group.create_task(self._standby.run(), name="standby")
 
-    # --- what comes in from outside ----------------------------------------------------------------------------------
+    # --- input -------------------------------------------------------------------------------------------------------
 
     def result(self, partition: int, aggregate: str, tenant: str, order: object) -> bool:
-        """A call has returned; False when its partition is somebody else's now."""
+        """Deliver the result of a call; False if this process does not own its partition."""
         owner = self.owners.get(partition)
         if owner is not None:
             owner.deliver(CallReturned(aggregate, tenant, order))
         return owner is not None
 
     def fire_due_timers(self) -> None:
-        """The clock was moved: give what is due now."""
+        """Fire the timers that are due after the clock was moved."""
         self._timers.fire_due()
 
     def _fire_timer(self, partition: int, aggregate: str) -> None:
@@ -113,14 +115,14 @@ class Host:
             owner.deliver(TimerFired(aggregate))
 
     def apply_wide_pauses(self) -> None:
-        """What stands over the aggregates from outside has changed."""
+        """Apply a change of pauses wider than an aggregate."""
         for owner in list(self.owners.values()):
             owner.deliver(WidePausesChanged())
 
     async def drain(self, timeout_s: float) -> bool:
-        """A planned stop: take no more commands, begin no more calls, let those under way finish and reach the log.
+        """Planned stop: accept no commands, start no calls, let those under way finish and be recorded.
 
-        True when all did.
+        True if all were.
         """
         self.ownership.stop()
         self.flusher.draining = True

@@ -47,7 +47,7 @@ def test_types_deep_in_each_other_are_not_read() -> None:
     deep: Any = "int"
     for _ in range(2 * DEPTH_MAX):
         deep = {"type": "array", "items": deep}
-    with pytest.raises(UnsafeSchema, match=f"over {DEPTH_MAX} types"):
+    with pytest.raises(UnsafeSchema, match=f"nested more than {DEPTH_MAX} deep"):
         check_schema(parse_schema(record(deep), named_schemas={}))
 
 

@@ -171,8 +171,8 @@ async def _find_unreadable(checked: ValidatedState, content: ContentAccess, *, a
             "keys_missing",
             f"{len(lost)} of the {checked.live_runs} live runs of the file could not continue here, {lost[0]} first: "
             f"keys of their content are missing ({len(missing)} keys). Mirror the topic loom.subject.keys from "
-            "where the file was written, under the same LOOMLOG_ENCRYPTION_KEY, and restore again; or restore these runs sealed: "
-            "they end here as cancelled. Nothing was written",
+            "where the file was written, under the same LOOMLOG_ENCRYPTION_KEY, and restore again; or restore "
+            "these runs sealed: they end here as cancelled. Nothing was written",
         )
     return frozenset(name for name, run in checked.encrypted_runs.items() if run.key_ids & gone)
 

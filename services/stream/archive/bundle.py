@@ -1,21 +1,21 @@
-"""A bundle: one run in one file, with everything that is needed to read and to prove it without a log.
+"""A bundle: one run in one file, with everything needed to read and to prove it without a log.
 
-The file is gzip, its content UTF-8 lines of JSON, bytes in base64, so that any tool of any time can read it:
+The file is gzip of UTF-8 lines of JSON, bytes in base64, so that any tool can read it:
 
-    {"kind": "bundle", ...}      format, version, which run of which topic; the runs it goes on with, oldest first
+    {"kind": "bundle", ...}      format, version, which run of which topic; the runs it continues, oldest first
     {"kind": "schema", ...}      id, name, version, Avro schema; before the first record that was written with it
-    {"kind": "event", ...}       an accepted record as it lies in the log: offset, time, key, value, headers
+    {"kind": "event", ...}       an accepted record as stored: offset, time, key, value, headers
     {"kind": "folded", ...}      after the events of a run: seq, digest of the last one, hash of the state
-    {"kind": "blob", ...}        a part of a payload that an event only refers to
+    {"kind": "blob", ...}        a part of a payload that an event refers to
     {"kind": "end", ...}         counts, and the SHA-256 of all lines before this one
 
-A run's events are complete from seq 1; of a run that was forked they end at the point of the fork. Writing and reading
-go through the file once, a line at a time, so a bundle may be larger than memory. A file without its last line was cut
-short, and whoever reads it is told.
+A run's events are complete from seq 1; those of a forked run end at the fork point. The file is written and read once
+through, a line at a time, so a bundle may be larger than memory. A file without its last line was truncated, and its
+reader raises.
 
-Before: services/stream/archive/run_log.py gives the records. After: bundle_replay.py, services/commands.
-Not chosen: Avro's own file format (one schema a file, and no tool reads it without a library), zstd (not in the
-standard library), a zip of files (its directory is at the end, so it cannot be streamed in).
+Before: services/stream/archive/run_log.py gives the records. After: bundle_replay.py, services/application. Not chosen:
+Avro's own file format (one schema a file, and no tool reads it without a library), zstd (not in the standard library),
+a zip of files (its directory is at the end, so it cannot be streamed in).
 """
 
 import gzip
@@ -47,25 +47,25 @@ ABOUT = (
 BLOB_PART_BYTES = 512 * 1024
 """Bytes of a payload in one line, so that no line is much longer than a record."""
 LINE_BYTES_MAX = 4 * 1024 * 1024
-"""A record is at most 1 MiB, in base64 with its headers less than two; a longer line is no line of ours."""
+"""A record is at most 1 MiB, in base64 with its headers less than two; a longer line is not ours."""
 HEADER_TEXTS = ("run_id", "tenant", "topic", "exported_at")
 HEADER_NUMBERS = ("partition", "reducer_version")
 RUN_TEXTS = ("run_id", "role")
 RUN_NUMBERS = ("until_seq", "first_offset", "end_offset")
 TEXT_MAX = 256
-"""Characters of each of these; they go into the log with every part of an import."""
+"""Characters of each; they go into the log with every part of an import."""
 NUMBER_MAX = 2**62
-"""A log has no such offset, and an Avro long holds it."""
+"""Exclusive limit of offsets: no log has a larger one, and an Avro long holds it."""
 GZIP = 31
 """zlib's window bits for gzip framing."""
 
 
 class BrokenBundle(Exception):
-    """The file is no bundle, was cut short, or was altered. The message says where."""
+    """The file is not a bundle, was truncated, or was altered. The message names the place."""
 
 
 class BundledRun(Value, frozen=True, kw_only=True):
-    """A run in the bundle. `until_seq` 0: all there was; `role` is run, continued or forked."""
+    """A run in the bundle. `until_seq` 0: all events; `role` is run, continued or forked."""
 
     run_id: str
     role: str
@@ -75,7 +75,7 @@ class BundledRun(Value, frozen=True, kw_only=True):
 
 
 class BundleHeader(Value, frozen=True, kw_only=True):
-    """What a bundle says of itself. The run it is about is the last of `runs`."""
+    """Header of a bundle. Its subject is the last of `runs`."""
 
     run_id: str
     tenant: str
@@ -97,7 +97,7 @@ class BundledEvent(Value, frozen=True, kw_only=True):
 
 
 class FoldedRun(Value, frozen=True, kw_only=True):
-    """What its events folded to when the bundle was written."""
+    """Result of folding its events when the bundle was written."""
 
     run_id: str
     seq: int
@@ -106,7 +106,7 @@ class FoldedRun(Value, frozen=True, kw_only=True):
 
 
 class BlobPart(Value, frozen=True, kw_only=True):
-    """A part of a payload; the parts of one follow each other."""
+    """A part of a payload; the parts of one payload follow each other."""
 
     ref: BlobRef
     data: bytes
@@ -117,7 +117,7 @@ Item = BundledEvent | FoldedRun | BlobPart
 
 
 class BundleWriter:
-    """Makes the bytes of a bundle piece by piece. Every method gives what can be written now, maybe nothing yet."""
+    """Writes a bundle piece by piece. Every method returns the bytes that can be written now, possibly none."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -128,7 +128,7 @@ class BundleWriter:
         self._blobs = 0
 
     def begin(self, header: BundleHeader) -> bytes:
-        """Comes first, once."""
+        """Start the bundle. Called once, first."""
         return self._line(
             {
                 "kind": "bundle",
@@ -141,7 +141,7 @@ class BundleWriter:
         )
 
     def event(self, run_id: str, record: LogRecord) -> bytes:
-        """A record of a run, in order."""
+        """Add a record of a run, in order."""
         value = record.value or b""
         schema_id, version = self._codec.schema_version_of(value)
         out = b""
@@ -165,11 +165,11 @@ class BundleWriter:
         )
 
     def folded(self, folded: FoldedRun) -> bytes:
-        """After the last event of a run."""
+        """Add the result of the fold, after the last event of a run."""
         return self._line({"kind": "folded", **asdict(folded)})
 
     def blob(self, ref: BlobRef, data: bytes) -> Iterator[bytes]:
-        """A payload, whole."""
+        """Add a payload."""
         self._blobs += 1
         for at in range(0, max(len(data), 1), BLOB_PART_BYTES):
             is_last = at + BLOB_PART_BYTES >= len(data)
@@ -177,7 +177,7 @@ class BundleWriter:
             yield self._line({"kind": "blob", **ref.to_avro(), "last": is_last, "data": part})
 
     def end(self) -> bytes:
-        """Comes last, once."""
+        """End the bundle. Called once, last."""
         text = self._hash.hexdigest()
         return (
             self._line({"kind": "end", "events": self._events, "blobs": self._blobs, "sha256": text})
@@ -191,16 +191,16 @@ class BundleWriter:
 
 
 class BundleReader:
-    """Goes through a bundle once. `codec` can read its records as soon as their schemas came by.
+    """Reads a bundle once through. `codec` can decode its records as soon as their schemas were read.
 
-    Making one reads the first line; iterating gives the items and checks everything on the way. Raises BrokenBundle.
+    The constructor reads the first line; iterating gives the items and checks everything. Raises BrokenBundle.
     """
 
     def __init__(self, file: IO[bytes], *, bytes_max: int = 0) -> None:
-        """`bytes_max`: most bytes of all lines together, for files of strangers; 0 for no bound."""
+        """`bytes_max`: limit of the bytes of all lines together, for untrusted files; 0 for no limit."""
         self.codec = Codec.for_foreign_records()
         self.sha256 = ""
-        """Of the content, once it was read to its end."""
+        """Hash of the content, once it was read to its end."""
         self._lines = gzip.GzipFile(fileobj=file, mode="rb")
         self._hash = hashlib.sha256()
         self._left = bytes_max or None
@@ -279,19 +279,19 @@ class BundleReader:
         if self._number == 1 and (other := wrong_format_hint(line, FORMAT)):
             raise BrokenBundle(f"it is {other}")
         try:
-            found = json.loads(line)
+            entry = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise BrokenBundle(f"line {self._number} is not JSON: {error}") from error
-        if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
+        if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
             raise BrokenBundle(f"line {self._number} is not a line of a bundle")
-        if found["kind"] == "end":
+        if entry["kind"] == "end":
             self.sha256 = self._hash.hexdigest()
         self._hash.update(line)
-        return found
+        return entry
 
 
 def blob_refs(value: Any) -> Iterator[BlobRef]:
-    """Every payload that a record refers to."""
+    """Return every payload reference of a record."""
     if isinstance(value, BlobRef):
         yield value
     elif isinstance(value, Record):
@@ -319,12 +319,12 @@ def _header(line: Mapping[str, Any]) -> BundleHeader:
 
 
 def _names(line: Mapping[str, Any], texts: Sequence[str], numbers: Sequence[str]) -> dict[str, Any]:
-    """The texts and numbers of those names. Raises ValueError, KeyError."""
+    """Return the texts and numbers of those names. Raises ValueError, KeyError."""
     return {**{name: _string(line, name) for name in texts}, **{name: _integer(line, name) for name in numbers}}
 
 
 def _string(line: Mapping[str, Any], name: str) -> str:
-    """A name or a time of a line. Raises ValueError, KeyError."""
+    """Return a name or a time of a line. Raises ValueError, KeyError."""
     value = line[name]
     if not isinstance(value, str) or len(value) > TEXT_MAX or not value.isprintable():
         raise ValueError(f"{name} is {str(value)[:80]!r}: expected a text of at most {TEXT_MAX} printable characters")
@@ -332,7 +332,7 @@ def _string(line: Mapping[str, Any], name: str) -> str:
 
 
 def _integer(line: Mapping[str, Any], name: str) -> int:
-    """A number of a line. Raises ValueError, KeyError."""
+    """Return a number of a line. Raises ValueError, KeyError."""
     value = line[name]
     if type(value) is not int or abs(value) > NUMBER_MAX:
         raise ValueError(f"{name} is {str(value)[:80]!r}: expected a whole number of at most {NUMBER_MAX}")

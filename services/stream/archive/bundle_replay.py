@@ -1,9 +1,9 @@
-"""Replay of a bundle: its runs folded in their order, each beginning with what the one before it had said.
+"""Replay of a bundle: its runs folded in order, each starting with the conversation of the one before it.
 
-Everything is compared with what the bundle says was folded when it was written. States are compared by their hash when
-the same fold made them (reducer version); another fold may keep a state otherwise, then only seq and digests are.
+Everything is compared with the fold recorded in the bundle. States are compared by hash if the same fold version made
+them; otherwise only seq and digests are compared.
 
-Before: bundle.py. After: the command line shows it, an import goes on only without drift.
+Before: bundle.py. After: the command line shows it; an import continues only without drift.
 """
 
 from collections.abc import Callable
@@ -26,16 +26,16 @@ from loomlog.services.stream.archive.bundle import (
 
 
 class BundleReplay(Value, frozen=True, kw_only=True):
-    """A bundle, replayed. `replayed` is the run it is about; `drift` is of all its runs."""
+    """Result of a replayed bundle. `replayed` is its subject; `drift` is that of all its runs."""
 
     header: BundleHeader
     replayed: ReplayResult
     drift: tuple[str, ...]
     first_drift_seq: int
     ancestors: int
-    """Runs it goes on with."""
+    """Number of runs it continues."""
     not_compared: str
-    """Why hashes of states were not compared; empty when they were."""
+    """Why hashes of states were not compared; empty if they were."""
 
 
 def replay_bundle(
@@ -46,9 +46,9 @@ def replay_bundle(
     bytes_max: int = 0,
     seen: Callable[[BundledEvent | BlobPart, BundleReader], None] = lambda item, reader: None,
 ) -> BundleReplay:
-    """Reads the bundle to its end and folds its run up to `to_seq` (0: all). Raises BrokenBundle.
+    """Read the bundle to its end and fold its run up to `to_seq` (0: all). Raises BrokenBundle.
 
-    `seen` is told every event and every part of a payload, in order.
+    `seen` receives every event and every part of a payload, in order.
     """
     reader = BundleReader(file, bytes_max=bytes_max)
     header = reader.header
@@ -107,7 +107,7 @@ class _RunReplay:
         self.run = run
         self._before = before
         self.skipped = 0
-        """Events after the seq that was asked for."""
+        """Events after the requested seq."""
         history = () if before is None else before.history
         self.folding = RunFold(run.run_id, history=history, codec=reader.codec, checks_roundtrip=through_bytes)
 
@@ -131,19 +131,21 @@ class _RunReplay:
         ):
             self.folding.report_drift(1, f"{self.run.run_id} left {origin.run_id} at another event than the bundle has")
 
-    def folded(self, said: FoldedRun, entries: tuple[TimelineEntry, ...], *, compare_state: bool) -> ReplayResult:
-        """What came out, compared with what was said of it when the bundle was written."""
+    def folded(self, recorded: FoldedRun, entries: tuple[TimelineEntry, ...], *, compare_state: bool) -> ReplayResult:
+        """Compare the result with the fold recorded in the bundle."""
         folding = self.folding
         if not self.skipped:
-            pairs = [("seq", said.seq, folding.seq), ("digest", said.tail_digest, folding.tail_digest.hex())]
+            pairs = [("seq", recorded.seq, folding.seq), ("digest", recorded.tail_digest, folding.tail_digest.hex())]
             for name, theirs, ours in pairs:
                 if theirs != ours:
                     folding.report_drift(
                         folding.seq, f"the bundle says the last {name} is {theirs}, its events give {ours}"
                     )
         result = folding.result(entries)
-        if compare_state and not self.skipped and said.state_sha256 != result.state_sha256:
-            sentence = f"the bundle says the state has sha256 {said.state_sha256}, the fold gives {result.state_sha256}"
+        if compare_state and not self.skipped and recorded.state_sha256 != result.state_sha256:
+            sentence = (
+                f"the bundle says the state has sha256 {recorded.state_sha256}, the fold gives {result.state_sha256}"
+            )
             return replace(
                 result,
                 drift=(*result.drift, sentence),

@@ -1,6 +1,6 @@
-"""The files we write, told apart by their first line, so that a reader who is given another one can say what it is.
+"""Our file formats, recognised by their first line, so that a reader of one can name another.
 
-Before: bundle.py, state_reader.py. After: a person who reads the sentence.
+Before: bundle.py, state_reader.py. After: the message for the user.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ TAKEN_BY: Mapping[str, str] = {
     STATE: "a state, which `loomlog backup restore` takes",
 }
 HEAD_BYTES = 200
-"""Of a first line; both say their format at its beginning."""
+"""Bytes of a first line that are read; both formats are named at its beginning."""
 
 
 def wrong_format_hint(first_line: bytes, expected: str) -> str:
-    """What a file of ours is that is not of the expected format; empty when it is none of ours."""
+    """Return what a file of ours is if it is not of the expected format; empty if it is not ours."""
     head = first_line[:HEAD_BYTES]
     return next((text for name, text in TAKEN_BY.items() if name != expected and f'"{name}"'.encode() in head), "")

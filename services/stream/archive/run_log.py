@@ -1,10 +1,10 @@
-"""One run as it lies in the log: its accepted records, and the runs whose conversation it begins with.
+"""One run in the log: its accepted records, and the runs whose conversation it continues.
 
-Whoever wants a whole run reads it through here: replay, time travel, export. A range begins in the middle of a
-partition, so the term in force there is needed: of a place that a legal event or the audit index names, the term of the
-first record is that one; anywhere else the nearest Claim before it says so.
+All readers of whole runs use this: replay, time travel, export. A range begins in the middle of a partition, so the
+term in force there is needed: at a position named by an accepted event or the audit index it is the term of the first
+record; elsewhere it is that of the nearest Claim before.
 
-A lineage is found from first events alone, newest run first, and then folded from its oldest, a record at a time.
+A lineage is found from first events alone, newest run first, and then folded from the oldest, a record at a time.
 
 Before: loomlog.connectors.protocols.LogRanges. After: services/core/run/history/replay.py.
 """
@@ -27,20 +27,20 @@ from loomlog.services.stream.partition.ended_aggregates import CHAIN_LENGTH_MAX,
 from loomlog.services.stream.partition.fold import BrokenHistory
 
 WINDOW = 5_000
-"""Offsets read in one go. Between two of them nobody else is kept from reading, however slow our own reader is."""
+"""Offsets read in one request, so that a slow reader does not block others."""
 YIELD_EVERY = 200
-"""Events folded before others get the event loop: a few milliseconds."""
+"""Events folded before the event loop gets a turn: a few milliseconds."""
 
 
 class RecordedEvent(Struct, frozen=True):
-    """An accepted event with the record it came in."""
+    """An accepted event with its record."""
 
     record: LogRecord
     event: RawEvent
 
 
 class LineageSegment(Value, frozen=True, kw_only=True):
-    """A run of a lineage: where it lies, and up to which seq it is wanted (0: all there is)."""
+    """A run of a lineage: its position, and the seq up to which it is needed (0: all)."""
 
     run_id: str
     first_offset: int
@@ -48,17 +48,17 @@ class LineageSegment(Value, frozen=True, kw_only=True):
     """Offset after the last record to read."""
     until_seq: int = 0
     digest: str = ""
-    """Of the event `until_seq`, hex, as its fork names it; empty when nobody said."""
+    """Digest of the event `until_seq`, hex, as its fork names it; empty if not known."""
     role: str = "run"
     """run, continued or forked."""
 
 
 @dataclass(slots=True)
 class ReadStats:
-    """What was met on the way besides the events of the run."""
+    """Counts of a read besides the events of the run."""
 
     stale: int = 0
-    """Records of the run whose writer had been replaced."""
+    """Records of the run whose writer had been fenced."""
 
 
 class RunLog:
@@ -73,10 +73,10 @@ class RunLog:
     async def accepted(
         self, link: LineageSegment, *, term: int | None = None, tally: ReadStats | None = None
     ) -> AsyncGenerator[RecordedEvent, None]:
-        """The accepted events of the run in offset order; close it when you leave early.
+        """Yield the accepted events of the run in offset order; close it when you leave early.
 
-        `term` is the one in force at `first_offset`; None takes that of the first record, which is right where a legal
-        event begins.
+        `term` is the one in force at `first_offset`; None takes that of the first record, which is right where an
+        accepted event begins.
         """
         reader: TermReader | None = None
         for start in range(link.first_offset, link.end_offset, WINDOW):
@@ -107,7 +107,7 @@ class RunLog:
         return records
 
     async def lineage(self, link: LineageSegment, first: RawEvent) -> list[LineageSegment]:
-        """The run and all it goes on with, oldest first. Raises BrokenHistory when one is not where it should be."""
+        """Return the run and all runs it continues, oldest first. Raises BrokenHistory if one is missing."""
         links = [link]
         place = conversation_origin(self._codec.decode(first.value).record)
         while place is not None:
@@ -121,7 +121,7 @@ class RunLog:
         return links[::-1]
 
     async def first(self, link: LineageSegment, *, term: int | None = None) -> RawEvent | None:
-        """The first accepted event of the run there; None when there is none."""
+        """Return the first accepted event of the run there; None if there is none."""
         async with aclosing(self.accepted(link, term=term)) as generator:
             async for recorded in generator:
                 return recorded.event
@@ -147,20 +147,20 @@ async def fold_run(
     tally: ReadStats | None = None,
     seen: Callable[[LineageSegment, RecordedEvent, TimelineEntry | None], None] = lambda link, recorded, entry: None,
 ) -> ReplayResult:
-    """The newest run of a lineage, folded up to `to_seq` (0: all) with what it goes on with; its timeline is kept.
+    """Fold the newest run of a lineage up to `to_seq` (0: all), with the runs it continues; its timeline is kept.
 
-    Drift of an earlier run is drift of this one. `seen` is told every event. Raises Transient.
+    Drift of an earlier run is drift of this one. `seen` receives every event. Raises Transient.
     """
     before: ReplayResult | None = None
     drift: list[str] = []
     first_drift_seq = 0
     for link in links:
         is_newest = link is links[-1]
-        wanted = replace(link, until_seq=to_seq) if is_newest and to_seq else link
+        segment = replace(link, until_seq=to_seq) if is_newest and to_seq else link
         history = () if before is None else before.history
         folding = RunFold(link.run_id, history=history, codec=codec, checks_roundtrip=through_bytes)
         entries: list[TimelineEntry] = []
-        async with aclosing(log.accepted(wanted, tally=tally if is_newest else None)) as generator:
+        async with aclosing(log.accepted(segment, tally=tally if is_newest else None)) as generator:
             async for recorded in generator:
                 entry = folding.apply(recorded.event)
                 seen(link, recorded, entry)
@@ -180,7 +180,7 @@ async def fold_run(
 
 
 def segment_of(place: EventLocation) -> LineageSegment:
-    """Where a first event says that its run goes on."""
+    """Return the segment that a first event continues."""
     is_fork = isinstance(place, ForkPoint)
     return LineageSegment(
         run_id=place.run_id,

@@ -1,14 +1,14 @@
-"""Gathers the runs of a log for a state file: one pass over every partition, then the runs one by one, each whole.
+"""Export of runs for a state file: one pass over every partition, then the runs one by one, each complete.
 
-In the log the events of many runs lie between each other; in the file each run is together. So the accepted records go
-into a temporary database on disk that is sorted by run and seq, and memory holds the live runs' last digests only,
-however large the log is. A run is numbered by where its first event lies, and whatever it goes on with lies before it,
-so in the order of the numbers nobody comes before those they refer to.
+In the log the events of many runs are interleaved; in the file each run is contiguous. The accepted records go into a
+temporary database on disk that is sorted by run and seq, and memory holds only the last digests of live runs, however
+large the log is. A run is numbered by the position of its first event, and every run it continues is before it, so in
+the order of the numbers no run comes before one it refers to.
 
-A run whose history is not whole is left out, with all that go on with it, and said. Refused runs are no state.
+A run with an incomplete history is left out, with all that continue it, and reported. Refused runs are not exported.
 
-Before: loomlog.connectors.protocols.LogRanges. After: state_file.py writes them.
-Not chosen: reading each run by its place (a read of the broker for every run, and every one scans what lies between).
+Before: loomlog.connectors.protocols.LogRanges. After: state_file.py writes them. Not chosen: reading each run by its
+position (a read of the broker for every run, each of which scans what is between).
 """
 
 import asyncio
@@ -56,10 +56,10 @@ class _Open:
 
 
 class StateExport:
-    """The runs of a log up to a cut. `tenant` empty: of all. Close it; its database is gone then.
+    """The runs of a log up to a cut. `tenant` empty: all. Close it to delete its database.
 
-    What iterates over it may be given up in the middle and let go of later: cursors are not closed but dropped, because
-    to close one after its database is an error.
+    Iterators over it may be abandoned: cursors are dropped and not closed, because closing one after its database is an
+    error.
     """
 
     def __init__(self, codec: Codec, *, tenant: str = "") -> None:
@@ -67,10 +67,10 @@ class StateExport:
         self._tenant = tenant
         self._open: dict[str, _Open] = {}
         self.schemas: dict[int, bytes] = {}
-        """A record of each schema."""
+        """One record of each schema."""
         self.unreadable = 0
-        """Records nobody can read; were they of a run, it is broken and said."""
-        # An empty name: a database of its own in a temporary file that is already deleted.
+        """Records that cannot be decoded; a run they belong to is incomplete and reported."""
+        # An empty name: a private database in a temporary file that is already deleted.
         self._database = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._database.executescript(TABLES)
         self._database.execute("begin")
@@ -82,7 +82,7 @@ class StateExport:
         self._database.close()
 
     async def read(self, ranges: LogRanges, topic: str, partition: int, end: int) -> None:
-        """Everything of a partition below `end`. Partitions come one after the other. Raises Transient."""
+        """Read a partition below `end`. Partitions are read one after the other. Raises Transient."""
         begins = await ranges.beginning_offset(topic, partition)
         reader = TermReader(codec=self._codec, term=-1, next_offset=begins)
         for start in range(begins, end, WINDOW):
@@ -94,7 +94,7 @@ class StateExport:
         self._open.clear()
 
     def choose(self, *, include_history: bool = True, since_ms: int = 0) -> None:
-        """Which of them are wanted: the live ones, those that ended since then, and what these go on with."""
+        """Select runs: the live ones, those that ended since then, and the runs these continue."""
         execute = self._database.execute
         execute(WANTED, (include_history, since_ms))
         while execute(ORIGINS).rowcount:
@@ -103,7 +103,7 @@ class StateExport:
             pass
 
     def runs(self) -> Iterator[StatedRun]:
-        """The wanted ones, whatever a run goes on with before it."""
+        """Yield the selected runs, each after the runs it continues."""
         asked = """select run_id, tenant, partition, first_offset, events, tail, over from runs
                    where wanted = 1 order by number"""
         for run_id, tenant, partition, first_offset, events, tail, over in self._database.execute(asked):
@@ -118,21 +118,21 @@ class StateExport:
             )
 
     def records(self, run_id: str) -> Iterator[tuple[int, bytes]]:
-        """Offset and value of each event of a run, in order."""
+        """Yield offset and value of each event of a run, in order."""
         asked = """select place, value from records where number = (select number from runs where run_id = ?)
                    order by seq"""
         for event in self._database.execute(asked, (run_id,)):  # noqa: UP028 - it would hand the closing on to the cursor
             yield event
 
     def blobs(self) -> Iterator[BlobRef]:
-        """The payloads that the wanted runs refer to, each once."""
+        """Yield the payloads that the selected runs refer to, each once."""
         asked = """select sha256, size_bytes, media_type from refs
                    where number in (select number from runs where wanted = 1) group by sha256 order by sha256"""
         for sha256, size_bytes, media_type in self._database.execute(asked):
             yield BlobRef(sha256=sha256, size_bytes=size_bytes, media_type=media_type)
 
     def omitted_runs(self) -> Iterator[str]:
-        """A sentence for each run that is not whole."""
+        """Yield a sentence for each incomplete run."""
         asked = "select run_id, broken from runs where broken <> '' order by number"
         for run_id, broken in self._database.execute(asked):
             yield f"{run_id} is left out: {broken}"

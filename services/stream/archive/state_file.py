@@ -1,23 +1,23 @@
-"""A state file: every run of an installation or of one tenant, what is paused, and what may be spent, in one file.
+"""A state file: every run of an installation or of one tenant, the pauses and the limits, in one file.
 
-The content is one JSON document, laid out in lines so that it can be written and read once through, a line at a time:
+The content is one JSON document in lines, so that it is written and read once through, a line at a time:
 
-    {..., "sections":{                     format, schema_version, when, label, tenant, how far each partition was read
-    "pauses":{"version":1,"entries":[      what is paused wider than a run
+    {..., "sections":{                     format, schema_version, time, label, tenant, how far each partition was read
+    "pauses":{"version":1,"entries":[      pauses wider than a run
     ...                                    an entry a line, from the second on with a comma before it
     ]}
-    ,"limits":{...                         limits on spending, with what was spent under them
+    ,"limits":{...                         budget limits, with what was spent under them
     ,"schemas":{...   ,"blobs":{...        Avro schemas of the records; payloads that events refer to, in parts
-    ,"runs":{...                           of each run a head, then its events from seq 1 as they lie in the log
+    ,"runs":{...                           of each run a head, then its events from seq 1 as stored in the log
     },"counts":{...},"sha256":"..."}       the hash of all lines before this one
 
-Runs come in the order of their first events within a partition, so a run that others refer to comes before them. On
-disk and on the wire it is gzip; the plain document is read as well. A file without its last line was cut short, one
-with another hash was altered; whoever reads it is told before anything is done with it.
+Runs are in the order of their first events within a partition, so a run that others refer to comes before them. On disk
+and on the wire it is gzip; the plain document is read as well. A file without its last line was truncated, one with
+another hash was altered; its reader raises before anything is restored.
 
-Before: state_export.py. After: state_reader.py, services/application/transfer/state_files.py.
-Not chosen: bundles of runs in a zip (its directory is at the end, so nothing could be streamed in), a copy of the
-topics (offsets and terms mean nothing in another cluster, least of all with other partition counts).
+Before: state_export.py. After: state_reader.py, services/application/transfer/state_files.py. Not chosen: bundles of
+runs in a zip (its directory is at the end, so nothing could be streamed in), a copy of the topics (offsets and terms
+mean nothing in another cluster, least of all with other partition counts).
 """
 
 import hashlib
@@ -39,20 +39,20 @@ from loomlog.services.stream.archive.file_formats import STATE
 
 FORMAT = STATE
 VERSION = 2
-"""1 had no limits."""
+"""Format version; 1 had no limits."""
 SUFFIX = ".loomlog-state.gz"
 PAUSES, LIMITS, SCHEMAS, BLOBS, RUNS = "pauses", "limits", "schemas", "blobs", "runs"
 SECTIONS: Mapping[str, int] = {PAUSES: 1, LIMITS: 1, SCHEMAS: 1, BLOBS: 1, RUNS: 1}
 """The sections in their order, each with its version."""
 SINCE: Mapping[str, int] = {LIMITS: 2}
-"""The version of the file from which on it has a section; the others it always had."""
+"""First file version with a section; absent: version 1."""
 OPENS = b',"sections":{\n'
 CLOSES = b"]}\n"
 ENDS = b"},"
 
 
 class BrokenStateFile(Exception):
-    """The file is no state file, was cut short, or was altered. The message says where."""
+    """The file is not a state file, was truncated, or was altered. The message names the place."""
 
 
 class UnsupportedStateFile(BrokenStateFile):
@@ -60,11 +60,11 @@ class UnsupportedStateFile(BrokenStateFile):
 
 
 class UnknownStateSection(BrokenStateFile):
-    """It has a version or a section that never was."""
+    """It has a version or a section that never existed."""
 
 
 class StateHeader(Value, frozen=True, kw_only=True):
-    """What a state file says of itself. `tenant` is empty for all of them."""
+    """Header of a state file. `tenant` is empty for all tenants."""
 
     created_at: str
     """RFC 3339."""
@@ -74,11 +74,11 @@ class StateHeader(Value, frozen=True, kw_only=True):
     reducer_version: int
     include_history: bool
     positions: Mapping[str, int]
-    """By partition: the state is that of everything below this offset."""
+    """By partition: the state covers all records below this offset."""
 
 
 class StatedLimit(Value, frozen=True, kw_only=True):
-    """What an account may spend in a month, as SetLimit says it, and what was spent or set aside in `month`."""
+    """A monthly limit of an account, as in SetLimit, and what was spent or reserved in `month`."""
 
     scope: str
     tenant: str
@@ -104,7 +104,7 @@ class StatedRun(Value, frozen=True, kw_only=True):
     first_offset: int
     events: int
     tail_digest: str
-    """Of its last event, hex."""
+    """Digest of its last event, hex."""
     is_over: bool
 
 
@@ -118,12 +118,12 @@ Item = PauseSet | StatedLimit | BlobPart | StatedRun | StatedEvent
 
 
 def sections_of(version: int) -> Mapping[str, int]:
-    """Those of a file of that version."""
+    """Return the sections of a file of that version."""
     return {name: known for name, known in SECTIONS.items() if version >= SINCE.get(name, 1)}
 
 
 class StateWriter:
-    """Makes the bytes of a state file piece by piece, in gzip. Sections come in their order, each once."""
+    """Writes a state file piece by piece, in gzip. Sections are written in order, each once."""
 
     def __init__(self) -> None:
         self._gzip = zlib.compressobj(level=6, wbits=GZIP)
@@ -132,10 +132,10 @@ class StateWriter:
         self._is_first_entry = True
         self._counts: dict[str, int] = {}
         self.sha256 = ""
-        """Of the content, once it is written."""
+        """Hash of the content, once it is written."""
 
     def begin(self, header: StateHeader) -> bytes:
-        """Comes first, once."""
+        """Start the file. Called once, first."""
         plain = asdict(header)
         plain |= {"format": FORMAT, "schema_version": VERSION, "positions": dict(header.positions)}
         return self._line(_json(plain)[:-1] + OPENS)
@@ -147,14 +147,14 @@ class StateWriter:
         return self._entry(LIMITS, asdict(limit))
 
     def schema(self, codec: Codec, schema_id: int, value: bytes) -> bytes:
-        """The schema that a record was written with."""
+        """Add the schema of a record."""
         _, version = codec.schema_version_of(value)
         schema = released_schema(version.name, version.version)
         named = {"id": schema_id, "name": version.name, "version": version.version, "schema": schema}
         return self._entry(SCHEMAS, named)
 
     def blob(self, ref: BlobRef, data: bytes) -> Iterator[bytes]:
-        """A payload, whole."""
+        """Add a payload."""
         for at in range(0, max(len(data), 1), BLOB_PART_BYTES):
             is_last = at + BLOB_PART_BYTES >= len(data)
             part = b64encode(data[at : at + BLOB_PART_BYTES]).decode()
@@ -165,18 +165,18 @@ class StateWriter:
         return self._entry(RUNS, {"kind": "run", **plain})
 
     def event(self, offset: int, value: bytes) -> bytes:
-        """An event of the run whose head came last."""
+        """Add an event of the run whose head came last."""
         return self._entry(RUNS, {"kind": "event", "offset": offset, "value": b64encode(value).decode()})
 
     def end(self) -> bytes:
-        """Comes last, once; sections that nothing was in are written empty."""
+        """End the file. Called once, last; sections without entries are written empty."""
         out = self._write_through("")
         self.sha256 = self._hash.hexdigest()
         last = _json({"counts": self._counts, "sha256": self.sha256})
         return out + self._line(ENDS + last[1:] + b"\n") + self._gzip.flush()
 
     def rewrite(self, document: Mapping[str, Any]) -> Iterator[bytes]:
-        """The file of a document that somebody had parsed; its hash is kept, not made anew. Raises BrokenStateFile."""
+        """Return the file of a parsed document; its hash is kept, not computed again. Raises BrokenStateFile."""
         try:
             sections, counts, sha256 = document["sections"], document["counts"], document["sha256"]
             head = {name: value for name, value in document.items() if name not in ("sections", "counts", "sha256")}
@@ -203,7 +203,7 @@ class StateWriter:
         return comma + _json(value) + b"\n"
 
     def _write_through(self, section: str) -> bytes:
-        """Closes and opens sections until that one is open; with none, until all are closed."""
+        """Close and open sections until that one is open; without one, until all are closed."""
         out = b""
         names = list(SECTIONS)
         while self._section != section or not section:

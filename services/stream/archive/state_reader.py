@@ -1,9 +1,9 @@
-"""Reads a state file, gzip or plain, once through and a line at a time, and checks it on the way.
+"""Reader of a state file, gzip or plain: once through, a line at a time, with checks.
 
-    check_digest    the lines are those the last one speaks of; nothing is looked into
-    StateReader     the items, in their order: pauses, payloads, runs with their events
+    check_digest    the lines have the hash that the last one names; their content is not read
+    StateReader     the items, in order: pauses, payloads, runs with their events
 
-Everything wrong is a BrokenStateFile that says where. Before: state_file.py. After: state_validation.py,
+Every problem is a BrokenStateFile that names the place. Before: state_file.py. After: state_validation.py,
 transfer/restore.py.
 """
 
@@ -72,16 +72,17 @@ RUN_FIELDS: Mapping[str, type] = {
 
 
 class StateReader:
-    """Goes through a state file once. Making one reads the first line; iterating gives the items and checks the rest.
+    """Reads a state file once through. The constructor reads the first line; iterating gives the items and checks the
+    rest.
 
-    Raises BrokenStateFile. `codec` can read the events as soon as their schemas came by.
+    Raises BrokenStateFile. `codec` can decode the events as soon as their schemas were read.
     """
 
     def __init__(self, file: IO[bytes], *, bytes_max: int = 0) -> None:
-        """`bytes_max`: most bytes of all lines together, for files of strangers; 0 for no bound."""
+        """`bytes_max`: limit of the bytes of all lines together, for untrusted files; 0 for no limit."""
         self.codec = Codec.for_foreign_records()
         self.sha256 = ""
-        """Of the content, once it was read to its end."""
+        """Hash of the content, once it was read to its end."""
         self._lines: IO[bytes] = decompressed(file)
         self._hash = hashlib.sha256()
         self._left = bytes_max or None
@@ -109,7 +110,7 @@ class StateReader:
         self._check_end(self._next(may_end=True))
 
     def skip(self) -> bool:
-        """Passes over a line, unread. True for the last one, whose hash and place are checked."""
+        """Skip a line. True for the last one, whose hash and place are checked."""
         line = self._next(may_end=True)
         if not line.startswith(ENDS):
             return False
@@ -154,7 +155,7 @@ class StateReader:
             raise BrokenStateFile(f"the last line counts {last.get('counts')}, the file has {self._counts}")
 
     def _check_digest(self, line: bytes) -> Mapping[str, Any]:
-        """The last line, which nothing follows."""
+        """Check the last line, which nothing follows."""
         last = self._object(b"{" + line.removeprefix(ENDS))
         if last.get("sha256") != self.sha256:
             raise BrokenStateFile(f"the lines hash to {self.sha256}, the last one says {last.get('sha256')}: altered")
@@ -168,12 +169,12 @@ class StateReader:
 
     def _object(self, line: bytes) -> Mapping[str, Any]:
         try:
-            found = json.loads(line)
+            entry = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise BrokenStateFile(f"line {self._number} is not JSON: {error}") from error
-        if not isinstance(found, dict):
+        if not isinstance(entry, dict):
             raise BrokenStateFile(f"line {self._number} is not an entry of a state file")
-        return found
+        return entry
 
     def _next(self, *, may_end: bool = False) -> bytes:
         self._number += 1
@@ -200,9 +201,9 @@ class StateReader:
 
 
 def check_digest(file: IO[bytes], *, bytes_max: int = 0) -> None:
-    """Reads the lines without looking into them. Raises BrokenStateFile when they are not those the last one speaks of.
+    """Hash the lines without reading their content. Raises BrokenStateFile if the last line names another hash.
 
-    So whatever is found in them afterwards was written so, and not damaged.
+    Anything wrong that is found in them afterwards was written that way, and is not damage.
     """
     reader = StateReader(file, bytes_max=bytes_max)
     while not reader.skip():
@@ -210,7 +211,7 @@ def check_digest(file: IO[bytes], *, bytes_max: int = 0) -> None:
 
 
 def decompressed(file: IO[bytes]) -> IO[bytes]:
-    """The document, from a file with or without gzip around it; `file` is read from its beginning."""
+    """Return the document of a file with or without gzip; `file` is read from its beginning."""
     file.seek(0)
     is_gzip = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     file.seek(0)
@@ -218,28 +219,28 @@ def decompressed(file: IO[bytes]) -> IO[bytes]:
 
 
 def _header(line: bytes) -> tuple[StateHeader, int]:
-    """What the first line says, and the version it is written in."""
+    """Parse the first line: the header, and its version."""
     if other := wrong_format_hint(line, FORMAT):
         raise BrokenStateFile(f"it is {other}")
     try:
-        found = json.loads(line.removesuffix(OPENS) + b"}")
+        header_json = json.loads(line.removesuffix(OPENS) + b"}")
     except (ValueError, RecursionError) as error:
         raise BrokenStateFile("the first line does not say that this is a state of loomlog") from error
-    if not line.endswith(OPENS) or not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not line.endswith(OPENS) or not isinstance(header_json, dict) or header_json.get("format") != FORMAT:
         raise BrokenStateFile("the first line does not say that this is a state of loomlog")
-    _check_version("the file", found.get("schema_version"), VERSION)
+    _check_version("the file", header_json.get("schema_version"), VERSION)
     try:
-        header = StateHeader(**{name: found[name] for name in StateHeader.__struct_fields__})
+        header = StateHeader(**{name: header_json[name] for name in StateHeader.__struct_fields__})
     except KeyError as error:
         raise BrokenStateFile(f"the first line lacks {error}") from error
-    return header, found["schema_version"]
+    return header, header_json["schema_version"]
 
 
-def _check_version(what: str, found: Any, known: int) -> None:
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise UnknownStateSection(f"{what} has the version {found!r}, which never was")
-    if found > known:
-        raise UnsupportedStateFile(f"{what} has version {found}, this loomlog reads up to {known}: use a newer one")
+def _check_version(what: str, version: Any, known: int) -> None:
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise UnknownStateSection(f"{what} has the version {version!r}, which never was")
+    if version > known:
+        raise UnsupportedStateFile(f"{what} has version {version}, this loomlog reads up to {known}: use a newer one")
 
 
 def _require_type(entry: Mapping[str, Any], name: str, kind: type | UnionType) -> Any:

@@ -1,9 +1,8 @@
-"""Checks a state file from its first line to its last, before anything of it is told.
+"""Validation of a state file from its first line to its last, before anything of it is restored.
 
-First the digest of the whole, without looking into it; then the counts, the hash of every payload, and of every run
-that its events are dense, chained, legal and those its head promises. Nothing is kept but the run that is being folded,
-so a file may be larger than memory; of sealed content the ids of its keys are remembered, which are not in the file,
-and of payloads in clear their hashes.
+First the hash of the whole, without reading the content; then the counts, the hash of every payload, and of every run
+that its events are dense, chained, legal and match its head. Only the run that is being folded is kept, so a file may
+be larger than memory; of encrypted content the ids of its keys are kept, of plaintext payloads their hashes.
 
 Before: state_reader.py. After: services/application/transfer/restore.py, the command line.
 """
@@ -31,7 +30,7 @@ from loomlog.services.stream.encryption.content_fields import is_in_clear, paylo
 
 
 class EncryptedRun(Value, frozen=True, kw_only=True):
-    """A run with encrypted content. `key_ids`: of what was said in it and in what it goes on with."""
+    """A run with encrypted content. `key_ids`: keys of its content and of the runs it continues."""
 
     is_over: bool
     key_ids: frozenset[str]
@@ -39,7 +38,7 @@ class EncryptedRun(Value, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class ValidatedState:
-    """What is in a file that holds."""
+    """Content of a valid file."""
 
     header: StateHeader
     sha256: str = ""
@@ -50,20 +49,20 @@ class ValidatedState:
     limits: int = 0
     blobs: int = 0
     encrypted_runs: dict[str, EncryptedRun] = field(default_factory=dict)
-    """By run id; runs in clear are not in it."""
+    """By run id; plaintext runs are not in it."""
     runs_in_clear: int = 0
-    """Those in which anything was said in clear."""
+    """Runs with plaintext content."""
     first_in_clear: str = ""
     foreign_runs: set[str] = field(default_factory=set)
-    """Runs that were imported there and not restored: what they say of themselves was hearsay there already."""
+    """Runs that were imported there and not restored: their figures were not trusted there either."""
     incomplete_runs: set[str] = field(default_factory=set)
-    """Runs that were being taken in there when the file was written: not all of them is in it."""
+    """Runs whose import was not complete when the file was written."""
 
 
 def validate_state(file: IO[bytes], *, bytes_max: int = 0) -> ValidatedState:
-    """Reads the file from its beginning to its end. Raises BrokenStateFile.
+    """Read the file from its beginning to its end. Raises BrokenStateFile.
 
-    `bytes_max`: most bytes of all lines together; 0 for no bound.
+    `bytes_max`: limit of the bytes of all lines together; 0 for no limit.
     """
     check_digest(file, bytes_max=bytes_max)
     reader = StateReader(file, bytes_max=bytes_max)
@@ -112,7 +111,9 @@ def validate_state(file: IO[bytes], *, bytes_max: int = 0) -> ValidatedState:
 
 
 class _RunCheck:
-    """The run that is being folded. What it goes on with is left out: which events are legal does not depend on it."""
+    """The run that is being folded. The runs it continues are left out: which events are legal does
+    not depend on them.
+    """
 
     def __init__(
         self,
@@ -149,8 +150,8 @@ class _RunCheck:
             if (before := conversation_origin(entry.event)) is not None:
                 self._origin = before.run_id
 
-    def check_end(self, found: ValidatedState) -> None:
-        """Raises BrokenStateFile when it is not what its head says; `found` then knows what is to be known of it."""
+    def check_end(self, validated: ValidatedState) -> None:
+        """Compare the run with its head and record it in `validated`. Raises BrokenStateFile."""
         head, folding = self._head, self._folding
         if (head.events, head.tail_digest) != (folding.seq, folding.tail_digest.hex()):
             raise BrokenStateFile(
@@ -160,20 +161,20 @@ class _RunCheck:
             raise BrokenStateFile(f"{head.run_id} is {type(folding.state).__name__}, which its head does not say")
         if is_importing(folding.state):
             if not self._is_restored:
-                found.foreign_runs.add(head.run_id)
+                validated.foreign_runs.add(head.run_id)
             if not head.is_over:
-                found.incomplete_runs.add(head.run_id)
-        before = found.encrypted_runs.get(self._origin)
+                validated.incomplete_runs.add(head.run_id)
+        before = validated.encrypted_runs.get(self._origin)
         key_ids = self._key_ids if before is None else self._key_ids | before.key_ids
         if key_ids:
-            found.encrypted_runs[head.run_id] = EncryptedRun(is_over=head.is_over, key_ids=frozenset(key_ids))
+            validated.encrypted_runs[head.run_id] = EncryptedRun(is_over=head.is_over, key_ids=frozenset(key_ids))
         if self._in_clear:
-            found.runs_in_clear += 1
-            found.first_in_clear = found.first_in_clear or head.run_id
+            validated.runs_in_clear += 1
+            validated.first_in_clear = validated.first_in_clear or head.run_id
 
 
 def _key_ids_in(data: bytes) -> set[str]:
-    """Tokens are ASCII, so they are found in any record or payload without reading it."""
+    """Tokens are ASCII, so they are found in any record or payload without decoding it."""
     return key_ids_in(data.decode("latin-1"))
 
 

@@ -1,7 +1,7 @@
-"""Which parts of a request, and of what is told of a run, are user content. What is not named here stays readable: ids,
+"""The parts of a request, and of events of a run, that are user content. Everything not named here stays readable: ids,
 names, roles, limits, reasons.
 
-Before: a client's request in services/commands, a command of a microservice in services/runtime. After: the log.
+Before: a client's request in services/application, a command of a microservice in services/runtime. After: the log.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,12 +35,13 @@ from loomlog.services.stream.archive.bundle import blob_refs
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, SubjectKeys
 
 ContentRecord = StartRun | ForkRun | PostInput | ResolveCall | ResolveInterruption
-"""Commands that bring content. Results that are handed over were sealed by whoever got them; an import keeps the bytes
-it had, because the hash of its history is over them: where there is a key, one in clear is refused (is_in_clear)."""
+"""Commands with content. Forwarded results were encrypted by their sender; an import keeps its bytes, because the hash
+of its history covers them: with a key, a plaintext one is refused (is_in_clear).
+"""
 
 
 def encrypt_segments(segments: Iterable[Segment], seal: ContentEncryptor) -> tuple[Segment, ...]:
-    """Texts and images; a block whose payload is in the blob store already stays as it is."""
+    """Encrypt texts and images; a block whose payload is in the blob store already is unchanged."""
     return tuple(replace(one, content=tuple(_encrypt_block(block, seal) for block in one.content)) for one in segments)
 
 
@@ -53,7 +54,7 @@ def encrypt_untrusted(values: Mapping[str, str], seal: ContentEncryptor) -> dict
 
 
 def encrypt_command(command: ContentRecord, seal: ContentEncryptor) -> ContentRecord:
-    """The command without a word in clear."""
+    """Return the command with its content encrypted."""
     match command:
         case StartRun():
             return replace(
@@ -80,7 +81,7 @@ def encrypt_command(command: ContentRecord, seal: ContentEncryptor) -> ContentRe
 
 
 def texts_of_command(command: Command) -> list[str]:
-    """The content of a command; none when it brings none."""
+    """Return the content of a command; empty if it has none."""
     match command:
         case StartRun():
             return [command.prompt, *_segment_texts(command.segments), *_texts_of_options(command.options)]
@@ -97,10 +98,10 @@ def texts_of_command(command: Command) -> list[str]:
 
 
 def texts_of_event(event: Record) -> list[str]:
-    """What persons and models have said in an event.
+    """Return the texts of people and models in an event.
 
-    Results of tools are left out: they are sealed where the reply that asked for them is, and older logs have in clear
-    what the core says instead of one.
+    Results of tools are left out: they are encrypted if the reply that requested them is, and older logs have plaintext
+    texts of the core instead.
     """
     match event:
         case RunStarted():
@@ -108,8 +109,8 @@ def texts_of_event(event: Record) -> list[str]:
         case InputReceived() | TurnCancelled():
             return [event.text]
         case ModelReplied():
-            said = [event.text, event.reasoning, event.reasoning_signature]
-            return [*said, *(call.input for call in event.tool_calls)]
+            texts = [event.text, event.reasoning, event.reasoning_signature]
+            return [*texts, *(call.input for call in event.tool_calls)]
         case ContextCompacted():
             return [event.summary]
         case InterruptionOpened():
@@ -125,12 +126,12 @@ def texts_of_event(event: Record) -> list[str]:
 
 
 def is_in_clear(event: Record) -> bool:
-    """Whether anybody can read what was said in it: no key seals it, so no erasure takes it back."""
+    """Whether its content is plaintext: no key encrypts it, so no erasure removes it."""
     return _has_plaintext(texts_of_event(event))
 
 
 def payloads_of_event(event: Record) -> set[str]:
-    """Hashes of the payloads that hold what was said in an event, or what a tool gave. The script of an agent is no
+    """Return hashes of the payloads with content of an event, or results of its tools. The script of an agent is not
     content: it is as readable as the rest of its definition.
     """
     script = event.definition.code_blob if isinstance(event, RunStarted) else None
@@ -140,11 +141,11 @@ def payloads_of_event(event: Record) -> set[str]:
 def dead_letter_value(
     keys: SubjectKeys, codec: Codec, commands_topic: str, *, never: str = ""
 ) -> Callable[[LogRecord], bytes | None]:
-    """The value of a record as a dead letter may hold it, which is kept for a year: without a word in clear.
+    """Return the value of a record for a dead letter, which is kept for a year: without plaintext content.
 
-    A start in clear is sealed when its subject has a key. Otherwise it stays in its topic alone, which keeps it for 14
-    days, as do every other command in clear, a run that is told here in clear, and what nobody can read; the letter
-    says where it lies. So does every record of the topic `never`: it holds content that nobody seals.
+    A plaintext start is encrypted if its subject has a key. Otherwise it stays in its topic alone, which keeps it for
+    14 days, like every other plaintext command, a plaintext import, and records that cannot be decoded; the dead letter
+    names the position. So does every record of the topic `never`: its content is not encrypted.
     """
 
     def kept(record: LogRecord) -> bytes | None:
@@ -157,10 +158,10 @@ def dead_letter_value(
         except Undecodable:
             return None
         try:
-            told = [codec.decode(value).record for value in command.events] if isinstance(command, ImportRun) else []
+            events = [codec.decode(value).record for value in command.events] if isinstance(command, ImportRun) else []
         except Undecodable:
             return None
-        if not _has_plaintext(texts_of_command(command)) and not any(map(is_in_clear, told)):
+        if not _has_plaintext(texts_of_command(command)) and not any(map(is_in_clear, events)):
             return record.value
         if not isinstance(command, StartRun):
             return None
@@ -174,12 +175,12 @@ def dead_letter_value(
 
 
 def _has_plaintext(texts: Iterable[str]) -> bool:
-    """A token among words in clear seals nothing of them."""
+    """A token in a plaintext text encrypts nothing of the rest."""
     return any(text and not is_token(text) for text in texts)
 
 
 def _encrypt_block(block: ContentBlock, seal: ContentEncryptor) -> ContentBlock:
-    # As in the core: what is not known to be trusted is not.
+    # As in the core: an unknown type is not trusted.
     return replace(block, text=seal(block.text, block.type != "trusted-text"), data=seal(block.data, False))
 
 

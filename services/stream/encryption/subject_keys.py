@@ -1,12 +1,12 @@
-"""The data keys of a process: reads loom.subject.keys whole, then follows it; makes, wraps anew and erases.
+"""The data keys of a process: reads loom.subject.keys completely, then follows it; creates, rewraps and erases keys.
 
-Every process that sees user content keeps one: a runtime, and the command layer. A key is used only after it was read
-back from the log, so that no content is ever sealed by a key nobody has. Erasing appends the erasure and, in the same
-batch, empties the records of the keys, so that compaction takes them off the disk; the erasure has a key of its own and
-stays. Every process drops the key when its tail comes by, and then shows what it sealed as erased.
+Every process that sees user content has one: runtimes, and processes with the application layer. A key is used only
+after it was read back from the log, so that no content is encrypted with a key that is lost. An erasure is appended in
+the same batch as empty records of the keys, so that compaction deletes them; the erasure has a key of its own and
+stays. Every process drops the key when it reads that, and shows its content as erased.
 
 Before: connectors/crypto/content_encryption.py has the ciphers, services/core/subjects.py the rule. After:
-services/runtime and services/commands seal what comes in and open what goes out; everything between holds tokens only.
+services/runtime and services/application encrypt input and decrypt output; everything between has tokens only.
 """
 
 import asyncio
@@ -36,47 +36,49 @@ from loomlog.services.core.subjects import Erasure, SubjectTable
 log = logging.getLogger(__name__)
 
 PARTITION = 0
-"""The topic has one, so that everybody sees one order."""
+"""The only partition of the topic, so that all processes read one order."""
 POLL_S = 1.0
 OPEN_KEYS_MAX = 10_000
 """Unwrapped keys kept in memory, latest used; unwrapping one again costs 10 us."""
 SHORT_BYTES = 2_600
-"""Of a text the core keeps 4,000 characters of (limits.ERROR_TEXT_MAX): its token has to fit, with words around it."""
+"""Bytes of a text of which the core keeps 4,000 characters (limits.ERROR_TEXT_MAX): its token has to fit, with text
+around it.
+"""
 ERASED = "[erased]"
-"""What is shown of content whose key is erased."""
+"""Shown instead of content whose key is erased."""
 UNREADABLE = "[unreadable: its key is not here]"
-"""What is shown of content whose key this installation never had, or that was altered."""
+"""Shown instead of content whose key this installation never had, or that was altered."""
 
 
 class WrongInstallationKey(Exception):
-    """The key-encryption key is not the one this log was written with. The text says what to do."""
+    """The installation key is not the one this log was written with. The text says what to do."""
 
 
 class NewerInstallationKey(Transient):
-    """A data key is wrapped by a key-encryption key that this process does not have. The text says what to do."""
+    """A data key is wrapped by an installation key that this process does not have. The text says what to do."""
 
 
 ContentEncryptor = Callable[[str, bool], str]
-"""A text and whether it is untrusted, as what goes into the log instead."""
+"""(text, is_untrusted) to the text for the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContentCipher:
-    """Seals texts for one subject. Not to be kept: the key may be erased in the next moment."""
+    """Encrypts texts of one subject. Not to be kept: the key may be erased at any moment."""
 
     key: DataKey
     random: RandomBytes
 
     def text(self, text: str) -> str:
-        """Empty stays empty: that there is nothing is no secret."""
+        """Empty stays empty: the absence of a text is not a secret."""
         return self.key.encrypt(text, self.random) if text else ""
 
     def untrusted_text(self, text: str) -> str:
-        """For text that a model is shown fenced."""
+        """Encrypt text that a model is shown fenced."""
         return self.key.encrypt(text, self.random, untrusted=True) if text else ""
 
     def short_text(self, text: str) -> str:
-        """For reasons and errors, of which the core keeps a beginning only."""
+        """Encrypt reasons and errors, of which the core keeps only the beginning."""
         data = text.encode()
         return self.text(text if len(data) <= SHORT_BYTES else data[:SHORT_BYTES].decode(errors="ignore") + " [cut]")
 
@@ -90,9 +92,9 @@ async def open_subject_keys(
     topic: str,
     clock_ms: Callable[[], int],
 ) -> "SubjectKeys | None":
-    """The keys as far as they are in the log; None when content is not encrypted here.
+    """Return the keys as far as they are in the log; None if content is not encrypted here.
 
-    Raises Transient, and WrongInstallationKey when the key-encryption key is wrong, or missing although there are data
+    Raises Transient, and WrongInstallationKey if the installation key is wrong, or missing although there are data
     keys.
     """
     if wrapping is None:
@@ -109,7 +111,7 @@ async def open_subject_keys(
 
 
 class SubjectKeys:
-    """See the module. `random` gives bytes nobody can guess."""
+    """See the module. `random` returns unpredictable bytes."""
 
     def __init__(
         self,
@@ -147,14 +149,14 @@ class SubjectKeys:
                     self.feed(chunk)
 
     async def follow(self, tail: LogTail) -> None:
-        """Read on until cancelled; `tail` stands at or before `next_offset`."""
+        """Follow the topic until cancelled; `tail` starts at or before `next_offset`."""
         tail.seek(PARTITION, self.next_offset)
         while True:
             recordses = await tail.poll(timeout_s=POLL_S)
             self.feed(recordses.get(PARTITION, ()))
 
     def feed(self, records: Iterable[LogRecord]) -> None:
-        """Fold records in offset order; one that nobody can read is left out and said."""
+        """Fold records in offset order; one that cannot be decoded is skipped and logged."""
         for record in records:
             if record.offset < self.next_offset:
                 continue
@@ -176,7 +178,7 @@ class SubjectKeys:
                 log.warning("%s offset %d: the erased key %s came back", self.topic, record.offset, change.key_id)
 
     def check(self) -> None:
-        """Raises WrongInstallationKey when keys in the log are not wrapped by what this process was given."""
+        """Raises WrongInstallationKey if keys in the log are not wrapped by this process's installation key."""
         strange = {key.wrapped_by for key in self.table.all_keys()} - set(self._wrapping.keys)
         if strange:
             raise WrongInstallationKey(
@@ -185,19 +187,19 @@ class SubjectKeys:
                 "LOOMLOG_ENCRYPTION_KEY_PREVIOUS"
             )
 
-    # --- sealing -----------------------------------------------------------------------------------------------------
+    # --- encryption --------------------------------------------------------------------------------------------------
 
     def cached(self, tenant: str, subject: str) -> ContentCipher | None:
-        """As `sealer`, without waiting; None when there is no key yet, or none this process can unwrap."""
+        """As `cipher_for`, without waiting; None if there is no key yet, or none this process can unwrap."""
         made = self.table.current_key(tenant, subject)
         return (
             ContentCipher(self._data_key(made), self._random) if made is not None and self._is_own_key(made) else None
         )
 
     async def cipher_for(self, tenant: str, subject: str) -> ContentCipher:
-        """Seals for that subject; its key is made when it has none.
+        """Return the cipher of that subject; its key is created if it has none.
 
-        Raises Transient, also while another process uses a newer key-encryption key than this one was started with.
+        Raises Transient, also while another process uses a newer installation key than this one was started with.
         """
         sealer = self.cached(tenant, subject)
         if sealer is not None:
@@ -224,7 +226,7 @@ class SubjectKeys:
         )
 
     def decrypt_if_encrypted(self, tenant: str, subject: str, sealer: ContentCipher) -> ContentEncryptor:
-        """Seals for the subject what is not sealed for it already."""
+        """Return an encryptor for texts that are not encrypted for the subject already."""
 
         def seal(text: str, untrusted: bool) -> str:
             if self._is_encrypted(text, tenant, subject, untrusted=untrusted):
@@ -259,32 +261,32 @@ class SubjectKeys:
         )
         return ProducerRecord(key=key.key_id.encode(), value=self._codec.encode(record))
 
-    # --- opening -----------------------------------------------------------------------------------------------------
+    # --- decryption --------------------------------------------------------------------------------------------------
 
     def can_open(self, key_id: str) -> bool:
-        """Whether content sealed by that key can be read by this process."""
+        """Whether this process can decrypt content of that key."""
         key = self.table.key(key_id)
         return key is not None and self._is_own_key(key)
 
     def is_erased(self, key_id: str) -> bool:
-        """Whether nobody will ever read what that key has sealed."""
+        """Whether the key is erased."""
         return self.table.key(key_id) is None and self.table.is_known(key_id)
 
     async def wait_for_keys(self, *texts: str) -> None:
-        """Reads the topic to its end when a text has a token of a key nothing is known of. Raises Transient."""
+        """Read the topic to its end if a text has a token of an unknown key. Raises Transient."""
         for text in texts:
             if any(not self.table.is_known(key_id) for key_id in key_ids_in(text)):
                 await self.catch_up()
                 return
 
     def decrypt(self, text: str, tenant: str) -> str:
-        """The text with every token of that tenant in it opened, for people."""
+        """Decrypt every token of that tenant in the text, for people."""
         return self._replace_tokens(text, tenant, for_model=False)
 
     def decrypt_for_model(self, text: str, tenant: str) -> str:
-        """As `opened`; untrusted text is escaped for its fence.
+        """As `decrypt`; untrusted text is escaped for its fence.
 
-        Raises Permanent for what is unreadable and not erased, Transient while a newer key-encryption key is needed.
+        Raises Permanent for what is unreadable and not erased, Transient while a newer installation key is needed.
         """
         return self._replace_tokens(text, tenant, for_model=True)
 
@@ -293,7 +295,7 @@ class SubjectKeys:
             return text
         parts: list[str] = []
         end = 0
-        # One pass: what comes out of a token is never looked at for tokens again.
+        # One pass: decrypted text is not searched for tokens.
         for match in TOKEN.finditer(text):
             shown = self._placeholder(match[0], match[2], tenant)
             if for_model:
@@ -319,22 +321,22 @@ class SubjectKeys:
             return UNREADABLE
 
     def _data_key(self, key: SubjectKeyMade) -> DataKey:
-        found = self._open.get(key.key_id)
-        if found is None:
-            found = self._wrapping.unwrap(
+        data_key = self._open.get(key.key_id)
+        if data_key is None:
+            data_key = self._wrapping.unwrap(
                 key.wrapped, wrapped_by=key.wrapped_by, key_id=key.key_id, tenant=key.tenant, subject=key.subject
             )
-            self._open[key.key_id] = found
+            self._open[key.key_id] = data_key
             if len(self._open) > OPEN_KEYS_MAX:
                 self._open.popitem(last=False)
         else:
             self._open.move_to_end(key.key_id)
-        return found
+        return data_key
 
-    # --- the end of a key --------------------------------------------------------------------------------------------
+    # --- end of a key ------------------------------------------------------------------------------------------------
 
     async def erase(self, tenant: str, subject: str, *, erasure_id: str, reason: str, by: str) -> Erasure:
-        """Destroys every key of the subject; once it returns this process has none of them. Raises UnknownOutcome."""
+        """Destroy every key of the subject; once it returns this process has none of them. Raises UnknownOutcome."""
         await self.catch_up()
         earlier = {key_id for erasure in self.table.erasures_of(tenant, subject) for key_id in erasure.record.key_ids}
         key_ids = tuple(key.key_id for key in self.table.keys_of(tenant, subject))
@@ -360,9 +362,10 @@ class SubjectKeys:
         return Erasure(record=record, offset=offset)
 
     async def rewrap(self) -> int:
-        """Wraps every data key that an earlier key-encryption key wrapped under the current one; how many.
+        """Wrap every data key of an earlier installation key with the current one; returns how many.
 
-        Raises Transient, also when a newer one than this process has wrapped one of them; then none is wrapped.
+        Raises Transient, also if one of them is wrapped by a newer installation key than this process has; then none is
+        wrapped.
         """
         await self.catch_up()
         old = [key for key in self.table.all_keys() if key.wrapped_by != self._wrapping.current]

@@ -1,7 +1,7 @@
-"""What clients offer, as a process knows it: reads loom.client.events whole, then follows it.
+"""The tools that clients offer, as a process knows them: reads loom.client.events completely, then follows it.
 
-A runtime does so before it claims its first partition. While it follows, a host counts as heard of when its record
-arrives, so that no two clocks are compared; what is read at the start is as old as it says.
+A runtime does so before it claims its first partition. While it follows, an api counts as seen when its record arrives,
+so that no two clocks are compared; what is read at the start is as old as its timestamps.
 
 Before: services/application/clients/connections.py appends. After: services/runtime/tools/client_tools.py.
 """

@@ -1,9 +1,9 @@
-"""A board: what one small topic says, as far as this process has read.
+"""A global table: one small topic, folded as far as this process has read it.
 
-The topic has one partition, so that everybody sees one order, and is read from its beginning: that needs no snapshot
-and no group. Each board folds it into something of its own (pauses.py, providers.py).
+The topic has one partition, so that all processes read one order, and is read from its beginning: no snapshot and no
+group is needed. Each subclass folds it into something of its own (pauses.py, providers.py).
 
-Before: a process appends a record. After: whoever looks at the board, or is told by `changed`.
+Before: a process appends a record. After: readers of the table, and `changed`.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ POLL_S = 1.0
 
 
 class UnknownRecord(Exception):
-    """A record that says nothing to this board; the text says what was expected."""
+    """A record that does not belong to this table; the text names what was expected."""
 
 
 class GlobalTable:
-    """See the module. Whoever inherits it keeps the fold."""
+    """See the module. Subclasses implement the fold."""
 
     def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
         self.topic = topic
@@ -37,7 +37,7 @@ class GlobalTable:
 
     @abstractmethod
     def apply(self, record: Record) -> bool:
-        """Fold one record; whether anything is different now. Raises UnknownRecord."""
+        """Fold one record; whether anything has changed. Raises UnknownRecord."""
 
     async def catch_up(self, ranges: LogRanges) -> None:
         """Read everything there is now. Raises Transient."""
@@ -50,18 +50,18 @@ class GlobalTable:
                     self.feed(chunk)
 
     async def follow(self, tail: LogTail) -> None:
-        """Read on until cancelled; `tail` stands at or before `next_offset`."""
+        """Follow the topic until cancelled; `tail` starts at or before `next_offset`."""
         tail.seek(PARTITION, self.next_offset)
         while True:
             recordses = await tail.poll(timeout_s=POLL_S)
             self.feed(recordses.get(PARTITION, ()))
 
     async def has_read(self, offset: int, *, timeout_s: float) -> bool:
-        """Whether the record at the offset has been folded, now or within the time."""
+        """Whether the record at the offset has been folded, now or within the timeout."""
         return await self.wait_for(lambda: self.next_offset > offset, timeout_s=timeout_s)
 
     async def wait_for(self, true: Callable[[], bool], *, timeout_s: float) -> bool:
-        """Whether something is so, now or after a record that is read within the time."""
+        """Whether the condition is true, now or after a record that is read within the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not true():
@@ -72,7 +72,7 @@ class GlobalTable:
         return True
 
     def feed(self, records: Iterable[LogRecord]) -> None:
-        """Fold records in offset order; one that nobody can read is left out and said."""
+        """Fold records in offset order; one that cannot be decoded is skipped and logged."""
         is_different = False
         for record in records:
             if record.offset < self.next_offset:

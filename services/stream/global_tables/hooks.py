@@ -1,9 +1,9 @@
-"""The hooks of a process: reads loom.hook.events whole, then follows it.
+"""The hooks of a process: reads loom.hook.events completely, then follows it.
 
-A runtime does so before it claims its first partition, so that no call slips past a hook that was registered before;
-the command layer before it takes its first request.
+A runtime does so before it claims its first partition, so that no call bypasses a hook that was registered before; the
+application layer before it accepts its first request.
 
-Before: services/application/admin/hooks.py appends. After: services/runtime/tools/hooks.py asks them.
+Before: services/application/admin/hooks.py appends. After: services/runtime/tools/hooks.py calls them.
 """
 
 from loomlog.schemas.codec import Codec
@@ -14,7 +14,7 @@ from loomlog.services.stream.global_tables.global_table import GlobalTable, Unkn
 
 
 class HookGlobalTable(GlobalTable):
-    """What is registered, as far as this process has read."""
+    """The registered hooks, as far as this process has read."""
 
     def __init__(self, codec: Codec, topic: str) -> None:
         super().__init__(codec, topic)

@@ -1,9 +1,10 @@
-"""The pauses of a process: reads loom.control.events whole, then follows it.
+"""The pauses of a process: reads loom.control.events completely, then follows it.
 
-Every process that has to obey or to tell pauses keeps one board: a runtime before it claims its first partition, the
-command layer before it takes its first request. The topic is small: a record for each pause and each end of one.
+Every process that applies or reports pauses has a table: a runtime before it claims its first partition, the
+application layer before it accepts its first request. The topic is small: a record for each pause and each end of one.
 
-Before: services/application/admin/pauses.py appends. After: services/stream/host.py obeys, when `changed` is called.
+Before: services/application/admin/pauses.py appends. After: services/stream/host.py applies them when `changed` is
+called.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ __all__ = ["PARTITION", "PauseGlobalTable"]
 
 
 class PauseGlobalTable(GlobalTable):
-    """What is paused wider than a run, as far as this process has read."""
+    """Pauses wider than a run, as far as this process has read."""
 
     def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
         super().__init__(codec, topic, changed=changed)

@@ -1,10 +1,10 @@
-"""The availability of models as a process knows it: reads loom.provider.events whole, then follows it.
+"""The availability of models as a process knows it: reads loom.provider.events completely, then follows it.
 
-Every runtime and every process with a command layer keeps one board, so all replicas pass over the same models. What a
-process has just seen itself counts for it at once (`note`) and comes again from the log like everybody else's.
+Every runtime and every process with the application layer has a table, so all replicas skip the same models. An
+observation of the process itself counts at once (`publish_locally`) and is read again from the log like all others.
 
-Before: services/runtime/models/availability.py and services/runtime/models/provider_probe.py append. After: whoever
-resolves an agent or shows the matrix.
+Before: services/runtime/models/availability.py and services/runtime/models/provider_probe.py append. After: the
+resolver of agents, and the availability views.
 """
 
 from collections.abc import Callable
@@ -33,10 +33,10 @@ class ProviderGlobalTable(GlobalTable):
         return self.matrix != before
 
     def publish_locally(self, record: ProviderRecord) -> None:
-        """The record counts from now on. Raises UnknownRecord.
+        """Apply the record at once. Raises UnknownRecord.
 
-        Folding a record twice changes nothing, and the log's order has the last word, because every record that was
-        noted is read from the log again.
+        Folding a record twice changes nothing, and the order of the log decides, because every such record is read from
+        the log again.
         """
         try:
             self.matrix = self.matrix.apply(record)

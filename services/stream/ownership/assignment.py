@@ -1,12 +1,13 @@
-"""Which partitions this process owns, and how each comes and goes.
+"""The partitions this process owns, and how each is claimed and released.
 
-What the group assigns is claimed, what its next assignment lacks is given up, and in between everything is served,
-because terms make that safe. What a standby claims when an owner has died is kept until the group has noticed and says
-who is to have it. A partition that was lost is claimed again while it is ours to claim, slower each time, because two
-owners must not fight. One that is to go to somebody else stays until the calls under way there have ended, and he waits
-for it, when both have lifelines.
+Assigned partitions are claimed, partitions missing in the next assignment are released, and all are served in between,
+because terms make that safe. A partition that a standby claims after the death of its owner is kept until the group has
+noticed and assigns it. A lost partition is claimed again while it is assigned, with back-off, because two owners must
+not fight. One that is to move stays until the calls under way there have ended, and its next owner waits for it, if
+both have liveness sockets.
 
-Before: membership.py and standby.py say what is to be ours. After: owner.py claims, drain.py waits before giving up.
+Before: membership.py and standby.py name the partitions to own. After: owner.py claims, drain.py waits before a
+release.
 """
 
 import asyncio
@@ -30,16 +31,19 @@ from loomlog.services.stream.partition.timers import Timers
 log = logging.getLogger(__name__)
 
 ASSIGNMENT_WAIT_S = 2.0
-"""A partition is asked for by whom the group told that it is his; we hear of it within so long, or he is wrong."""
+"""How long to wait until our own assignment confirms that the requester owns the partition; after that the request is
+ignored.
+"""
 ADOPTION_RETRY_S = 2.0
-"""A partition that the group has not given us is claimed at most so often, however quickly its owners die one after the
-other: the next one is then noticed by the group, which is hardly slower."""
+"""Minimum interval of claims of a partition that is not assigned to us, however quickly its owners die: the next death
+is then noticed by the group, which is hardly slower.
+"""
 CONCURRENT_CLAIMS = frozenset({"assigned", "standby"})
-"""Reasons for which somebody claims who did not own before, and so does not wait."""
+"""Claim reasons of a process that did not own before, and so does not wait."""
 RECLAIM_BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Pause before the next claim after being fenced or refused by the broker; two owners must not fight."""
+"""Pauses before the next claim after being fenced or refused by the broker; two owners must not fight."""
 SETTLED_S = 10.0
-"""Having held a partition for this long forgets earlier failures to hold it."""
+"""Ownership of this duration resets the back-off."""
 
 
 class RequestHandover(Protocol):
@@ -49,7 +53,7 @@ class RequestHandover(Protocol):
 
 
 class PartitionAssignment:
-    """Keeps `owners` what they should be: one for each partition that is ours, by number."""
+    """Keeps `owners` in line with the assignment: one for each owned partition, by number."""
 
     def __init__(
         self,
@@ -66,7 +70,7 @@ class PartitionAssignment:
         request_handover: RequestHandover | None,
         drain_s: float,
     ) -> None:
-        """`commands`, `standby`, `ask_for` and `drain_s` are those of the Host."""
+        """`commands`, `standby`, `request_handover` and `drain_s` are those of the Host."""
         self._owners = owners
         self._context = context
         self._membership = membership
@@ -82,38 +86,38 @@ class PartitionAssignment:
         self._failures: dict[int, int] = {}
         self._stopping = False
         self._adopted: dict[int, str] = {}
-        """Partitions claimed because their owner had died, with his life, until the group has noticed."""
+        """Partitions claimed because their owner had died, with its incarnation, until the group has noticed."""
         self._unforced: dict[int, float] = {}
-        """When each was last claimed so, monotonic."""
+        """Time of the last such claim of each, monotonic."""
         self._followed = asyncio.Event()
         """The assignment, or whether we stop, may have changed."""
         self._leaving: dict[int, asyncio.Task[None]] = {}
-        """Partitions that others are to own, until the calls under way there have ended."""
+        """Handovers of partitions, until the calls under way there have ended."""
         if standby is not None:
             standby.owner_died = self.claim_orphaned
 
     def stop(self) -> None:
-        """Claim no more for a standby, and let no claim under way lead to commands."""
+        """Claim no more as a standby, and let no claim under way lead to commands."""
         self._stopping = True
         self._followed.set()
 
-    # --- what is to be ours ------------------------------------------------------------------------------------------
+    # --- assignment --------------------------------------------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Do as the group says, until cancelled."""
+        """Follow the assignment until cancelled."""
         while True:
             await self._membership.changed.wait()
             self._membership.changed.clear()
-            wanted, members = self._membership.assigned, self._membership.members
+            assigned, members = self._membership.assigned, self._membership.members
             # An assignment that still counts the dead owner in was made before the group noticed.
             self._adopted = {
                 number: life
                 for number, life in self._adopted.items()
-                if number not in wanted and life in members and number in members[life].partitions
+                if number not in assigned and life in members and number in members[life].partitions
             }
-            for number in sorted(set(self._owners) - wanted - set(self._adopted)):
+            for number in sorted(set(self._owners) - assigned - set(self._adopted)):
                 self._start_handover(number)
-            for number in sorted(wanted - set(self._owners)):
+            for number in sorted(assigned - set(self._owners)):
                 self._add_owner(number, "assigned")
             self._update_standby()
             self._followed.set()
@@ -124,7 +128,7 @@ class PartitionAssignment:
             self._standby.follow(followed - set(self._owners))
 
     def claim_orphaned(self, number: int, life: str) -> None:
-        """The owner of a partition, of that life, has died: claim it without asking the group."""
+        """Claim a partition whose owner, of that incarnation, has died, without waiting for the group."""
         now = time.monotonic()
         recent = now - self._unforced.get(number, -ADOPTION_RETRY_S) < ADOPTION_RETRY_S
         if self._stopping or number in self._owners or recent:
@@ -147,12 +151,12 @@ class PartitionAssignment:
             self._claiming[number] = self._spawn(self._keep_claiming(number, reason, folded))
 
     async def _keep_claiming(self, number: int, reason: str, folded: PartitionFold | None) -> None:
-        """Claim until it works or the partition is not ours to claim any more."""
+        """Claim until it succeeds or the partition is not ours to claim."""
         owner = self._owners[number]
         if reason not in CONCURRENT_CLAIMS:
             await self._back_off(number)
         while self._owners.get(number) is owner:
-            first, folded = folded, None  # one that was fed in vain may be fed half
+            first, folded = folded, None  # a fold that was fed in vain may be incomplete
             try:
                 before = (
                     partial(self._request_handover, number)
@@ -170,13 +174,13 @@ class PartitionAssignment:
             break
         self._claiming.pop(number, None)
 
-    async def _request_handover(self, number: int, lifeline: str) -> None:
-        """Before a Claim over somebody who may be at work."""
+    async def _request_handover(self, number: int, address: str) -> None:
+        """Request the partition before a Claim over an owner that may be active."""
         assert self._request_handover_from is not None
         answer = await self._request_handover_from(
-            lifeline, number, timeout_s=self._drain_s + NOTE_TIMEOUT_S + ASSIGNMENT_WAIT_S
+            address, number, timeout_s=self._drain_s + NOTE_TIMEOUT_S + ASSIGNMENT_WAIT_S
         )
-        log.info("%s partition %d: asked %s for it: %s", self._context.family.name, number, lifeline, answer)
+        log.info("%s partition %d: asked %s for it: %s", self._context.family.name, number, address, answer)
 
     async def _back_off(self, number: int) -> None:
         tried = self._failures.get(number, 0)
@@ -184,7 +188,7 @@ class PartitionAssignment:
         pause_s = RECLAIM_BACKOFF_S[min(tried, len(RECLAIM_BACKOFF_S) - 1)]
         await asyncio.sleep(pause_s * (0.5 + random.random()))
 
-    # --- losing and giving up ----------------------------------------------------------------------------------------
+    # --- loss and release --------------------------------------------------------------------------------------------
 
     def lost(self, owner: PartitionOwner, reason: str) -> None:
         """An owner must read the log again: it was fenced, or does not know the outcome of an append."""
@@ -197,10 +201,10 @@ class PartitionAssignment:
         if self._owners.get(owner.number) is not owner:
             return
         if owner.number in self._leaving:
-            self._release(owner.number)  # whoever is to have it has not waited
+            self._release(owner.number)  # its next owner has not waited
             return
         if reason == "fenced" and owner.number in self._adopted:
-            # Its owner lives after all, or the group was as quick: it is theirs.
+            # Its owner lives after all, or the group was as quick: it belongs to them.
             del self._adopted[owner.number]
             self._release(owner.number)
             self._update_standby()
@@ -210,7 +214,9 @@ class PartitionAssignment:
             self._claim(owner.number, reason)
 
     def _start_handover(self, number: int) -> None:
-        """Somebody else is to own it, and asks for it; without a lifeline nobody can, and it is given up at once."""
+        """Start the handover of a partition to its next owner, which requests it; without a liveness socket it is
+        released at once.
+        """
         if self._request_handover_from is None or number in self._claiming:
             self._release(number)
         elif number not in self._leaving:
@@ -219,7 +225,7 @@ class PartitionAssignment:
             self._leaving[number] = self._spawn(self._hand_over(number))
 
     async def _hand_over(self, number: int) -> None:
-        """Begin no more calls, let those under way finish and reach the log, give the partition up."""
+        """Start no more calls, let those under way finish and be recorded, release the partition."""
         owner = self._owners[number]
         calls = self._context.effect_runner
 
@@ -233,10 +239,12 @@ class PartitionAssignment:
             self._flusher.leaving.discard(number)
         if not is_lost():
             self._release(number)
-        self._membership.changed.set()  # meanwhile it may be ours again
+        self._membership.changed.set()  # it may be assigned to us again
 
     async def handover_requested(self, number: int) -> None:
-        """Somebody wants a partition: returns when it is given up. It is not when the group knows nothing of that."""
+        """Handle the request of another process: returns when the partition is released, or at once if the group does
+        not assign it elsewhere.
+        """
         try:
             async with asyncio.timeout(ASSIGNMENT_WAIT_S):
                 while number in self._membership.assigned and not self._stopping:

@@ -1,11 +1,11 @@
-"""Before partitions are given up on purpose: what is under way finishes, what was due and not begun is written down.
+"""Planned release of partitions: calls under way finish, and calls that were due and not started are recorded.
 
-A stop that was planned costs no call: whoever owns the partition next begins what our events say was not begun, instead
-of wondering whether it was. From the flusher's `draining` or `leaving` on no call begins, so this comes to an end; when
-calls take longer than they may, the next owner takes them up as after a death.
+A planned stop loses no call: the next owner starts what our events record as not started. From the flusher's `draining`
+or `leaving` on no call is started, so this ends; calls that take too long are recovered by the next owner as after a
+death.
 
-Before: services/stream/host.py (the process stops) and assignment.py (a partition moves). After: leadership.py writes
-down, services/stream/flusher.py appends.
+Before: services/stream/host.py (the process stops) and assignment.py (a partition moves). After: leadership.py records,
+services/stream/flusher.py appends.
 """
 
 import asyncio
@@ -17,36 +17,36 @@ from loomlog.services.stream.ownership.inbox import CallsUnstarted
 from loomlog.services.stream.ownership.owner import PartitionOwner
 
 DRAIN_S = 10.0
-"""How long calls under way may take before their partition is given up."""
+"""Default time for calls under way before their partition is released."""
 NOTE_TIMEOUT_S = 2.0
-"""After the drain, for writing down which calls were due and not begun; one append of each partition."""
+"""Time after the drain for recording the calls that were due and not started; one append of each partition."""
 CHECK_EVERY_S = 0.1
-"""How often to look whether calls have ended, when no flush says so."""
+"""Interval of the check whether calls have ended, if no flush happens."""
 
 
 class Drain:
-    """Waits for what is under way. Whoever asks has told the flusher before that nothing begins any more."""
+    """Waits for calls under way. The caller has set the flusher to start no more calls."""
 
     def __init__(self, owners: Mapping[int, PartitionOwner], flusher: Flusher) -> None:
         self._owners = owners
         self._flusher = flusher
 
     async def run(self, timeout_s: float, have_ended: Callable[[], bool], only: PartitionOwner | None = None) -> bool:
-        """The calls `have_ended` and everything is in the log, also which calls were not begun; False when not in time.
+        """Wait until `have_ended` and everything is in the log, also the calls not started; False if not in time.
 
-        `only`: of this partition. Takes at most NOTE_S longer than `timeout_s`.
+        `only`: of this partition. Takes at most NOTE_TIMEOUT_S longer than `timeout_s`.
         """
         end = time.monotonic() + timeout_s
         ended = await self._wait_until_settled(end, have_ended, only)
 
         def noted() -> bool:
-            # Look-ups and alarms go on to the end, and what they lead to is not begun either.
+            # Lookups and timers go on to the end, and calls they lead to are not started either.
             return not self._record_unstarted_calls(only)
 
         return await self._wait_until_settled(max(end, time.monotonic() + NOTE_TIMEOUT_S), noted, only) and ended
 
     async def _wait_until_settled(self, end: float, holds: Callable[[], bool], only: PartitionOwner | None) -> bool:
-        """Everything decided is in the log and it holds; False when not so by `end` (monotonic)."""
+        """Wait until everything decided is in the log and the condition holds; False if not by `end` (monotonic)."""
         while time.monotonic() < end:
             owners = list(self._owners.values()) if only is None else [only]
             if holds() and all(owner.is_settled for owner in owners):
@@ -60,9 +60,9 @@ class Drain:
         return False
 
     def _record_unstarted_calls(self, only: PartitionOwner | None) -> bool:
-        """Whether there was any."""
+        """Record the calls not started; whether there were any."""
         due: dict[int, dict[str, frozenset[Hashable]]] = {}
-        # Taken away, so that whoever asks for a stop twice has it written down once.
+        # Taken away, so that a stop requested twice records them once.
         not_begun, self._flusher.not_begun = self._flusher.not_begun, []
         for number, name, key in not_begun:
             if only is not None and number != only.number:

@@ -22,7 +22,7 @@ class CallReturned(Struct, frozen=True):
 
 
 class CallsUnstarted(Struct, frozen=True):
-    """Calls that were due and not begun when a planned stop came: keys by aggregate."""
+    """Calls that were due and not started at a planned stop: keys by aggregate."""
 
     calls: Mapping[str, frozenset[Hashable]]
 

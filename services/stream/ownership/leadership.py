@@ -1,11 +1,11 @@
-"""One partition for as long as it is held: from the fold up to our Claim until it is lost or given up.
+"""One partition under one term: from the fold up to our Claim until it is lost or released.
 
-Everything here belongs to one term and is thrown away with it: the fold, the desk, the commands that wait, the tasks
-that look something up. So nothing in it asks whether the partition is held. First it recovers what was under way with
-the former owner; then commands, results, alarms and standing orders come in and decisions wait in the Partition.
+Everything here is discarded with the term: the fold, the command handler, waiting commands, lookups. So nothing in it
+checks whether the partition is owned. First it recovers the calls of the former owner; then commands, results, timers
+and pauses come in and decisions wait in the Partition.
 
 Before: owner.py has claimed and folded. After: services/stream/partition/command_intake.py and
-services/stream/partition/local_effects.py make orders, services/stream/partition/decisions.py decides them.
+services/stream/partition/local_effects.py prepare commands, services/stream/partition/decisions.py decides them.
 """
 
 import asyncio
@@ -28,12 +28,13 @@ from loomlog.services.stream.partition.partition import Aggregate, Partition, Re
 from loomlog.services.stream.partition.timers import Timers
 
 HANDOVER_GRACE_S = 2.0
-"""What a former owner that may be alive gets to hand over results whose loss costs something. Most tool calls and short
-turns end within it; whoever waits for the run waits so long at a rebalance, and not at all after a death."""
+"""Grace for a former owner that may be alive to forward results whose loss costs something. Most tool calls and short
+turns end within it; runs wait this long at a rebalance, and not at all after a death.
+"""
 
 
 class Leadership:
-    """Holds one partition. `end` is called once, and nothing after it."""
+    """Owns one partition for one term. `end` is called once, and nothing after it."""
 
     def __init__(
         self,
@@ -56,12 +57,12 @@ class Leadership:
         )
         self._local_effects = LocalEffects(partition, handler, context, executor=self._executor, lookups=self._lookups)
 
-    # --- what the former owner left ----------------------------------------------------------------------------------
+    # --- recovery ----------------------------------------------------------------------------------------------------
 
     def begin(self, live: Sequence[Aggregate], late: Sequence[CallReturned], *, may_be_alive: bool) -> None:
-        """Hold what is live and recover its calls; `late` are results of ours that no owner has recorded.
+        """Take the live aggregates and recover their calls; `late` are our own results that no owner has recorded.
 
-        `may_be_alive`: somebody before us may still have calls under way, and hands over what they give.
+        `may_be_alive`: a former owner may still have calls under way, and forwards their results.
         """
         awaited: dict[str, frozenset[Hashable]] = {}
         for aggregate in live:
@@ -79,7 +80,7 @@ class Leadership:
     def _recover(
         self, aggregate: Aggregate, returned: frozenset[Hashable], *, may_be_alive: bool
     ) -> frozenset[Hashable]:
-        """Hold it and recover its calls; gives those that are left to a former owner for a while."""
+        """Take an aggregate and recover its calls; returns those that are left to a former owner for a while."""
         context = self._context
         self.partition.aggregates[aggregate.id] = aggregate
         self.handler.live_found(aggregate)
@@ -98,14 +99,14 @@ class Leadership:
         return waits
 
     async def _recover_later(self, awaited: Mapping[str, frozenset[Hashable]]) -> None:
-        """Recover what no former owner has handed over in time."""
+        """Recover what no former owner has forwarded in time."""
         context = self._context
         await asyncio.sleep(HANDOVER_GRACE_S)
         for name, waits in awaited.items():
             aggregate = self._decide_safely(name)
             if aggregate is None:
                 continue
-            # What was begun here since is not lost, also while its intent is on the wire.
+            # Calls started here since are not lost, also while their intent is on the wire.
             ours = context.family.open_calls(aggregate.state) - waits
             order = context.family.recover(context.clock_ms(), context.effect_runner.running(name) | ours)
             self._executor.submit(aggregate, order, at_ms=context.clock_ms())
@@ -113,7 +114,7 @@ class Leadership:
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def receive(self, message: Message) -> None:
-        """One message for this partition. Decides at once, or when its lookup is done."""
+        """Handle one message for this partition. Decides at once, or when its lookup is done."""
         match message:
             case CallReturned(aggregate=name, result=result):
                 self._receive_result(name, result)
@@ -129,13 +130,13 @@ class Leadership:
                 self.intake.take(record)
 
     def _receive_result(self, name: str, result: Any) -> None:
-        """The result of a call. Of no use when its aggregate is over."""
+        """Decide on the result of a call; dropped if its aggregate has ended."""
         aggregate = self._decide_safely(name)
         if aggregate is not None:
             self._executor.submit(aggregate, result, at_ms=self._context.clock_ms(), is_result=True)
 
     def _record_unstarted_calls(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
-        """Write down which calls of a planned stop were due and not begun, by aggregate."""
+        """Record the calls of a planned stop that were due and not started, by aggregate."""
         context = self._context
         for name, keys in calls.items():
             aggregate = self._decide_safely(name)
@@ -144,33 +145,33 @@ class Leadership:
                 self._executor.submit(aggregate, order, at_ms=context.clock_ms())
 
     def _fire_timer(self, name: str) -> None:
-        """An alarm of the aggregate, perhaps a former one."""
+        """Handle a timer of the aggregate, perhaps a former one."""
         aggregate = self.partition.aggregates.get(name)
         if aggregate is None or not aggregate.timer_at_ms:
             return
         now_ms = self._context.clock_ms()
         if aggregate.timer_at_ms > now_ms:
-            return  # a former one; or the clock went back, and the next look is the one that was set then
+            return  # a former one; or the clock went back, and the timer set then is the next
         aggregate.timer_at_ms = 0
-        if not aggregate.quarantined:  # once released, what is decided then sets it again
+        if not aggregate.quarantined:  # once released, the next decision sets it again
             self._executor.submit(aggregate, self._context.family.timer_fired(now_ms), at_ms=now_ms)
 
     def _apply_wide_pauses(self) -> None:
-        """Something wider than the aggregates has changed: each does what that asks of it now. Idempotent."""
+        """Apply a change of pauses wider than the aggregates to each of them. Idempotent."""
         for aggregate in list(self.partition.aggregates.values()):
             order = None if aggregate.quarantined else self.handler.wide_pauses_command(aggregate)
             if order is not None:
                 self._executor.submit(aggregate, order, at_ms=self._context.clock_ms())
 
     def _decide_safely(self, name: str) -> Aggregate | None:
-        """The aggregate, when it is live and not quarantined."""
+        """Return the aggregate if it is live and not quarantined."""
         aggregate = self.partition.aggregates.get(name)
         return None if aggregate is None or aggregate.quarantined else aggregate
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def end(self) -> list[CallReturned]:
-        """Forget everything; gives the results that were decided on and may not be in the log."""
+        """Discard everything; returns the results that were decided on and may not be in the log."""
         self._lookups.end()
         self.handler.aggregate_closed()
         return [CallReturned(*result) for result in self.partition.unacknowledged_results()]

@@ -1,6 +1,6 @@
-"""Which partitions this process is to own, as far as it has heard. A hint: only a Claim in the log says who owns.
+"""The partitions assigned to this process, as far as it knows. A hint: only a Claim in the log determines the owner.
 
-Before: connectors/kafka/group.py hears it from the broker. After: assignment.py claims and gives up.
+Before: connectors/kafka/group.py receives it from the broker. After: assignment.py claims and releases.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from loomlog.connectors.protocols import MemberAssignment
 
 
 class Membership(Protocol):
-    """Tells which partitions to own; loomlog.connectors.kafka.KafkaGroup, or a fixed set."""
+    """The partitions to own; loomlog.connectors.kafka.KafkaGroup, or a fixed set."""
 
     assigned: frozenset[int]
     members: Mapping[str, MemberAssignment]
-    """What everybody is to own, by life; empty when that is not known."""
+    """Assignments of all members, by incarnation; empty if not known."""
     changed: asyncio.Event
 
     async def stay(self) -> None: ...

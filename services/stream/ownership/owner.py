@@ -1,11 +1,11 @@
-"""One partition in the hands of this process, over and over: claim it, hold it, lose it, claim it again or give it up.
+"""One partition in this process, over several terms: claim it, own it, lose it, claim it again or release it.
 
-The order of a take-over: load the checkpoint, append a Claim, read up to it, fold, recover what was under
-way, and only then look at commands. What is held under one Claim is a Tenure. An Owner outlives it: calls under way go
-on while the partition is claimed again, and what they give is kept for the next tenure.
+The order of a takeover: load the partition snapshot, append a Claim, read up to it, fold, recover the calls under way,
+and only then read commands. The state under one Claim is a Leadership. A PartitionOwner outlives it: calls under way
+continue while the partition is claimed again, and their results are kept for the next leadership.
 
-Before: assignment.py wants it held, services/stream/host.py reads its commands. After: takeover.py folds, leadership.py
-holds.
+Before: assignment.py creates it, services/stream/host.py reads its commands. After: takeover.py folds, leadership.py
+owns.
 """
 
 import logging
@@ -24,26 +24,27 @@ from loomlog.services.stream.partition.timers import Timers
 log = logging.getLogger(__name__)
 
 PREDECESSOR_ALIVE_MS = 1_500
-"""A partition that was assigned to us and whose last record is younger has a former owner that may be alive: a group
-takes a session (3 s, less at most a heartbeat of 1 s) to notice a dead one, so his last record is older than this."""
+"""A newly assigned partition whose last record is younger has a former owner that may be alive: a group takes a session
+(3 s, less at most a heartbeat of 1 s) to notice a dead one, whose last record is older than this.
+"""
 
 
 class PartitionOwner:
-    """Owns one partition: holds it, or is about to claim it. Whatever comes for it in between is not lost by that."""
+    """Owns one partition: it has a leadership, or is about to claim it. Messages in between are not lost."""
 
     def __init__(self, number: int, context: HostContext, *, wake: Wake, timers: Timers, metrics: HostMetrics) -> None:
         self.number = number
         self.claimed_at_s = 0.0
-        """When it was last claimed, monotonic."""
+        """Time of the last claim, monotonic."""
         self.snapshotted_at_s = 0.0
-        """When it was last claimed or a checkpoint of it made, monotonic."""
+        """Time of the last claim or partition snapshot, monotonic."""
         self._context = context
         self._wake = wake
         self._timers = timers
         self._metrics = metrics
         self._leadership: Leadership | None = None
         self._late: list[CallReturned] = []
-        """Results that came or were not recorded while nothing was held."""
+        """Results that returned or were not recorded while there was no leadership."""
 
     @property
     def partition(self) -> Partition | None:
@@ -57,15 +58,15 @@ class PartitionOwner:
 
     @property
     def waiting_commands(self) -> int:
-        """Commands held back by a look-up; 0 while nothing is held."""
+        """Commands held back by a lookup; 0 without a leadership."""
         return self._leadership.intake.waiting_count if self._leadership is not None else 0
 
     @property
     def issued_until_ms(self) -> int:
-        """The desk's; 0 while nothing is held."""
+        """Value of the command handler; 0 without a leadership."""
         return self._leadership.handler.issued_until_ms if self._leadership is not None else 0
 
-    # --- taking it and letting it go ---------------------------------------------------------------------------------
+    # --- claim and release -------------------------------------------------------------------------------------------
 
     async def claim(
         self,
@@ -73,10 +74,11 @@ class PartitionOwner:
         folded: PartitionFold | None = None,
         before: Callable[[str], Awaitable[None]] | None = None,
     ) -> int:
-        """Take the partition; the offset from which commands are to be read. Raises Transient or UnknownOutcome.
+        """Claim the partition; returns the offset from which commands are to be read. Raises Transient or
+        UnknownOutcome.
 
-        `folded` is what a standby has of it; without, it is folded from the latest checkpoint on. `before` is given the
-        lifeline of the present owner, when that has one, and the Claim waits for it.
+        `folded` is a standby's fold of it; without, it is folded from the latest partition snapshot on. `before`
+        receives the liveness address of the present owner, if it has one, and the Claim waits for it.
         """
         context, began_s = self._context, time.monotonic()
         self.drop()
@@ -129,7 +131,7 @@ class PartitionOwner:
         return partition.progress.low
 
     def drop(self) -> None:
-        """Forget the partition's memory; calls under way go on and their results wait for the next claim.
+        """Discard the state of the partition; calls under way continue and their results wait for the next claim.
 
         So do results that were decided on and may not be in the log: given again, they change nothing if they are.
         """
@@ -138,7 +140,7 @@ class PartitionOwner:
             self._late += leadership.end()
 
     def release(self) -> None:
-        """Somebody else will own the partition: what its calls give from now on is handed over."""
+        """Release the partition: results of its calls are forwarded from now on."""
         calls = self._context.effect_runner
         self.drop()
         calls.partition_released(self.number)

@@ -1,9 +1,9 @@
-"""Taking a partition over: load the checkpoint, append a Claim, and fold what the log says up to it.
+"""Takeover of a partition: load the partition snapshot, append a Claim, and fold the log up to it.
 
-What is folded then is the truth: whatever an owner before us appends from there on carries a former term and is read by
-nobody. A standby has most of it folded already.
+The fold is the truth: whatever a former owner appends after that has a former term and is ignored by every reader. A
+standby has most of it folded already.
 
-Before: owner.py wants the partition. After: leadership.py holds what is live and recovers what was under way.
+Before: owner.py claims the partition. After: leadership.py takes the live aggregates and recovers their calls.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ CLAIM_KEY = b"claim"
 
 
 class Takeover:
-    """One taking of one partition."""
+    """One takeover of one partition."""
 
     def __init__(self, number: int, context: HostContext) -> None:
         self.number = number
@@ -33,9 +33,9 @@ class Takeover:
     async def claim_and_fold(
         self, reason: str, folded: PartitionFold | None, before: Callable[[str], Awaitable[None]] | None
     ) -> tuple[PartitionFold, int]:
-        """The partition up to our Claim, and when the last record before it was written (UTC milliseconds).
+        """Return the partition folded up to our Claim, and the time of the last record before it (UTC milliseconds).
 
-        The arguments are those of ResourceOwner.claim. Raises Transient or UnknownOutcome.
+        The arguments are those of PartitionOwner.claim. Raises Transient or UnknownOutcome.
         """
         context = self._context
         if folded is None:
@@ -59,13 +59,13 @@ class Takeover:
             async for chunk in chunks:
                 folded.feed(chunk)
                 last_ms = max((record.timestamp for record in chunk[-2:] if record.offset < term), default=last_ms)
-                await asyncio.sleep(0)  # heartbeats share this loop
-        found = folded.fold.reader.term
-        assert found == term, f"read up to the Claim at {term}, found the term {found}"
+                await asyncio.sleep(0)  # heartbeats share this event loop
+        actual_term = folded.fold.reader.term
+        assert actual_term == term, f"read up to the Claim at {term}, found the term {actual_term}"
         return folded, last_ms
 
     async def _catch_up(self, folded: PartitionFold) -> None:
-        """Fold what there is already, and learn who owns it."""
+        """Fold what there is already, and find its owner."""
         context, topic = self._context, self._context.topics.events
         if not folded.lifeline and folded.term >= await context.ranges.beginning_offset(topic, self.number):
             async with await context.ranges.read(topic, self.number, folded.term, folded.term + 1) as chunks:
@@ -75,7 +75,7 @@ class Takeover:
         async with await context.ranges.read(topic, self.number, folded.next_offset, end) as chunks:
             async for chunk in chunks:
                 folded.feed(chunk)
-                await asyncio.sleep(0)  # heartbeats share this loop
+                await asyncio.sleep(0)  # heartbeats share this event loop
 
     async def _load_snapshot(self) -> PartitionFold:
         context = self._context

@@ -1,10 +1,11 @@
-"""What silence would hide: a quiet partition that somebody has claimed, and a batch that never comes back.
+"""Checks for failures without a symptom: a quiet partition that another process has claimed, and a batch without an
+acknowledgement.
 
-An append tells an owner whether it was fenced, so one that has nothing to append must look. A batch that makes no
-progress although the broker answers means that our producer is broken: the process leaves, and its supervisor starts it
-again. Time in which the broker was away does not count.
+An append shows an owner whether it was fenced, so one that has nothing to append must check. A batch without progress
+although the broker answers means that our producer is broken: the process ends, and its supervisor restarts it. Time in
+which the broker was unavailable does not count.
 
-Before: services/stream/host.py runs both. After: assignment.py learns what was lost.
+Before: services/stream/host.py runs both. After: assignment.py receives what was lost.
 """
 
 import asyncio
@@ -19,21 +20,22 @@ from loomlog.services.stream.ownership.standby import PausableTail
 from loomlog.services.stream.partition.partition import Partition
 
 QUIET_CHECK_EVERY_S = 5.0
-"""How often an owner that appends nothing looks whether somebody has claimed over it; one small request for each quiet
-partition, and the longest a run waits that another owner began and left."""
+"""Interval at which an owner that appends nothing checks for a foreign Claim; one small request for each quiet
+partition, and the longest wait of a run that another owner started and left.
+"""
 STALL_S = 30.0
-"""A batch on the wire for this long while the broker answers: our producer is broken, the process ends."""
+"""Age of a batch on the wire, while the broker answers, at which our producer counts as broken and the process ends."""
 SUSPICIOUS_S = 2.0
-"""From this age of a batch on the broker is asked whether it is there."""
+"""Age of a batch from which on the broker is asked whether it is reachable."""
 WATCH_EVERY_S = 1.0
 BROKER_TIMEOUT_S = 5.0
-"""Within so long a broker that is there answers."""
+"""Time within which a reachable broker answers."""
 
 
 async def watch_quiet_partitions(
     context: HostContext, owners: Mapping[int, PartitionOwner], lost: Callable[[PartitionOwner, str], None]
 ) -> None:
-    """Tells which ones were claimed over; until cancelled."""
+    """Report partitions that were claimed by others, until cancelled."""
     while True:
         await asyncio.sleep(QUIET_CHECK_EVERY_S)
         for owner in list(owners.values()):
@@ -50,11 +52,11 @@ async def _is_fenced(context: HostContext, partition: Partition) -> bool:
         end = await context.ranges.end_offset(topic, number)
         return end > start and await has_claim_between(context.ranges, context.codec, topic, number, start, end)
     except Transient:
-        return False  # the next look may be luckier
+        return False  # the next check may succeed
 
 
 async def watch_in_flight_batch(flusher: Flusher, commands: PausableTail) -> None:
-    """Raises RuntimeError when a batch is stuck although the broker answers for the `commands`; until cancelled."""
+    """Raises RuntimeError if a batch is stuck although the broker answers for the `commands`; until cancelled."""
     answers_since = time.monotonic()
     while True:
         await asyncio.sleep(WATCH_EVERY_S)

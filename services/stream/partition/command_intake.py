@@ -1,10 +1,11 @@
-"""Commands of one held partition become orders, in order for each key, also when one has to wait for a look-up.
+"""Commands of one owned partition are prepared and decided, in order for each key, also if one has to wait for a
+lookup.
 
-Most commands are made ready at once. One that needs something from outside (a definition, a run that ended long ago)
-waits in a task of its own; those behind it with the same key wait too, and other keys go on meanwhile. Waiting by key
-and not by aggregate, because a start may concern the run before it in its session.
+Most commands are prepared at once. One that needs a lookup (a definition, a run that ended long ago) waits in a task of
+its own; those behind it with the same key wait too, and other keys continue. The order is by key and not by aggregate,
+because a start may concern the run before it in its session.
 
-Before: services/stream/host.py reads the commands topic. After: the desk makes an order, decisions.py decides it.
+Before: services/stream/host.py reads the commands topic. After: the command handler prepares, decisions.py decides.
 """
 
 from collections import deque
@@ -19,7 +20,7 @@ from loomlog.services.stream.partition.partition import Partition
 
 
 class CommandIntake:
-    """Takes the commands of one partition while it is held."""
+    """Takes the commands of one partition under one leadership."""
 
     def __init__(
         self,
@@ -38,15 +39,15 @@ class CommandIntake:
         self._lookups = lookups
         self._metrics = metrics
         self._behind: dict[bytes, deque[tuple[LogRecord, Any]]] = {}
-        """By the key of each look-up under way, the commands that came after it."""
+        """Commands behind each lookup under way, by key."""
 
     @property
     def waiting_count(self) -> int:
-        """Commands held back by a look-up, their own or that of one before them with the same key."""
+        """Commands held back by a lookup, their own or that of an earlier one with the same key."""
         return len(self._behind) + sum(map(len, self._behind.values()))
 
     def take(self, record: LogRecord) -> None:
-        """A command from the topic, in order. A repeated or handled one changes nothing."""
+        """Take a command from the topic, in order. A repeated or handled one changes nothing."""
         if self._partition.progress.is_handled(record.offset):
             return
         self._metrics.commands += 1

@@ -1,8 +1,8 @@
-"""Which commands of a partition have been handled, when they may be handled out of order.
+"""The handled commands of a partition, which may be handled out of order.
 
-A command that waits for something (a history to load) must not hold up the others, so "handled" is a low-water mark
-and the set above it. No committed group offset is needed: events name the offset of the command that caused them, and
-a checkpoint carries the mark.
+A command that waits for a lookup must not hold up the others, so "handled" is a low-water mark and the set above it. No
+committed group offset is needed: events name the offset of the command that caused them, and a partition snapshot has
+the mark.
 """
 
 
@@ -21,14 +21,14 @@ class CommandProgress:
 
     @property
     def ahead(self) -> int:
-        """How many above the mark are handled."""
+        """Number of handled commands above the mark."""
         return len(self._above)
 
     def is_handled(self, offset: int) -> bool:
         return offset < self.low or offset in self._above
 
     def mark_handled(self, offset: int) -> None:
-        """Mark one command; the low-water mark moves over what is contiguous."""
+        """Mark one command; the low-water mark moves over contiguous ones."""
         if offset < self.low:
             return
         self._above.add(offset)

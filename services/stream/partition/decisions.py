@@ -1,10 +1,10 @@
-"""An order for an aggregate becomes a decision; what cannot be decided is parked, and nothing else stops for it.
+"""Commands for an aggregate become decisions; failures quarantine one aggregate, and nothing else stops.
 
-Whatever is wanted of an aggregate (by a command, a result, an alarm, a relative, a pause) comes through `submit`. A
-broken rule parks that one aggregate: an event says so, and until it is released nothing is decided in it. A command
-that is at fault itself is parked with its bytes among the dead letters.
+All input of an aggregate (commands, results, timers, related runs, pauses) comes through `submit`. A broken rule
+quarantines that one aggregate: an event records it, and until it is released nothing is decided in it. An invalid
+command is parked with its bytes among the dead letters.
 
-Before: command_intake.py, local_effects.py and services/stream/ownership/leadership.py have an order. After:
+Before: command_intake.py, local_effects.py and services/stream/ownership/leadership.py have a command. After:
 partition.py decides, the flusher is woken.
 """
 
@@ -26,7 +26,7 @@ class Wake(Protocol):
 
 
 class DecisionExecutor:
-    """Decides in the aggregates of one held partition."""
+    """Decides in the aggregates of one owned partition."""
 
     def __init__(
         self, partition: Partition, context: HostContext, *, wake: Wake, timers: Timers, metrics: HostMetrics
@@ -47,7 +47,7 @@ class DecisionExecutor:
         record: LogRecord | None = None,
         is_result: bool = False,
     ) -> bool:
-        """Decide; False when nothing follows. `record` is the command the order was made of."""
+        """Decide; False if nothing follows. `record` is the record of the command."""
         offset = record.offset if record is not None else -1
         is_order = record is not None and aggregate.seq > 0
         try:
@@ -65,21 +65,21 @@ class DecisionExecutor:
         return decided
 
     def set_timer(self, aggregate: Aggregate) -> None:
-        """For the time its state names."""
+        """Set the timer of the aggregate's state."""
         at_ms = self._context.family.next_timer_at(aggregate.state)
         if at_ms and at_ms != aggregate.timer_at_ms:
             self._timers.set(at_ms, self._partition.number, aggregate.id)
         aggregate.timer_at_ms = at_ms
 
     def _look_at(self, aggregate: Aggregate) -> None:
-        """What was decided may have parked the aggregate, or released it."""
+        """Handle a quarantine or release that was decided."""
         before, now = aggregate.quarantined, self._context.family.quarantined(aggregate.state)
         if now and not before:
             self.is_quarantined(aggregate, now)
         aggregate.quarantined = now or (before if aggregate.pending_events else "")
 
     def is_quarantined(self, aggregate: Aggregate, why: str, error: Exception | None = None) -> None:
-        """Count and tell a quarantine that is in its state, or will be."""
+        """Count and log a quarantine that is in its state, or will be."""
         self._metrics.quarantined += 1
         log.error("%s %s is quarantined: %s", self._context.family.name, aggregate.id, why, exc_info=error)
 
@@ -92,13 +92,13 @@ class DecisionExecutor:
         cause_id: str = "",
         record: LogRecord | None = None,
     ) -> None:
-        """Nothing is decided in it any more, because a rule broke; the command that met the rule is parked."""
+        """Quarantine the aggregate because a rule failed; its command is parked."""
         context, partition, text = self._context, self._partition, f"{type(error).__name__}: {error}"
         if record is not None:
             too_large = isinstance(error, DecisionTooLarge)
             self.refuse(record, "refused" if too_large else "fold_bug", text)
             if too_large:
-                return  # the command is at fault; nothing has changed and the aggregate is well
+                return  # the command is invalid; nothing has changed and the aggregate is intact
         self.is_quarantined(aggregate, text, error)
         if aggregate.id not in partition.aggregates:
             return

@@ -1,8 +1,8 @@
-"""Aggregates that are over, loaded from the log by their place in it.
+"""Ended aggregates, loaded from the log by position.
 
-A run that continues an earlier one names where that one lies in the same partition, so its fold needs the log and
-nothing else. What was loaded is kept for a while: chats go on quickly. A fork names a place in the middle of an
-earlier run, by seq and digest; then only the events up to it are read, and they need not be over.
+A run that continues an earlier one names its position in the same partition, so its fold needs the log and nothing
+else. Loaded states are cached: chats continue quickly. A fork names a position in the middle of an earlier run, by seq
+and digest; then only the events up to it are read, and that run need not have ended.
 """
 
 from collections import OrderedDict
@@ -23,17 +23,17 @@ from loomlog.services.stream.partition.partition import Aggregate
 CACHED_STATES_MAX = 500
 """States of ended aggregates kept in memory; a long chat has about 100 KB."""
 CHAIN_LENGTH_MAX = 10_000
-"""Runs one session may chain; stops a damaged log that names itself."""
+"""Runs one session may chain; stops a damaged log that refers to itself."""
 
 
 EventLocation = RunPosition | ForkPoint
-"""The end of an aggregate that is over, or an event in the middle of any."""
+"""The end of an ended aggregate, or an event in the middle of any."""
 
 
 class Prefix(Struct, frozen=True):
-    """An aggregate as it was after one of its events, with its first event and where the prefix ends.
+    """An aggregate as it was after one of its events, with its first event and the fork point.
 
-    One that was read to its end has neither.
+    An aggregate that was read to its end has neither.
     """
 
     aggregate: Aggregate
@@ -52,7 +52,7 @@ class EndedAggregates:
         self._kept: OrderedDict[str, Any] = OrderedDict()
 
     def cache(self, aggregate: str, state: Any) -> None:
-        """Remember the last state of an aggregate that just ended."""
+        """Cache the last state of an aggregate that just ended."""
         self._kept[aggregate] = state
         self._kept.move_to_end(aggregate)
         if len(self._kept) > CACHED_STATES_MAX:
@@ -62,16 +62,16 @@ class EndedAggregates:
         return self._kept.get(aggregate)
 
     async def load(self, partition: int, position: EventLocation) -> Aggregate:
-        """The aggregate at that place, with its last state. Raises BrokenHistory when it is not all there.
+        """Return the aggregate at that position, with its last state. Raises BrokenHistory if it is not complete.
 
-        What it continues is read first, link by link and not by recursion: a chat may have thousands of runs.
+        The aggregates it continues are read first, iteratively and not by recursion: a chat may have thousands of runs.
         """
         return await self._loaded(partition, await self._read(partition, position))
 
     async def prefix(self, partition: int, position: RunPosition, seq: int) -> Prefix | None:
-        """The aggregate of that place as it was after its event `seq`; None when it has no such event there.
+        """Return the aggregate at that position as it was after its event `seq`; None if it has no such event there.
 
-        Raises BrokenHistory when what is there is not whole.
+        Raises BrokenHistory if its history is not complete.
         """
         link = await self._read(partition, position, until_seq=seq)
         if not link.events or link.events[-1].seq != seq:
@@ -88,15 +88,15 @@ class EndedAggregates:
         return Prefix(await self._loaded(partition, replace(link, position=point)), started, point)
 
     async def refold(self, partition: int, aggregate: Aggregate) -> Aggregate | str:
-        """A live aggregate, all of which is in the log, folded from its first event; the reason when it cannot be.
+        """Fold a live aggregate, all of which is in the log, from its first event; returns the reason if it cannot be.
 
-        Raises Transient. What is in memory stays as it is.
+        Raises Transient. The state in memory is not changed.
         """
         place = RunPosition(run_id=aggregate.id, first_offset=aggregate.first_offset, last_offset=aggregate.last_offset)
         try:
             prefix = await self.prefix(partition, place, aggregate.seq)
         except Transient:
-            raise  # nothing is wrong with the run: the log did not answer
+            raise  # the run is intact: the log did not answer
         except Exception as error:  # noqa: BLE001 - whatever is wrong with its history is what was asked
             return f"{type(error).__name__}: {error}"
         if prefix is None or prefix.aggregate.digest != aggregate.digest:
@@ -121,7 +121,9 @@ class EndedAggregates:
             self.cache(_name(link.position), state)
 
     async def _read(self, partition: int, position: EventLocation, *, until_seq: int = 0) -> "_Link":
-        """The accepted events of the aggregate at that place; with `until_seq` those up to it, as far as there are."""
+        """Read the accepted events of the aggregate at that position; with `until_seq` those up to it, as far as there
+        are.
+        """
         key = b""
         events: list[RawEvent] = []
         # The writer's term is in the record itself: every accepted record of the range between its Claims is found by
@@ -170,7 +172,7 @@ class EndedAggregates:
         return aggregate
 
     async def state(self, partition: int, position: EventLocation) -> Any:
-        """The state of the aggregate at that place."""
+        """Return the state of the aggregate at that position."""
         kept = self._kept.get(_name(position))
         if kept is None:
             kept = (await self.load(partition, position)).state
@@ -178,7 +180,7 @@ class EndedAggregates:
         return kept
 
     async def history_for(self, partition: int, first_event: Any) -> Any:
-        """What the first event of an aggregate says it goes on with; None when it begins by itself."""
+        """Return the history that the first event of an aggregate continues; None if it continues none."""
         origin = self._family.origin(first_event)
         if origin is None:
             return None
@@ -195,5 +197,5 @@ class _Link(Value, frozen=True):
 
 
 def _name(position: EventLocation) -> str:
-    """Under which a state is kept: the end of an aggregate under its id, a place in its middle beside that."""
+    """Cache key of a state: the id for the end of an aggregate, id and seq for a position in its middle."""
     return position.run_id if isinstance(position, RunPosition) else f"{position.run_id}@{position.seq}"

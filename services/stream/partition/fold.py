@@ -1,10 +1,10 @@
-"""Folding a partition at a take-over, lazily: what is over is never decoded.
+"""The fold of a partition at a takeover, lazy: ended aggregates are never decoded.
 
-Records are fed in offset order through the term rule; of each aggregate the accepted bytes are kept until its ending
-event shows that they are of no use. What is left at the end, the live ones, is decoded, checked (dense seq, hash
-chain) and folded, from a snapshot where there is one. So a take-over costs the live runs, not the history.
+Records are fed in offset order through the term rule; the accepted bytes of each aggregate are kept until its ending
+event. What is left at the end, the live aggregates, is decoded, checked (dense seq, hash chain) and folded, from a
+snapshot if there is one. So a takeover costs the live runs, not the history.
 
-One aggregate that cannot be folded is quarantined with its error; the others go on.
+One aggregate that cannot be folded is quarantined with its error; the others continue.
 """
 
 from collections import OrderedDict
@@ -22,7 +22,7 @@ from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.partition import NO_DIGEST, Aggregate
 
 ENDED_KEPT = 20_000
-"""Ended aggregates remembered by id and place, to recognise repeated commands without a look-up (about 10 MB)."""
+"""Ended aggregates remembered by id and position, to recognise repeated commands without a lookup (about 10 MB)."""
 
 
 class BrokenHistory(Exception):
@@ -30,7 +30,7 @@ class BrokenHistory(Exception):
 
 
 class SnapshotBase(Value, frozen=True):
-    """Where the fold of an aggregate begins when a snapshot is trusted."""
+    """Start of the fold of an aggregate from a trusted snapshot."""
 
     state: Any
     seq: int
@@ -43,14 +43,14 @@ class SnapshotBase(Value, frozen=True):
 
 
 class FoldProblem(Struct, frozen=True):
-    """A record that could not be read, to be parked as a dead letter."""
+    """A record that could not be decoded, to be parked as a dead letter."""
 
     record: LogRecord
     error: str
 
 
 class Fold:
-    """Takes records, gives live aggregates."""
+    """Takes records, returns live aggregates."""
 
     def __init__(
         self,
@@ -62,19 +62,19 @@ class Fold:
         bases: dict[str, SnapshotBase] | None = None,
         keep_over: int | None = None,
     ) -> None:
-        """`keep_over` instead of KEEP_OVER."""
+        """`keep_over` instead of ENDED_KEPT."""
         self.reader = TermReader(codec=codec, term=term, next_offset=next_offset)
         self.commands: list[int] = []
         """Offsets of the commands that caused the accepted events."""
         self.problems: list[FoldProblem] = []
         self.over: OrderedDict[str, tuple[RawEvent, RawEvent]] = OrderedDict()
         self.forgotten_until = 0
-        """Offset after the last ended aggregate that is no longer in `over`."""
+        """Offset after the last forgotten ended aggregate."""
         self.forgotten_before_ms = 0
-        """Time after the ends of all that are no longer in `over`; 0 when none was forgotten."""
+        """Time after the ends of all forgotten aggregates; 0 if none was forgotten."""
         self.events = 0
         self.kept_bytes = 0
-        """Of the events of live aggregates."""
+        """Bytes of the events of live aggregates."""
         self._keep_over = ENDED_KEPT if keep_over is None else keep_over
         self._family = family
         self._codec = codec
@@ -98,7 +98,7 @@ class Fold:
                 self.commands.append(envelope.cause_offset)
             base = self._bases.get(event.aggregate)
             if base is not None and event.seq <= base.seq:
-                continue  # the snapshot is newer than the checkpoint that named it
+                continue  # the snapshot is newer than the partition snapshot that named it
             if event.schema_id in self._endings:
                 self._end(event)
             else:
@@ -125,11 +125,11 @@ class Fold:
         history: Callable[[Any], Awaitable[Any]],
         folded: Callable[[Aggregate, Any, int], None] = lambda aggregate, event, at_ms: None,
     ) -> list[Aggregate]:
-        """The live aggregates. `history` gives what the first event of one says it continues, or None; `folded` is
-        told every event and the time of its decision.
+        """Return the live aggregates. `history` returns the history that the first event of one continues, or None;
+        `folded` receives every event and the time of its decision.
 
-        An aggregate that cannot be folded comes back quarantined, with the last state that could. Raises Transient
-        when a history cannot be read now.
+        An aggregate that cannot be folded is returned quarantined, with the last state that could. Raises Transient if
+        a history cannot be read now.
         """
         aggregates: list[Aggregate] = []
         names = [*self._bases, *(name for name in self._live if name not in self._bases)]
@@ -171,7 +171,7 @@ class Fold:
                 assert decoded.envelope is not None
                 folded(aggregate, decoded.record, decoded.envelope.at_ms)
             except Transient:
-                raise  # nothing is wrong with the run: the log did not answer
+                raise  # the run is intact: the log did not answer
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one run must not stop the others
                 aggregate.quarantined = f"offset {event.offset}: {type(error).__name__}: {error}"
                 _until_end(aggregate, events)
@@ -179,7 +179,7 @@ class Fold:
 
 
 def _until_end(aggregate: Aggregate, events: list[RawEvent]) -> None:
-    """Its place in the log is that of its last event, so that what becomes of it can be told behind that."""
+    """Set its position to its last event, so that later events can follow that."""
     first, last = events[0], events[-1]
     aggregate.pending_events = True
     aggregate.tenant = read_envelope(last.value)[0].tenant
@@ -195,7 +195,7 @@ async def fold_event(
     codec: Codec,
     history: Callable[[Any], Awaitable[Any]],
 ) -> DecodedRecord:
-    """Apply one accepted event, checked, and give it. Raises BrokenHistory, Undecodable or what the fold raises."""
+    """Apply one accepted event, checked, and return it. Raises BrokenHistory, Undecodable or what the fold raises."""
     decoded = codec.decode(event.value)
     envelope = decoded.envelope
     if envelope is None or envelope.seq != aggregate.seq + 1:

@@ -1,10 +1,11 @@
-"""Effects that concern other aggregates of the same partition: carried out here, as orders to them, and call nothing.
+"""Effects on other aggregates of the same partition: executed here, as commands to them, without calls.
 
-A run starts another, tells its parent how it ended, cancels its children (decision 23). The event that asks for it is
-in the log by then; the desk turns the effect into orders, which are decided like any other. After a take-over each
-state is asked what of this may not have been carried out: the same effect again changes nothing.
+A run starts another, reports to its parent, cancels its children (decision 23). The event that requests it is in the
+log by then; the command handler turns the effect into commands, which are decided like any other. After a takeover the
+effects whose execution is unknown are repeated: the same effect again changes nothing.
 
-Before: the flusher has what became due. After: the desk makes orders, decisions.py decides them.
+Before: the flusher has the effects that became due. After: the command handler prepares commands, decisions.py decides
+them.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from loomlog.services.stream.partition.partition import Aggregate, Partition
 
 
 class LocalEffects:
-    """Carries out the local effects of one partition while it is held."""
+    """Executes the local effects of one partition under one leadership."""
 
     def __init__(
         self,
@@ -36,11 +37,11 @@ class LocalEffects:
         self._lookups = lookups
 
     def start(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
-        """A local effect that became due, with the state after the decision that asked for it."""
+        """Execute a local effect that became due, with the state after the decision that requested it."""
         self._lookups.begin_eagerly(self._execute(aggregate, effect, state))
 
     def start_pending(self, aggregate: Aggregate) -> None:
-        """After a take-over: carry out what may not have been."""
+        """After a takeover: execute the effects whose execution is unknown."""
         if not aggregate.quarantined:
             for effect in self._context.family.pending_local_effects(aggregate.state):
                 self.start(aggregate, effect, aggregate.state)
@@ -62,7 +63,7 @@ class LocalEffects:
             if aggregate is None or prepared.command is None:
                 continue
             if aggregate.quarantined and not prepared.allowed_in_quarantine:
-                continue  # once released it is looked at again
+                continue  # its effects are repeated once it is released
             try:
                 order = prepared.command()
             except Exception as error:  # noqa: BLE001 - as in _execute

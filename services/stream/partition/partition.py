@@ -1,14 +1,15 @@
-"""One owned partition as a value that is driven: no waiting, no clock, no broker in here.
+"""One owned partition as a value that is driven: no waiting, no clock, no broker.
 
-It holds the fold of the live aggregates and the decisions on their way to the log. `submit` decides on the state after
+It has the fold of the live aggregates and the decisions on their way to the log. `submit` decides on the state after
 everything decided before (also what is not acknowledged yet), so decisions never wait for the wire; effects do: they
-come out of `acked` only. If an acknowledgement is lost the whole object is thrown away and the partition is claimed
-and folded anew, which is why deciding ahead is safe.
+are returned by `acknowledged` only. If an acknowledgement is lost the whole object is discarded and the partition is
+claimed and folded again, which is why deciding ahead is safe.
 
-Compare-and-append: `next_offset` is where our next record must land. The acknowledged base offset equals it: nothing
-came between. It is higher: the caller scans the gap for a Claim (`acked` says so by raising Gap). Lower: unknown.
+Compare-and-append: `next_offset` is the expected offset of our next record. If the acknowledged base offset equals it,
+nothing came between. If it is higher, the caller scans the gap for a Claim (`acknowledged` raises OffsetGap). Lower:
+unknown.
 
-Before: the log's records (fold.py at a take-over) and orders (decisions.py). After: the flusher appends `take` batches.
+Before: the log's records (fold.py at a takeover) and commands (decisions.py). After: the flusher appends `next_batch`.
 """
 
 from collections import deque
@@ -28,8 +29,9 @@ from loomlog.services.stream.partition.command_offsets import CommandProgress
 
 NO_DIGEST = bytes(16)
 RECORD_OVERHEAD_BYTES = 250
-"""What a record takes at most besides its value, its key and ce_source, for sizing batches: 25 of framing, 19 for
-ce_specversion, 43 for ce_id, 10 and a name for ce_type, 12 for ce_source, 68 for traceparent."""
+"""Maximum bytes of a record besides its value, its key and ce_source, for sizing batches: 25 of framing, 19 for
+ce_specversion, 43 for ce_id, 10 and a name for ce_type, 12 for ce_source, 68 for traceparent.
+"""
 DECISION_BYTES_MAX = 850_000
 """A decision must fit one batch, whole."""
 BATCH_DECISIONS_MAX = 500
@@ -49,7 +51,7 @@ class DecisionTooLarge(Exception):
 
 
 class OffsetGap(Exception):
-    """Records of others lie between; the caller must look for a Claim in [start, end)."""
+    """Records of others are between; the caller must look for a Claim in [start, end)."""
 
     def __init__(self, start: int, end: int) -> None:
         super().__init__(f"{end - start} records came between")
@@ -69,18 +71,18 @@ class Aggregate:
     first_offset: int = -1
     last_offset: int = -1
     quarantined: str = ""
-    """Why nothing is decided in it; empty when it is well."""
+    """Why nothing is decided in it; empty if it is intact."""
     pending_events: bool = False
     """Not all its events could be folded: the state is the last one that could, seq and digest are those of the log."""
     timer_at_ms: int = 0
-    """The alarm that is set for it; 0 = none."""
+    """Time of its timer; 0: none."""
     snapshot_seq: int = 0
-    """Seq of the snapshot in the log, 0 for none, and the hash of its state."""
+    """Seq of its snapshot in the log, 0 for none, and the hash of its state."""
     snapshot_sha256: str = ""
 
 
 class ReadyEffect(Struct, frozen=True):
-    """An effect that may start now, with the state after the decision that asked for it."""
+    """An effect that may start now, with the state after the decision that requested it."""
 
     aggregate: Aggregate
     effect: Any
@@ -89,7 +91,7 @@ class ReadyEffect(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Decision:
-    """Events that go to the log together. A mark has none: it only tells where the log stands when its turn comes."""
+    """Events that are appended together. A mark has none: it only records the log's offset when its turn comes."""
 
     aggregate: Aggregate | None
     records: list[ProducerRecord] = field(default_factory=list)
@@ -111,10 +113,10 @@ class InFlightBatch(Struct, frozen=True):
 
 
 class PartitionObserver(Protocol):
-    """What a family wants to know of its partition as decisions are made and become durable. Does nothing itself."""
+    """Callbacks of a family as decisions are made and become durable. They start nothing."""
 
     def to_snapshot_state(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
-        """The events of a decision as the log may hold them."""
+        """Return the events of a decision as the log may contain them."""
         ...
 
     def decided(self, aggregate: Aggregate, event: Any) -> None:
@@ -124,13 +126,13 @@ class PartitionObserver(Protocol):
         """A decision is in the log; the aggregate's offsets are up to date."""
 
     def ended_found(self, first: RawEvent, last: RawEvent) -> None:
-        """At a take-over: an aggregate that is over, with its first and last event. The last ones only (KEEP_OVER)."""
+        """At a takeover: an ended aggregate, with its first and last event. The last ones only (ENDED_KEPT)."""
 
     def folded(self, aggregate: Aggregate, event: Any, at_ms: int) -> None:
-        """At a take-over: an event of a live aggregate, decided at `at_ms`. Those in a snapshot are not told."""
+        """At a takeover: an event of a live aggregate, decided at `at_ms`. Not called for those in a snapshot."""
 
     def live_found(self, aggregate: Aggregate) -> None:
-        """At a take-over: a live aggregate, folded."""
+        """At a takeover: a live aggregate, folded."""
 
 
 class Partition:
@@ -172,7 +174,7 @@ class Partition:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits and nothing is on the wire."""
+        """Whether nothing is pending and nothing is on the wire."""
         return not self._pending and self._flight is None
 
     # --- deciding ----------------------------------------------------------------------------------------------------
@@ -187,7 +189,7 @@ class Partition:
         command_offset: int = -1,
         is_result: bool = False,
     ) -> bool:
-        """Decide and queue the events; False when nothing follows. A new aggregate is kept when it has events.
+        """Decide and queue the events; False if nothing follows. A new aggregate is kept if it has events.
 
         Raises whatever a broken rule raises, and DecisionTooLarge; nothing has changed then.
         """
@@ -195,7 +197,7 @@ class Partition:
         if not events:
             return False
         times = self._family.event_times(order)
-        if not times:  # a history that is told again stays as it is
+        if not times:  # an imported history is unchanged
             events = self._observer.to_snapshot_state(aggregate, events)
         self.append(
             aggregate,
@@ -221,7 +223,7 @@ class Partition:
     ) -> None:
         """Queue events as one decision; see `submit` for what it raises.
 
-        `times` are those of the first events when they were decided earlier than `at_ms`: a history that is told again.
+        `times` are those of the first events if they were decided earlier than `at_ms`: an imported history.
         """
         family, encode = self._family, self._codec.encode_decision_event
         state, first, tail = aggregate.state, aggregate.seq + 1, aggregate.digest
@@ -264,7 +266,7 @@ class Partition:
         )
         aggregate.state, aggregate.seq, aggregate.digest = state, first + len(values) - 1, tail
         if times:
-            aggregate.quarantined = family.quarantined(state)  # it may have been parked where it comes from
+            aggregate.quarantined = family.quarantined(state)  # it may have been quarantined at its origin
         if decision.ended:
             self.aggregates.pop(aggregate.id, None)
         else:
@@ -284,7 +286,7 @@ class Partition:
     # --- the wire ----------------------------------------------------------------------------------------------------
 
     def next_batch(self, max_bytes: int) -> tuple[ProducerRecord, ...]:
-        """The next batch; empty when nothing is pending. One batch is on the wire at a time."""
+        """Return the next batch; empty if nothing is pending. One batch is on the wire at a time."""
         assert self._flight is None, "the last batch is still on the wire"
         decisions: list[Decision] = []
         records: list[ProducerRecord] = []
@@ -306,10 +308,11 @@ class Partition:
         return self._flight.records
 
     def acknowledged(self, base: int) -> list[ReadyEffect]:
-        """The batch is in the log at `base`: what may start now.
+        """Record that the batch is in the log at `base`; returns the effects that may start now.
 
-        Raises Gap when records of others lie between; after a scan without a Claim call `skip_to(base)` and `acked`
-        again. An offset below the expected one is impossible in a healthy log and means: unknown outcome.
+        Raises OffsetGap if records of others are between; after a scan without a Claim call `skip_to(base)` and
+        `acknowledged` again. An offset below the expected one is impossible in a healthy log and means: unknown
+        outcome.
         """
         flight = self._flight
         assert flight is not None, "nothing is on the wire"
@@ -338,18 +341,18 @@ class Partition:
         return dues
 
     def unacknowledged_results(self) -> list[tuple[str, str, Any]]:
-        """Results of calls whose decision is not known to be in the log: aggregate, tenant, order."""
+        """Return the results of calls whose decision is not known to be in the log: aggregate, tenant, command."""
         decisions = [*(self._flight.decisions if self._flight is not None else ()), *self._pending]
         return [(d.aggregate.id, d.aggregate.tenant, d.result) for d in decisions if d.aggregate and d.result]
 
     def skip_to(self, offset: int) -> None:
-        """The gap below `offset` holds no Claim: go on there."""
+        """Continue at `offset`: the gap below it has no Claim."""
         self.next_offset = offset
 
     def _records(
         self, aggregate: Aggregate, first: int, events: Sequence[Any], values: Sequence[bytes], trace: str
     ) -> list[ProducerRecord]:
-        """The events as records, with the headers of CloudEvents and the trace of the aggregate."""
+        """Return the events as records, with the headers of CloudEvents and the trace of the aggregate."""
         name, key = aggregate.id, aggregate.key
         rest = (self._source_header, ("traceparent", trace.encode())) if trace else (self._source_header,)
         return [

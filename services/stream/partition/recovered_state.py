@@ -1,10 +1,10 @@
-"""A partition folded as far as its log was read: all that a take-over needs to know before it decides.
+"""A partition folded as far as its log was read: everything a takeover needs before it decides.
 
-A take-over without a standby makes one from the latest checkpoint and feeds it the rest of the log in one go. A standby
-feeds it as records come, so that its take-over only has to feed what came since. Both get the same (tests/services/
-partition/test_recovered_state.py cuts the log anywhere).
+A takeover without a standby makes one from the latest partition snapshot and feeds it the rest of the log at once. A
+standby feeds it records as they are appended, so that its takeover only has to feed the rest. Both get the same
+(tests/services/stream/partition/test_recovered_state.py cuts the log anywhere).
 
-Before: services/stream/snapshots/snapshots.py says where it begins. After: services/stream/ownership/owner.py makes a
+Before: services/stream/snapshots/snapshots.py gives the start. After: services/stream/ownership/owner.py makes a
 Partition of it.
 """
 
@@ -33,7 +33,7 @@ class PartitionFold:
         )
         self.progress = CommandProgress(start.progress.low, start.progress.above)
         self.lifeline = ""
-        """Of the present owner, as its Claim tells it."""
+        """Liveness address of the present owner, from its Claim."""
         self.last_ms = 0
         """Time of the last record; 0 before the first one."""
         self._start = start
@@ -49,7 +49,7 @@ class PartitionFold:
 
     @property
     def known_since_ms(self) -> int:
-        """Aggregates that ended before this time may be missing; 0 when none is."""
+        """Aggregates that ended before this time may be missing; 0 if none is."""
         return max(self._start.known_since_ms, self.fold.forgotten_before_ms)
 
     @property
@@ -58,7 +58,7 @@ class PartitionFold:
         return max(self.fold.forgotten_until, self._start.next_offset if self._start.known_since_ms else 0)
 
     def feed(self, records: Sequence[LogRecord]) -> None:
-        """The next records, at least one."""
+        """Feed the next records, at least one."""
         reader = self.fold.reader
         claims = reader.claims
         self.fold.feed(records)
@@ -70,9 +70,9 @@ class PartitionFold:
             self.note_claim(next(record for record in reversed(records) if record.offset == reader.term))
 
     def note_claim(self, record: LogRecord) -> None:
-        """The Claim by which the present owner took the partition."""
+        """Note the Claim of the present owner."""
         try:
             claim = self._codec.decode(record.value or b"").record
         except Undecodable:
-            claim = None  # its envelope could be read, so it counts; of its owner nothing is known
+            claim = None  # its envelope could be read, so it counts; its owner is unknown
         self.lifeline = claim.lifeline if isinstance(claim, Claim) else ""

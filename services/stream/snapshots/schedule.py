@@ -1,10 +1,10 @@
-"""When checkpoints of the owned partitions are made, so that a take-over reads a short tail.
+"""Schedule of partition snapshots, so that a takeover reads a short tail.
 
-A checkpoint says how far the log was when it was made, so the cut through the aggregates is taken at once and written
-when everything decided before it is in the log. Until then the partition goes on; when it is lost meanwhile, nothing is
-written. A checkpoint that fails costs nothing but a longer take-over: it is tried again in its time.
+A partition snapshot records the end of the log when it was made, so the cut through the aggregates is taken at once and
+written when everything decided before it is in the log. Until then the partition continues; if it is lost meanwhile,
+nothing is written. A failure costs nothing but a longer takeover, and is retried later.
 
-Before: services/stream/ownership/owner.py holds what is cut. After: snapshots.py writes it.
+Before: services/stream/ownership/owner.py has the aggregates. After: snapshots.py writes them.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from loomlog.services.stream.snapshots.snapshots import ConsistentCut
 log = logging.getLogger(__name__)
 
 SNAPSHOT_EVERY_EVENTS = 20_000
-"""Keeps the tail a take-over reads below half a second (about 100,000 events a second, measured on a prototype)."""
+"""Keeps the tail of a takeover below half a second (about 100,000 events a second, measured on a prototype)."""
 SNAPSHOT_EVERY_S = 30.0
 """Also without many events, so that a quiet partition does not keep an old tail."""
 SNAPSHOT_CHECK_EVERY_S = 1.0
 
 
 class SnapshotSchedule:
-    """Makes them for the owners of a process. `wake` is Flusher.wake."""
+    """Makes partition snapshots for the owners of a process. `wake` is Flusher.wake."""
 
     def __init__(self, context: HostContext, owners: Mapping[int, PartitionOwner], wake: Callable[[], None]) -> None:
         self._context = context
@@ -37,7 +37,7 @@ class SnapshotSchedule:
         self._wake = wake
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(SNAPSHOT_CHECK_EVERY_S)
             for owner in list(self._owners.values()):
@@ -49,7 +49,7 @@ class SnapshotSchedule:
                     await self.make(owner)
 
     async def make(self, owner: PartitionOwner) -> bool:
-        """Write a checkpoint of what the owner holds now; False when the partition was lost meanwhile."""
+        """Write a partition snapshot of the owner's present state; False if the partition was lost meanwhile."""
         partition = owner.partition
         if partition is None:
             return False
@@ -57,7 +57,7 @@ class SnapshotSchedule:
         partition.events_since_checkpoint = 0
         if await self._write(owner, partition, cut):
             return True
-        # Try again in its time, also when nothing more happens.
+        # Retry later, also if nothing more happens.
         partition.events_since_checkpoint = max(1, partition.events_since_checkpoint)
         return False
 

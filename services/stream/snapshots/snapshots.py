@@ -1,13 +1,13 @@
-"""Checkpoints: verified caches that make a take-over cost the live runs.
+"""Partition snapshots: verified caches that make a takeover cost the live runs.
 
-A checkpoint says from which offset the fold of a partition may begin and names a snapshot (run, seq, state hash) for
-every run that was live there. It is trusted only when all of it is there, made by this version of the fold, and every
-state hash is right; the next event of each run must then continue its hash chain, or the run's fold fails loudly.
+A partition snapshot gives the offset at which the fold of a partition may begin and names a snapshot (run, seq, state
+hash) for every run that was live there. It is trusted only if all of it is there, made by this version of the fold, and
+every state hash is right; the next event of each run must then continue its hash chain, or the run's fold fails.
 Otherwise the log wins: the fold begins at the first record, and the reason is reported.
 
-Order of writing: snapshots, then the checkpoint that names them, then tombstones for runs that ended since. A snapshot
-newer than its checkpoint is fine: the fold skips what it contains already.
-Before: schedule.py cuts. After: `load` at a take-over. Delete the topic and everything still works.
+Order of writing: snapshots, then the partition snapshot that names them, then tombstones for runs that ended since. A
+snapshot newer than its partition snapshot is fine: the fold skips what it contains already. Before: schedule.py cuts.
+After: `load` at a takeover. The topic may be deleted at any time.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from loomlog.services.stream.partition.partition import Aggregate
 
 CHECKPOINT_KEY = b"checkpoint"
 SNAPSHOT_BYTES_MAX = 700_000
-"""A larger state is not snapshotted, and then no checkpoint is made: its run folds from its events."""
+"""A larger state is not snapshotted, and then no partition snapshot is made: its run is folded from its events."""
 
 
 class FoldStart(Struct, frozen=True):
-    """Where a fold begins. Without a checkpoint: at the first record, knowing everything (known_since_ms = 0)."""
+    """Start of a fold. Without a partition snapshot: the first record, with everything known (known_since_ms = 0)."""
 
     next_offset: int
     term: int = -1
@@ -41,14 +41,14 @@ class FoldStart(Struct, frozen=True):
     progress: CommandProgress = field(default_factory=CommandProgress)
     known_since_ms: int = 0
     ignored: str = ""
-    """Why a checkpoint was not used; empty when it was or when there is none."""
+    """Why a partition snapshot was not used; empty if it was or if there is none."""
 
 
 class ConsistentCut(Struct, frozen=True):
     """The live aggregates at one moment, taken while decisions are still on their way."""
 
     aggregates: tuple[tuple[Aggregate, Any, int, bytes], ...]
-    """(aggregate, state, seq, digest): states are immutable, so this is a consistent picture."""
+    """(aggregate, state, seq, digest): states are immutable, so this is consistent."""
 
     @staticmethod
     def of(aggregates: Mapping[str, Aggregate]) -> "ConsistentCut":
@@ -56,7 +56,7 @@ class ConsistentCut(Struct, frozen=True):
 
 
 class Snapshots:
-    """Reads and writes checkpoints of one family."""
+    """Reads and writes partition snapshots of one family."""
 
     def __init__(self, family: Family, codec: Codec, *, appender: LogAppender, ranges: LogRanges, topic: str) -> None:
         self._family = family
@@ -67,7 +67,7 @@ class Snapshots:
         self._written: dict[int, set[str]] = {}
 
     async def load(self, partition: int, first_offset: int) -> FoldStart:
-        """Where to begin; `first_offset` is the first record the events partition holds."""
+        """Return the start of the fold; `first_offset` is the first record of the events partition."""
         snapshots: dict[str, RunSnapshot] = {}
         checkpoints: list[PartitionCheckpoint] = []
         end = await self._ranges.end_offset(self._topic, partition)
@@ -80,21 +80,21 @@ class Snapshots:
                         snapshots.pop((record.key or b"").decode(errors="replace"), None)
                         continue
                     try:
-                        found = self._codec.decode(record.value).record
+                        decoded = self._codec.decode(record.value).record
                     except Undecodable as error:
                         problem = f"{self._topic}/{partition} offset {record.offset}: {error}"
                         continue
-                    if isinstance(found, PartitionCheckpoint):
-                        if found.partition == partition:
-                            checkpoints.append(found)
+                    if isinstance(decoded, PartitionCheckpoint):
+                        if decoded.partition == partition:
+                            checkpoints.append(decoded)
                         else:
-                            problem = f"{self._topic}/{partition} holds a checkpoint of partition {found.partition}"
-                    elif isinstance(found, RunSnapshot):
-                        snapshots[found.run_id] = found
+                            problem = f"{self._topic}/{partition} holds a checkpoint of partition {decoded.partition}"
+                    elif isinstance(decoded, RunSnapshot):
+                        snapshots[decoded.run_id] = decoded
         self._written[partition] = set(snapshots)
         if not checkpoints:
             return FoldStart(first_offset, ignored=problem)
-        # Any owner's checkpoint is a legal prefix; the furthest one saves the most.
+        # Any owner's partition snapshot is a legal prefix; the furthest one saves the most.
         best = max(checkpoints, key=lambda c: c.next_offset)
         return self._verify(best, snapshots, first_offset)
 
@@ -141,21 +141,21 @@ class Snapshots:
         )
 
     def forget(self, partition: int) -> None:
-        """Others have written since this process looked; the next `write` looks again."""
+        """Others have written since this process read; the next `write` reads again."""
         self._written.pop(partition, None)
 
     async def _snapshot_keys(self, partition: int) -> set[str]:
-        """The runs that have a snapshot in the topic. Raises Transient."""
-        found: set[str] = set()
+        """Return the runs that have a snapshot in the topic. Raises Transient."""
+        names: set[str] = set()
         end = await self._ranges.end_offset(self._topic, partition)
         beginning = await self._ranges.beginning_offset(self._topic, partition)
         async with await self._ranges.read(self._topic, partition, beginning, end) as chunks:
             async for chunk in chunks:
                 for record in chunk:
                     name = (record.key or b"").decode(errors="replace")
-                    (found.discard if record.value is None else found.add)(name)
-        found.discard(CHECKPOINT_KEY.decode())
-        return found
+                    (names.discard if record.value is None else names.add)(name)
+        names.discard(CHECKPOINT_KEY.decode())
+        return names
 
     async def write(
         self,
@@ -168,12 +168,12 @@ class Snapshots:
         at_ms: int,
         issued_until_ms: int = 0,
     ) -> bool:
-        """Write a checkpoint of the cut, all of which is in the log below `next_offset`. False when it cannot be.
+        """Write a partition snapshot of the cut, all of which is in the log below `next_offset`. False if it cannot be.
 
-        `issued_until_ms` is the desk's: this owner's clock may have gone back since it was told of later times.
+        `issued_until_ms` is that of the command handler: this owner's clock may have gone back since.
 
-        `progress` is the commands handled when the log stood at `next_offset`, not earlier: a command handled in
-        between would be read again and its run, perhaps over already, started twice.
+        `progress` is the commands handled when the log was at `next_offset`, not earlier: a command handled in between
+        would be read again and its run, perhaps ended already, started twice.
         """
         outgoing: list[ProducerRecord] = []
         refs: list[SnapshotRef] = []
@@ -188,7 +188,7 @@ class Snapshots:
                 return False
             mark = sha256(data).hexdigest()
             refs.append(SnapshotRef(run_id=aggregate.id, seq=seq, state_sha256=mark))
-            await asyncio.sleep(0)  # a large state takes milliseconds, and heartbeats share this loop
+            await asyncio.sleep(0)  # a large state takes milliseconds, and heartbeats share this event loop
             snapshot = RunSnapshot(
                 run_id=aggregate.id,
                 key=aggregate.key,
@@ -221,7 +221,7 @@ class Snapshots:
             self._written[partition] = await self._snapshot_keys(partition)
         known = self._written[partition]
         outgoing += [ProducerRecord(key=name.encode(), value=None) for name in sorted(known - live)]
-        known |= live  # also when an append fails: what may be there must be buried one day
+        known |= live  # also if an append fails: what may be there must be deleted one day
         for batch in batch_records(outgoing):
             await self._appender.append(self._topic, partition, batch)
         for (aggregate, _, seq, _), ref in zip(cut.aggregates, refs, strict=True):
@@ -231,7 +231,7 @@ class Snapshots:
 
 
 def snapshot_error(ref: SnapshotRef, snapshot: RunSnapshot | None, reducer_version: int) -> str:
-    """Why a snapshot must not be used; empty when it may be."""
+    """Return why a snapshot must not be used; empty if it may be."""
     if snapshot is None:
         return "it is missing"
     if snapshot.reducer_version != reducer_version:
@@ -246,14 +246,14 @@ def snapshot_error(ref: SnapshotRef, snapshot: RunSnapshot | None, reducer_versi
 
 
 def batch_records(records: Sequence[ProducerRecord]) -> list[list[ProducerRecord]]:
-    """The records in order, in pieces that fit an append."""
-    found: list[list[ProducerRecord]] = [[]]
+    """Split the records, in order, into batches that fit an append."""
+    batches: list[list[ProducerRecord]] = [[]]
     size = 0
     for record in records:
         weight = len(record.value or b"") + len(record.key or b"") + 100
-        if found[-1] and size + weight > MAX_BATCH_BYTES:
-            found.append([])
+        if batches[-1] and size + weight > MAX_BATCH_BYTES:
+            batches.append([])
             size = 0
-        found[-1].append(record)
+        batches[-1].append(record)
         size += weight
-    return found
+    return batches
