@@ -28,7 +28,7 @@ from loomlog.services.stream.archive.state_validation import ValidatedState, val
 
 BACKUP_ID_PATTERN = re.compile(r"snap_[0-9]+_[0-9a-f]{8}")
 FILE_TIMEOUT_S = 24 * 3600.0
-"""Longest wait for a file to be written or taken in; a state may have millions of runs."""
+"""Longest wait in seconds for a file to be written or imported; a state may have millions of runs."""
 BACKUPS_PATH = "/v1/_snapshots"
 
 backup_app = typer.Typer(
@@ -49,15 +49,15 @@ def create(
     """Write the current state to a file that is stored next to the payloads."""
     body: dict[str, Any] = {"include_history": history}
     body |= {name: value for name, value in (("tenant", tenant), ("label", label)) if value}
-    found = run(_post(BACKUPS_PATH, body)).value
+    backup = run(_post(BACKUPS_PATH, body)).value
     if as_json:
-        print_json(found)
+        print_json(backup)
         return
     out = console()
-    what = f"{pluralize(found['runs'], 'run')}, {found['live_runs']} under way, {size(found['byte_size'])}"
-    out.print(Text.assemble("Backup ", (found["id"], NAME), f"  {what}"))
-    out.print(Text.assemble(("State up to ", DIM), ", ".join(found["positions"]) or "nothing"))
-    _print_warnings(out, found["warnings"])
+    what = f"{pluralize(backup['runs'], 'run')}, {backup['live_runs']} under way, {size(backup['byte_size'])}"
+    out.print(Text.assemble("Backup ", (backup["id"], NAME), f"  {what}"))
+    out.print(Text.assemble(("State up to ", DIM), ", ".join(backup["positions"]) or "nothing"))
+    _print_warnings(out, backup["warnings"])
 
 
 @backup_app.command("ls")
@@ -133,12 +133,12 @@ def restore(
     if not is_file and not BACKUP_ID_PATTERN.fullmatch(source):
         raise UsageError(f"{source} is neither a local file nor the id of a backup (snap_...).")
     how = {"dry_run": dry_run, "sealed": sealed, "in_clear": in_clear}
-    found = run(_restore_file(path, how) if is_file else _restore_stored(source, how)).value
+    report = run(_restore_file(path, how) if is_file else _restore_stored(source, how)).value
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        _print_restore(console(), found)
-    if found["runs_failed"]:
+        _print_restore(console(), report)
+    if report["runs_failed"]:
         raise typer.Exit(FAILED)
 
 
@@ -151,7 +151,7 @@ def remove(backup_id: BackupId) -> None:
 
 
 def _require_backup_id(backup_id: str) -> None:
-    """It becomes a part of paths, here and there. Raises UsageError."""
+    """Check an id that becomes part of local and remote paths. Raises UsageError."""
     if not BACKUP_ID_PATTERN.fullmatch(backup_id):
         raise UsageError(f"{backup_id} is not the id of a backup (snap_...); `loomlog backup ls` lists them.")
 
@@ -183,7 +183,7 @@ async def _restore_stored(backup_id: str, options: Mapping[str, bool]) -> ApiRes
 
 
 async def _download_backup(backup_id: str, path: Path) -> ValidatedState:
-    """The file gets its name when it is whole and was checked."""
+    """Download a backup; the file gets its final name once it is complete and checked."""
     try:
         with partial_export(path) as partial:
             async with open_api() as api:

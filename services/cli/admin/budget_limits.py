@@ -33,7 +33,7 @@ PATH = "/v1/_limits"
 
 
 class LimitCommands(CommandGroup):
-    """Those of this file, and the one that goes past the API."""
+    """The commands of this file, and `reset`, which bypasses the API."""
 
     modules: ClassVar[Mapping[str, str]] = {"reset": "loomlog.services.cli.admin.budget_repair:reset"}
     aliases: ClassVar[Mapping[str, str]] = {"begin-anew": "reset"}
@@ -51,19 +51,19 @@ Money = Annotated[str, typer.Option(help="An amount of the configured currency, 
 def list_limits(
     tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant's.")] = "", as_json: Json = False
 ) -> None:
-    """List the limits within reach, and what is used of them this month."""
-    found = run(_get(PATH, {"tenant": tenant} if tenant else {}))
+    """List the visible limits, and their usage this month."""
+    listing = run(_get(PATH, {"tenant": tenant} if tenant else {}))
     if as_json:
-        print_json(found)
+        print_json(listing)
         return
     out = console()
-    if not found["limits"]:
+    if not listing["limits"]:
         out.print(Text("no limits", style=DIM))
         return
     table = Table(box=None, pad_edge=False, header_style=DIM)
     for column in ("whose", "used", "soft", "hard", "set by", "at"):
         table.add_column(column)
-    for limit in found["limits"]:
+    for limit in listing["limits"]:
         for unit in ("", "_micros"):
             soft, hard = limit[f"soft_limit{unit}"], limit[f"hard_limit{unit}"]
             if soft is None and hard is None:
@@ -100,17 +100,17 @@ def set_limit(
     strict: Annotated[bool, typer.Option("--strict", help="--hard is never exceeded: worst cases must fit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Set the limits of an account; they replace those it had."""
+    """Set the limits of an account, replacing its previous ones."""
     amounts = {
         "soft_limit": soft,
         "hard_limit": hard,
         "soft_limit_micros": _parse_micros("--soft-money", soft_money),
         "hard_limit_micros": _parse_micros("--hard-money", hard_money),
     }
-    said = {name: value for name, value in amounts.items() if value is not None}
-    if not said:
+    given = {name: value for name, value in amounts.items() if value is not None}
+    if not given:
         raise UsageError("a limit needs at least one of --soft, --hard, --soft-money and --hard-money.")
-    body = {**_account_fields(everybody, tenant, user), **said, **({"strict": True} if strict else {})}
+    body = {**_account_fields(everybody, tenant, user), **given, **({"strict": True} if strict else {})}
     answer = run(_put(body))
     if as_json:
         print_json({**answer.value, "position": answer.position or None})
@@ -120,7 +120,7 @@ def set_limit(
 
 @limits_app.command("rm")
 def remove_limit(everybody: Everybody = False, tenant: Tenant = "", user: User = "", as_json: Json = False) -> None:
-    """Take the limits of an account away; its figures of this month are forgotten."""
+    """Remove the limits of an account; its usage figures of this month are dropped."""
     account = _account_fields(everybody, tenant, user)
     where = {"tenant" if name == "tenant_id" else name: value for name, value in account.items()}
     answer = run(_delete(f"{PATH}?{urlencode(where)}"))
@@ -142,17 +142,17 @@ def usage(
     tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Show what was used and what it cost; amounts of different currencies are never added."""
-    wanted = {"group_by": by, "from": since, "to": until, "tenant": tenant}
-    found = run(_get("/v1/_usage", {name: value for name, value in wanted.items() if value}))
+    """Show usage and its cost; amounts of different currencies are never added."""
+    query = {"group_by": by, "from": since, "to": until, "tenant": tenant}
+    report = run(_get("/v1/_usage", {name: value for name, value in query.items() if value}))
     if as_json:
-        print_json(found)
+        print_json(report)
         return
-    names = [{"tenant": "tenant_id", "user": "user_id"}.get(name, name) for name in found["group_by"]]
+    names = [{"tenant": "tenant_id", "user": "user_id"}.get(name, name) for name in report["group_by"]]
     table = Table(box=None, pad_edge=False, header_style=DIM)
-    for column in (*found["group_by"], "calls", "tokens in", "out", "cost"):
+    for column in (*report["group_by"], "calls", "tokens in", "out", "cost"):
         table.add_column(column)
-    for row in found["rows"]:
+    for row in report["rows"]:
         read = row["input_tokens"] + row["cache_creation_input_tokens"] + row["cache_read_input_tokens"]
         table.add_row(
             *(Text(str(row.get(name, "")), style=NAME) for name in names),
@@ -161,11 +161,11 @@ def usage(
             number(row["output_tokens"]),
             money(row["cost_micros"], row.get("currency", "")),
         )
-    console().print(table if found["rows"] else Text("nothing was used", style=DIM))
+    console().print(table if report["rows"] else Text("nothing was used", style=DIM))
 
 
 def _account_fields(everybody: bool, tenant: str, user: str) -> dict[str, str]:
-    """The fields that name an account. Raises UsageError."""
+    """Return the fields that name an account. Raises UsageError."""
     if everybody and (tenant or user):
         raise UsageError("--everybody is the whole installation; leave --tenant and --user away.")
     if everybody:
@@ -177,7 +177,7 @@ def _account_fields(everybody: bool, tenant: str, user: str) -> dict[str, str]:
 
 
 def _parse_micros(option: str, text: str) -> int | None:
-    """Millionths of an amount; None when nothing was said. Raises UsageError."""
+    """Parse an amount into millionths; None for an empty text. Raises UsageError."""
     if not text:
         return None
     try:

@@ -52,7 +52,7 @@ def reset(
     confirm: Annotated[bool, typer.Option("--confirm", help="Do it; without it nothing is done.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Put books aside that cannot be read any more, so that runs can begin again. Everything has to be paused."""
+    """Archive a budget topic that can no longer be read, so that runs can start again. Everything has to be paused."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
 
@@ -87,9 +87,9 @@ def reset(
 
 
 async def read_budget_table(options: KafkaOptions, codec: Codec, topics: Topics) -> BudgetReplica:
-    """The books up to their end, or to where they stop (`broken`). Raises Transient."""
+    """Read the budget topic to its end, or to where it is `broken`. Raises Transient."""
     async with open_ranges(options) as ranges:
-        appender = KafkaAppender(options)  # reading needs none
+        appender = KafkaAppender(options)  # reading does not need it
         snapshots = Snapshots(BudgetFamily(), codec, appender=appender, ranges=ranges, topic=topics.snapshots)
         board = BudgetReplica(codec, topics, snapshots, ranges)
         await board.open()
@@ -97,9 +97,9 @@ async def read_budget_table(options: KafkaOptions, codec: Codec, topics: Topics)
 
 
 async def archive_records(options: KafkaOptions, topics: Topics, file: Path) -> int:
-    """Every record of the books, and of the orders to them, into the file and out of the log; how many there were.
+    """Write every budget event and command to the file, delete them from the log, and return their number.
 
-    Raises Failure when the file is there or cannot be written, before anything is deleted; and Transient.
+    Raises Failure before anything is deleted when the file exists or cannot be written. Raises Transient.
     """
     kept = 0
     ends: dict[str, int] = {}
@@ -123,7 +123,7 @@ async def archive_records(options: KafkaOptions, topics: Topics, file: Path) -> 
 
 
 def limit_lines(state: BudgetState) -> list[Text]:
-    """Each limit as the command that sets it, with what had been used and set aside."""
+    """Return each limit as the command that sets it, with its used and reserved amounts."""
     lines = []
     for key, limit in state.limits.items():
         account = state.accounts.get(key, AccountUsage())
@@ -136,7 +136,7 @@ def limit_lines(state: BudgetState) -> list[Text]:
 
 
 def limit_command(limit: Limit) -> str:
-    """The command line that sets it."""
+    """Return the command line that sets a limit."""
     whose = "--everybody" if limit.scope == OPERATOR else f"--tenant {quote(limit.tenant)}"
     words = ["loomlog limits set", whose, *([f"--user {quote(limit.scope_id)}"] if limit.scope == USER else [])]
     for option, tokens in (("--soft", limit.soft_tokens), ("--hard", limit.hard_tokens)):
@@ -178,9 +178,9 @@ def _record_json(record: LogRecord) -> Mapping[str, Any]:
 
 async def _require_paused() -> None:
     async with open_api() as api:
-        found = await api.get(STATE_PATH)
-    if found["state"] != "paused":
+        status = await api.get(STATE_PATH)
+    if status["state"] != "paused":
         raise CliError(
-            f"The installation is {found['state']}. Pause everything first (`loomlog pause`), until `loomlog state` "
+            f"The installation is {status['state']}. Pause everything first (`loomlog pause`), until `loomlog state` "
             "says paused: what is spent while the books begin anew would be counted nowhere."
         )

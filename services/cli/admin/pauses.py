@@ -1,4 +1,4 @@
-"""`loomlog pause`, `loomlog resume`, `loomlog state`: everything, a tenant or an agent, over the API.
+"""`loomlog pause`, `loomlog resume`, `loomlog state`: pausing everything, a tenant or an agent, over the API.
 
 One run is paused with `loomlog runs pause`.
 
@@ -19,7 +19,7 @@ from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, pr
 
 WAIT_MS_DEFAULT = 20_000
 WAIT_MS_MAX = 25_000
-"""Below the time after which the command line takes an API that does not answer for dead."""
+"""Longest wait in milliseconds; below the timeout after which the CLI treats an unresponsive API as down."""
 
 Tenant = Annotated[str, typer.Option("--tenant", help="Only this tenant.")]
 Agent = Annotated[str, typer.Option("--agent", help="Only this agent; with --tenant only in that tenant.")]
@@ -34,42 +34,42 @@ def pause(
     ] = WAIT_MS_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Let everything, a tenant or an agent stand still before its next model calls."""
+    """Pause everything, a tenant or an agent before its next model calls."""
     body = {**_target_fields(tenant, agent), "reason": reason, "timeout_ms": timeout_ms}
     answer = run(_post("/v1/_pause", body))
-    found = answer.value
+    result = answer.value
     if as_json:
-        print_json({**found, "position": answer.position or None})
+        print_json({**result, "position": answer.position or None})
         return
     out = console()
-    text = f"{_target_name(tenant, agent)} is {found['state']}, {pluralize(found['paused_runs_count'], 'paused run')}"
+    text = f"{_target_name(tenant, agent)} is {result['state']}, {pluralize(result['paused_runs_count'], 'paused run')}"
     out.print(Text.assemble(text, ("  event ", DIM), answer.position))
-    for warning in found["warnings"]:
+    for warning in result["warnings"]:
         out.print(Text(warning, style=WARNING))
     out.print(Text("`loomlog state` shows how far it is; `loomlog resume` lifts it.", style=DIM))
 
 
 def resume(tenant: Tenant = "", agent: Agent = "", as_json: Json = False) -> None:
-    """Let go on what was paused, named as it was paused."""
+    """Resume a pause; the target is named as in `pause`."""
     answer = run(_post("/v1/_resume", _target_fields(tenant, agent)))
-    found = answer.value
+    result = answer.value
     if as_json:
-        print_json({**found, "position": answer.position or None})
+        print_json({**result, "position": answer.position or None})
         return
-    goes_on = pluralize(found["resumed_runs_count"], "run goes", "runs go")
+    goes_on = pluralize(result["resumed_runs_count"], "run goes", "runs go")
     text = f"{_target_name(tenant, agent)} is resumed, {goes_on} on"
     console().print(Text.assemble(text, ("  event ", DIM), answer.position))
 
 
 def state(as_json: Json = False) -> None:
-    """Show whether the installation runs or is paused, and everything that is paused."""
-    found = run(_get_state())
+    """Show whether the installation is running or paused, and list all pauses."""
+    status = run(_get_state())
     if as_json:
-        print_json(found)
+        print_json(status)
         return
     out = console()
-    out.print(f"{found['state']}, {pluralize(found['paused_runs_count'], 'paused run')}")
-    for entry in found["pauses"]:
+    out.print(f"{status['state']}, {pluralize(status['paused_runs_count'], 'paused run')}")
+    for entry in status["pauses"]:
         name = _target_name(entry["tenant"] or "", entry["agent"] or "")
         why = f": {entry['reason']}" if entry["reason"] else ""
         out.print(Text.assemble((name, NAME), f" since {entry['at']} by {entry['by']}{why}"))
@@ -86,7 +86,7 @@ async def _get_state() -> Any:
 
 
 def _target_fields(tenant: str, agent: str) -> dict[str, str]:
-    """The part of the body that says what is meant; what is empty is left out."""
+    """Return the body fields that name the target; empty ones are left out."""
     scope = "agent" if agent else "tenant" if tenant else "all"
     return {"scope": scope, **({"tenant": tenant} if tenant else {}), **({"agent": agent} if agent else {})}
 

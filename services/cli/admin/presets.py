@@ -1,4 +1,4 @@
-"""`loomlog presets` and `loomlog env-template`: what comes with the program to configure it. Nothing has to run.
+"""`loomlog presets` and `loomlog env-template`: configuration shipped with the program. No service has to run.
 
 Before: services/cli/main.py. After: loomlog.connectors.configuration.
 """
@@ -22,19 +22,19 @@ presets_app = typer.Typer(
 
 @presets_app.callback()
 def list_presets(context: typer.Context, as_json: Json = False) -> None:
-    """List them; LOOMLOG_PRESETS=base,local puts them below the files of this installation."""
+    """List the presets. LOOMLOG_PRESETS=base,local applies them below the files of this installation."""
     if context.invoked_subcommand is not None:
         return
-    found = load_presets().values()
+    presets = load_presets().values()
     if as_json:
-        print_json([{"name": one.name, "kind": KIND, "description": one.description} for one in found])
+        print_json([{"name": one.name, "kind": KIND, "description": one.description} for one in presets])
         return
-    print_table(console(), ("preset", "what it is"), [(one.name, one.description) for one in found])
+    print_table(console(), ("preset", "what it is"), [(one.name, one.description) for one in presets])
 
 
 @presets_app.command("show")
 def show(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the preset.")]) -> None:
-    """Print one as YAML, to read or to begin a file with."""
+    """Print a preset as YAML, to read or as a starting point for a file."""
     preset = load_presets().get(name)
     if preset is None:
         raise typer.BadParameter(f"there is no preset {name}{did_you_mean(name, load_presets())}", param_hint="NAME")
@@ -42,5 +42,5 @@ def show(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the p
 
 
 def env_template() -> None:
-    """Print every setting of the environment with its default, as a file to begin with."""
+    """Print every environment setting with its default, as a template file."""
     sys.stdout.write(template())

@@ -1,4 +1,4 @@
-"""`loomlog routing`: which models the plans and tiers go to, and what stands against each of them now.
+"""`loomlog routing`: the models that plans and tiers are routed to, and what makes each of them unavailable now.
 
 Before: services/cli/main.py. After: services/cli/http/api.py, GET /v1/_routing.
 """
@@ -20,21 +20,21 @@ def routing(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the models each plan and tier may go to, best first, and which one runs start on now."""
-    found = run(_get_routing(probe=probe))
+    """Show the models of each plan and tier, best first, and the one that new runs use now."""
+    status = run(_get_routing(probe=probe))
     if as_json:
-        print_json(found)
+        print_json(status)
         return
     out = console()
-    rows = list(_routing_rows(found["user_tiers"]))
+    rows = list(_routing_rows(status["user_tiers"]))
     if rows:
         print_table(out, ("plan", "tier", "model", "now"), rows)
     else:
         out.print("No tier is configured: agents name their models themselves.")
-    wanted = {step["provider"] for plan in found["user_tiers"] for tier in plan["tiers"] for step in tier["cascade"]}
-    for provider in found["providers"]:
-        if provider["provider"] not in wanted:
-            continue  # built in, and of no use to these tiers
+    routed = {step["provider"] for plan in status["user_tiers"] for tier in plan["tiers"] for step in tier["cascade"]}
+    for provider in status["providers"]:
+        if provider["provider"] not in routed:
+            continue  # built in, but used by none of these tiers
         if provider["available"] and not provider.get("reachable", True):
             out.print(Text(f"{provider['provider']} does not answer", style=ERROR))
         elif why := provider.get("why_not"):
@@ -55,7 +55,7 @@ def _routing_rows(plans: list[Mapping[str, Any]]) -> Iterator[tuple[str | Text, 
 
 
 def _availability_text(step: Mapping[str, Any]) -> Text:
-    """What runs find there now: selected, available, or why not."""
+    """Return the availability of a model for runs: selected, available, or the reason why not."""
     if step["selected"]:
         return Text("selected", style=SUCCESS)
     if step["available"]:

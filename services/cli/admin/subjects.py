@@ -1,12 +1,12 @@
-"""`loomlog subjects`: whose content is encrypted, what there is of somebody, and erasing it, over the API.
+"""`loomlog subjects`: the subjects with encrypted content, what is stored about one, and erasing it, over the API.
 
-    loomlog subjects ls --tenant T               everybody in a tenant who has or had a key
-    loomlog subjects show SUBJECT --tenant T     what an erasure would make unreadable, and what lies in clear
+    loomlog subjects ls --tenant T               every subject of a tenant that has or had a key
+    loomlog subjects show SUBJECT --tenant T     what an erasure would make unreadable, and what is stored as plaintext
     loomlog subjects erase SUBJECT --tenant T --reason WHY --confirm SUBJECT
-    loomlog subjects proof SUBJECT --tenant T    that nothing of it can be read: erased when, by whom, where in the log
-    loomlog subjects rewrap                      after a new LOOMLOG_ENCRYPTION_KEY: lets go of the previous one
+    loomlog subjects proof SUBJECT --tenant T    proof that nothing can be read: erasure time, actor, log position
+    loomlog subjects rewrap                      after a new LOOMLOG_ENCRYPTION_KEY: makes the previous one unnecessary
 
-A subject is the user_id of runs; `(tenant)` stands for runs that name no user.
+A subject is the user_id of runs; `(tenant)` is the subject of runs that name no user.
 
 Before: services/cli/main.py. After: services/cli/http/api.py.
 """
@@ -35,23 +35,23 @@ Tenant = Annotated[str, typer.Option("--tenant", help="The tenant of the subject
 
 @subjects_app.command("ls")
 def list_subjects(tenant: Tenant, as_json: Json = False) -> None:
-    """List everybody in a tenant who has or had a key."""
-    found = run(_get({"tenant": tenant}))
+    """List every subject of a tenant that has or had a key."""
+    listing = run(_get({"tenant": tenant}))
     if as_json:
-        print_json(found)
+        print_json(listing)
         return
-    for subject in found["subjects"]:
+    for subject in listing["subjects"]:
         console().print(subject)
 
 
 @subjects_app.command("show")
 def show_subject(subject: Subject, tenant: Tenant, as_json: Json = False) -> None:
-    """Show what there is of a subject, and what of it can be erased."""
-    found = run(_get({"tenant": tenant, "subject": subject}))
+    """Show what is stored about a subject, and how much of it can be erased."""
+    report = run(_get({"tenant": tenant, "subject": subject}))
     if as_json:
-        print_json(found)
+        print_json(report)
         return
-    _print_subject(found)
+    _print_subject(report)
 
 
 @subjects_app.command("erase")
@@ -62,18 +62,19 @@ def erase_subject(
     confirm: Annotated[str, typer.Option("--confirm", help="The subject again; without it nothing is erased.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Cancel what is under way for a subject and make its content unreadable, everywhere and for ever. Exits 1 when
-    some of it lies in clear and stays readable."""
+    """Cancel the live runs of a subject and make its content permanently unreadable everywhere. Exits 1 when some of it
+    is stored as plaintext and stays readable.
+    """
     if confirm and not reason:
         raise UsageError("Why is it erased? --reason WHY is kept with the erasure, for whoever asks for proof of it.")
     body: dict[str, Any] = {"subject": subject, "dry_run": not confirm}
     body |= {"reason": reason} if reason else {}
     body |= {"confirm": confirm} if confirm else {}
     answer = run(_post(tenant, body))
-    found = answer.value
-    in_clear = 0 if found["dry_run"] else found["tier2_uncovered"]["total"]
+    result = answer.value
+    in_clear = 0 if result["dry_run"] else result["tier2_uncovered"]["total"]
     if as_json:
-        print_json({**found, "position": answer.position or None})
+        print_json({**result, "position": answer.position or None})
     else:
         _print_erasure(subject, tenant, answer, in_clear)
     if in_clear:
@@ -81,37 +82,39 @@ def erase_subject(
 
 
 def _print_erasure(subject: str, tenant: str, answer: ApiResponse, in_clear: int) -> None:
-    out, found = console(), answer.value
-    if found["dry_run"]:
+    out, result = console(), answer.value
+    if result["dry_run"]:
         out.print(Text(f"Nothing was erased. To do it: --reason WHY --confirm {subject}", style=WARNING))
     else:
-        deleted = found["deleted"]
+        deleted = result["deleted"]
         did = f"{pluralize(deleted['keys'], 'key')}, {pluralize(deleted['frames'], 'text')} unreadable"
         text = f"{subject} of {tenant} is erased: {did}"
         if in_clear:
             text = f"{subject} of {tenant} is not erased: {pluralize(in_clear, 'text')} can still be read. Done: {did}"
         out.print(Text.assemble((text, ERROR if in_clear else SUCCESS), ("  event ", DIM), answer.position))
-        for run_id in found["cancelled_runs"]:
+        for run_id in result["cancelled_runs"]:
             out.print(f"cancelled {run_id}")
-    for why in found["retained"].values():
+    for why in result["retained"].values():
         out.print(why)
-    _print_problems(found)
+    _print_problems(result)
 
 
 @subjects_app.command("proof")
 def prove_erasure(subject: Subject, tenant: Tenant, as_json: Json = False) -> None:
-    """Show that nothing of a subject can be read, and where its erasure is recorded. Exits 1 when content can be."""
-    found = run(_get({"tenant": tenant, "subject": subject}))
-    readable = _is_readable(found)
-    is_erased = bool(found["erasures"]) and not readable
+    """Show that no content of a subject can be read, and where its erasure is recorded. Exits 1 when content can be
+    read.
+    """
+    report = run(_get({"tenant": tenant, "subject": subject}))
+    readable = _is_readable(report)
+    is_erased = bool(report["erasures"]) and not readable
     if as_json:
-        print_json({**found, "erased": is_erased, "readable": readable})
-    elif not found["known"]:
+        print_json({**report, "erased": is_erased, "readable": readable})
+    elif not report["known"]:
         _print_unknown(subject, tenant)
     else:
         out = console()
-        _print_erasures(found)
-        _print_subject(found)
+        _print_erasures(report)
+        _print_subject(report)
         if readable:
             out.print(Text("It is not erased, or something of it can be read.", style=ERROR))
         else:
@@ -122,7 +125,7 @@ def prove_erasure(subject: Subject, tenant: Tenant, as_json: Json = False) -> No
 
 
 def _is_readable(report: Mapping[str, Any]) -> bool:
-    """Whether content can be read, or nobody can say that it cannot: not all was looked at, or a key is elsewhere."""
+    """Return whether content can be read, or may be: the check was incomplete, or a key is stored elsewhere."""
     has_key = any(not key["erased"] for key in report["keys"])
     never_erased = bool(report["tier1_covered"]["total"] and not report["erasures"])
     in_clear, rest = report["tier2_uncovered"]["total"], report["tier3_residue"]["truncated"]
@@ -130,15 +133,15 @@ def _is_readable(report: Mapping[str, Any]) -> bool:
 
 
 def _print_erasures(report: Mapping[str, Any]) -> None:
-    """Each erasure with the keys it destroyed; there may have been none."""
-    for told in report["erasures"]:
+    """Print each erasure with the keys it destroyed; it may have destroyed none."""
+    for erasure in report["erasures"]:
         keys = [
-            key["key_id"] for key in report["keys"] if key["erased"] and key["erasure"]["position"] == told["position"]
+            key["key_id"] for key in report["keys"] if key["erased"] and key["erasure"]["position"] == erasure["position"]
         ]
-        why = f": {told['reason']}" if told["reason"] else ""
+        why = f": {erasure['reason']}" if erasure["reason"] else ""
         for key_id in keys or ["no key"]:
-            text = f" erased {told['at']} by {told['by']}{why}"
-            console().print(Text.assemble((key_id, NAME), text, ("  event ", DIM), told["position"]))
+            text = f" erased {erasure['at']} by {erasure['by']}{why}"
+            console().print(Text.assemble((key_id, NAME), text, ("  event ", DIM), erasure["position"]))
 
 
 def _print_unknown(subject: str, tenant: str) -> None:
@@ -148,12 +151,12 @@ def _print_unknown(subject: str, tenant: str) -> None:
 
 @subjects_app.command("rewrap")
 def rewrap_keys(as_json: Json = False) -> None:
-    """Wrap every key under LOOMLOG_ENCRYPTION_KEY; afterwards the previous one is not needed any more."""
-    found = run(_rewrap()).value
+    """Wrap every key under LOOMLOG_ENCRYPTION_KEY; afterwards the previous one is no longer needed."""
+    result = run(_rewrap()).value
     if as_json:
-        print_json(found)
+        print_json(result)
         return
-    console().print(f"{pluralize(found['wrapped'], 'key')} wrapped anew")
+    console().print(f"{pluralize(result['wrapped'], 'key')} wrapped anew")
 
 
 def _print_subject(report: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""The HTTP API as the command line uses it: answers or one of three failures, and the position of every write.
+"""Client for the HTTP API: each call returns an answer or raises one of three failures; writes return their position.
 
-Errors of the connection, statuses and our one error shape become sentences here, so that no command has to know HTTP.
-A proxy of the environment is not used for this machine's own addresses: a company's proxy cannot reach them.
+Connection errors, statuses and the API's error format are converted to sentences here, so that no command has to know
+HTTP. A proxy from the environment is not used for this machine's own addresses: a company's proxy cannot reach them.
 
 Before: services/cli/runs/runs.py, services/cli/runs/review.py, services/cli/doctor/status.py. After: services/api.
 """
@@ -25,25 +25,27 @@ from loomlog.services.cli.errors import CliError, Unreachable, UsageError
 
 POSITION_HEADER = "x-loomlog-position"
 CHUNK_BYTES = 256 * 1024
-"""Of a file that is sent."""
+"""Chunk size in bytes for a file upload."""
 CONNECT_TIMEOUT_S = 5.0
 RESPONSE_TIMEOUT_S = 30.0
-"""The API answers within ten seconds or says why not; this is for a machine under load."""
+"""Seconds to wait for an answer; the API answers or reports the reason within 10 s, the rest is for
+a loaded machine.
+"""
 STREAM_READ_TIMEOUT_S = 60.0
-"""A stream sends a sign of life every 20 s; after three that did not come the connection is taken for dead."""
+"""Seconds without data before a stream counts as lost: three of its keep-alives, which are sent every 20 s."""
 PLAIN_HTTP = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""For addresses without TLS: trusts nobody, and does not read the system's certificates, which takes 20 ms."""
+"""TLS context for addresses without TLS: it trusts no certificate, and saves the 20 ms of reading the system's."""
 LASTING_CODES = frozenset(
     {"runtime_paused", "tier_unavailable", "pin_unavailable", "credentials_off", "encryption_off"}
 )
-"""Codes of 503 that asking again a moment later does not change: somebody has to resume, or to set up, something."""
+"""Codes of a 503 that an immediate retry does not change: an operator has to resume or set up something."""
 MAX_ERROR_BYTES = 64 * 1024
-"""Of a refusal that is read; ours are sentences, a proxy's may be pages."""
+"""Bytes read of an error response; the API's own are sentences, a proxy's may be pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResponse:
-    """A JSON answer, and where in the log the write it answers lies; empty for reads."""
+    """A JSON answer, with the log position of the write it answers; the position is empty for reads."""
 
     value: Any
     position: str = ""
@@ -51,7 +53,7 @@ class ApiResponse:
 
 
 class ApiError(CliError):
-    """The API said no. `code` is its stable word for why, `details` the whole answer."""
+    """The API refused the request. `code` is its stable reason code, `details` the whole answer."""
 
     def __init__(self, message: str, *, code: str, status: int, details: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -61,11 +63,11 @@ class ApiError(CliError):
 
 
 class ApiUnavailable(ApiError, Unreachable):
-    """The API cannot do it at the moment: something behind it is away or not there yet."""
+    """The API cannot do it at the moment: a service it depends on is down or not ready yet."""
 
 
 class ApiClient:
-    """One base address and one token. Use it as `async with Api(...) as api`."""
+    """HTTP client for one base address and one token. Use it as `async with ApiClient(...) as api`."""
 
     def __init__(self, base_url: str, token: str = "", *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.base_url = base_url.rstrip("/")
@@ -87,7 +89,7 @@ class ApiClient:
         await self._client.aclose()
 
     async def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Any:
-        """The JSON of a read. Raises Refusal or Unreachable."""
+        """Return the JSON of a read. Raises Refusal or Unreachable."""
         return (await self._request("GET", path, params=_query_params(params))).value
 
     async def post(
@@ -98,22 +100,22 @@ class ApiClient:
         *,
         timeout_s: float = RESPONSE_TIMEOUT_S,
     ) -> ApiResponse:
-        """The answer to a write. Raises Refusal or Unreachable."""
+        """Return the answer to a write. Raises Refusal or Unreachable."""
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         return await self._request("POST", path, json=body, headers=headers, timeout=timeout)
 
     async def put(self, path: str, body: Mapping[str, Any]) -> ApiResponse:
-        """The answer to a write that replaces. Raises Refusal or Unreachable."""
+        """Return the answer to a write that replaces. Raises Refusal or Unreachable."""
         return await self._request("PUT", path, json=body)
 
     async def delete(self, path: str) -> ApiResponse:
-        """The answer to a removal. Raises Refusal or Unreachable."""
+        """Return the answer to a deletion. Raises Refusal or Unreachable."""
         return await self._request("DELETE", path)
 
     async def send_file(
         self, path: str, file: Path, *, timeout_s: float, params: Mapping[str, str | int] | None = None
     ) -> ApiResponse:
-        """The answer to a write whose body is a file, sent as it is read. Raises Refusal or Unreachable."""
+        """Upload a file, streamed from disk, and return the answer. Raises Refusal or Unreachable."""
         headers = {"content-type": "application/gzip"}
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         return await self._request(
@@ -121,10 +123,10 @@ class ApiClient:
         )
 
     async def download(self, path: str, target: Path) -> None:
-        """The answer to a read, written to a new file as it comes and flushed. Raises Refusal, Unreachable or OSError,
-        and Failure when it broke off.
+        """Download a read's answer to a new file, streamed and flushed. Raises Refusal, Unreachable or OSError, and
+        Failure when the transfer broke off.
 
-        Only its owner may read the file.
+        Only the file's owner may read it.
         """
         try:
             async with self.stream("GET", path) as response:
@@ -166,7 +168,7 @@ class ApiClient:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[httpx.Response]:
-        """An open event stream. Raises Refusal when it is refused; httpx.HTTPError when the connection is lost."""
+        """Open an event stream. Raises Refusal when it is refused; httpx.HTTPError when the connection is lost."""
         timeout = httpx.Timeout(RESPONSE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, read=STREAM_READ_TIMEOUT_S)
         more: dict[str, Any] = {} if body is None else {"json": body}
         async with self._client.stream(method, path, headers=headers, timeout=timeout, **more) as response:
@@ -180,7 +182,7 @@ class ApiClient:
             yield response
 
     def unreachable_error(self, error: httpx.HTTPError | None = None) -> Unreachable:
-        """The failure for a connection that could not be made or kept."""
+        """Return the failure for a connection that could not be made or kept."""
         return self._unreachable_error(error)
 
     def _unreachable_error(self, error: httpx.HTTPError | None) -> Unreachable:
@@ -213,7 +215,7 @@ class ApiClient:
 
 
 def quote_segment(text: str) -> str:
-    """A text as one segment of a path: what somebody typed for an id never becomes another route."""
+    """Quote a text as one path segment, so that a typed id never becomes another route."""
     return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
 
 
@@ -229,7 +231,7 @@ def _query_params(params: Mapping[str, str | int] | None) -> dict[str, str | int
 
 def _as_sentence(text: str) -> str:
     text = text.strip()
-    # An id or the name of a field stays what it is: people copy it.
+    # An id or a field name keeps its case, because people copy it.
     is_word = text.partition(" ")[0].rstrip(",;:").isalpha()
     return (text[:1].upper() + text[1:] if is_word else text) + ("" if text.endswith((".", "!", "?")) else ".")
 

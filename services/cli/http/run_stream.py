@@ -28,25 +28,25 @@ MAX_BACKOFF_S = 2.0
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 """A tool result of some megabytes, escaped; a larger frame does not come from this API."""
 RECONNECT_TIMEOUT_S = 60.0
-"""How long an API may be away: a restart of everything takes seconds, a broken one should be said."""
+"""Seconds an API may be unreachable; a full restart takes seconds, a longer outage is reported."""
 QUARANTINED = "quarantined"
 FINAL_FRAMES = frozenset({"done", "error", QUARANTINED})
-"""Frames after which there is nothing to wait for, unless the run was released meanwhile."""
+"""Frames after which the stream ends, unless the run was released in the meantime."""
 RELEASE_POLL_S, RELEASE_POLLS = 0.2, 5
-"""The read models may not know of a quarantine for a moment; after a second it has been lifted."""
+"""Seconds between polls, and their number; the read models may lag a quarantine, and after 1 s it has been lifted."""
 RECONNECTED = "reconnected"
 WAITING = "waiting"
-"""A frame of our own: nothing comes for a while, and why."""
+"""Name of a client-side frame: nothing arrives for a while, and the reason."""
 REPORT_WAIT_AFTER_S = 1.0
-"""What is waited for is said after so long: restarts of a moment are nobody's concern, silence soon is."""
+"""Seconds before a wait is reported, with its reason; shorter restarts are not worth a message."""
 REPORTED_AT_ONCE = frozenset({"run_pending", "starting"})
-"""Codes of refusals that come after a wait of the API's own, or mean one."""
+"""Refusal codes reported without delay; they come after a wait of the API's own, or mean one."""
 NO_RESPONSE_YET = "The API has not answered yet; it says within some seconds what it waits for."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SseFrame:
-    """One frame. `seq` is None for previews and for what we say ourselves."""
+    """One frame. `seq` is None for previews and for client-side frames."""
 
     name: str
     data: Mapping[str, Any]
@@ -55,7 +55,7 @@ class SseFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIds:
-    """Which run it is; the position of its first event is known only to who started it."""
+    """Ids of a run; `position`, that of its first event, is known only to the client that started it."""
 
     run_id: str
     session_id: str = ""
@@ -64,7 +64,7 @@ class RunIds:
 
 
 class RunFollower:
-    """One run, followed from its start (`body`, `idempotency_key`) or from somewhere in it (`run_id`)."""
+    """Follower of one run from its start (`body`, `idempotency_key`) or from a point in it (`run_id`)."""
 
     def __init__(
         self,
@@ -91,7 +91,9 @@ class RunFollower:
         self._was_connected = False
 
     async def frames(self) -> AsyncGenerator[SseFrame]:
-        """Until the run has ended. Raises Refusal when the start is refused, Unreachable after `give_up_s`."""
+        """Yield frames until the run has ended. Raises Refusal when the start is refused, Unreachable after
+        `give_up_s`.
+        """
         pause_s = INITIAL_BACKOFF_S
         since: float | None = None
         while True:
@@ -116,7 +118,7 @@ class RunFollower:
                 problem = refusal
                 self._update_ids(refusal.details)
             except ApiError as refusal:
-                # A run that was accepted a moment ago is not in the read models yet.
+                # A run that was accepted a moment ago may not be in the read models yet.
                 if not (refusal.status == 404 and self._body is not None and self.ids.run_id):
                     raise
                 problem = refusal
@@ -135,14 +137,14 @@ class RunFollower:
             pause_s = min(MAX_BACKOFF_S, pause_s * 2)
 
     def _waiting_frame(self, reason: str) -> SseFrame | None:
-        """The frame that says why nothing comes; None when that was said last."""
+        """Return the frame that reports the reason of a wait; None when it repeats the last one."""
         if reason == self._last_wait_reason:
             return None
         self._last_wait_reason = reason
         return SseFrame(name=WAITING, data={"error": reason})
 
     async def _with_silence_notice(self, connection: AsyncGenerator[SseFrame]) -> AsyncGenerator[SseFrame]:
-        """The frames of a connection; while the first does not come, once a frame that says so."""
+        """Yield the frames of a connection, and one waiting frame if the first is slow to arrive."""
         first = asyncio.ensure_future(anext(connection, None))
         try:
             await asyncio.wait((first,), timeout=REPORT_WAIT_AFTER_S)
@@ -158,14 +160,14 @@ class RunFollower:
                 yield frame
 
     async def _was_released(self) -> bool:
-        """Whether a run whose history has a quarantine was released since."""
+        """Return whether a run with a quarantine in its history has been released since."""
         for _ in range(RELEASE_POLLS):
             try:
                 row = await self._api.get(f"/v1/runs/{self.ids.run_id}")
             except CliError:
-                return False  # whoever asks again sees it from where it stands
+                return False  # the next request shows the current status
             if row["status"] != "running":
-                return True  # there is more to come: how it ended
+                return True  # more frames follow: how it ended
             if row["quarantined"]:
                 return False
             await asyncio.sleep(RELEASE_POLL_S)
@@ -211,11 +213,11 @@ class RunFollower:
 
 def _parse_frame(name: str, data: bytes, seq: str) -> SseFrame:
     try:
-        found = orjson.loads(data)
+        payload = orjson.loads(data)
     except orjson.JSONDecodeError:
-        found = {"text": data.decode(errors="replace")}
+        payload = {"text": data.decode(errors="replace")}
     return SseFrame(
         name=name,
-        data=found if isinstance(found, dict) else {"value": found},
+        data=payload if isinstance(payload, dict) else {"value": payload},
         seq=int(seq) if seq.isascii() and seq.isdigit() else None,
     )

@@ -1,14 +1,14 @@
-"""`loomlog audit verify` and `loomlog audit keygen`: is the log what was written and signed?
+"""`loomlog audit verify` and `loomlog audit keygen`: verifying that the log is what was written and signed.
 
-    loomlog audit verify                      everything, runs and books, against the checkpoints the auditor signed
+    loomlog audit verify                      everything, runs and budgets, against the auditor's signed checkpoints
     loomlog audit verify --run RUN            that run's chain and the checkpoints that cover it
-    loomlog audit verify --books              the books of budgets (loom.budget.events) and nothing else
-    loomlog audit verify --since 24h          what was signed since then, and what nobody signed yet
-    loomlog audit verify --topic COPY         a copy of the events topic, or with --books of the books', against the
-                                              same checkpoints
+    loomlog audit verify --books              only the budget topic (loom.budget.events)
+    loomlog audit verify --since 24h          what was signed since then, and what is not signed yet
+    loomlog audit verify --topic COPY         a copy of the events topic, or with --books of the budget topic, against
+                                              the same checkpoints
 
-Exit 1 on any violation. Stale records and records nobody signed yet are listed and are none. Nothing is trusted but the
-public keys: run it somewhere else than where the log is, with keys that were kept somewhere else.
+Exits 1 on any violation. Stale and not yet signed records are listed, but are no violations. Only the public keys are
+trusted: run it on another machine than the log's, with keys that were stored elsewhere.
 
 Before: services/cli/main.py. After: verification.py.
 """
@@ -73,20 +73,22 @@ audit_app = typer.Typer(help="Is the log what was written and signed?", no_args_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationRequest:
-    """What is to be verified, as it was asked for."""
+    """Options of one `audit verify` call."""
 
     run_id: str = ""
     partition: int | None = None
     since_ms: int | None = None
     topic: str = ""
-    """A copy to read instead; empty: the topic itself."""
+    """Copy to read instead of the original topic; empty for the original."""
     budget_only: bool = False
     max_unsigned_s: float | None = None
     follow_blobs: bool = True
 
     @property
     def includes_budget(self) -> bool:
-        """Not only a run, a partition of runs, or a copy of their events."""
+        """Return whether the budget topic is verified too: not for a single run, a partition of runs, or a copy of
+        their events.
+        """
         return self.budget_only or (not self.run_id and self.partition is None and not self.topic)
 
 
@@ -140,7 +142,7 @@ def verify(
 def keygen(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the private key is written; it must not exist.")],
 ) -> None:
-    """Make a key that signs checkpoints; its public half goes to FILE.pub."""
+    """Create a key that signs checkpoints; its public half is written to FILE.pub."""
     key, public_file = write_new_key(file)
     out = console()
     out.print(f"private key  {file}  (LOOMLOG_AUDIT_KEY_FILE; only the auditor needs it)")
@@ -149,7 +151,7 @@ def keygen(
 
 
 def _check_topic(topic: str, *, budget_only: bool) -> None:
-    """A copy may have any name but that of another topic of ours, where all would look edited. Raises UsageError."""
+    """Reject another topic of the installation as a copy; all its records would look edited. Raises UsageError."""
     original = BUDGET_TOPIC if budget_only else EVENTS_TOPIC
     if topic == original or topic not in {one.name for one in load_topics()}:
         return
@@ -158,7 +160,7 @@ def _check_topic(topic: str, *, budget_only: bool) -> None:
 
 
 def parse_since(text: str, now_ms: int) -> int:
-    """A time, or how long ago, in milliseconds. A time without a zone is UTC. Raises UsageError."""
+    """Parse a time, or an age, into epoch milliseconds. A time without a zone is UTC. Raises UsageError."""
     if match := RELATIVE_TIME.match(text):
         return now_ms - int(match[1]) * UNIT_S[match[2]] * 1_000
     try:
@@ -169,7 +171,7 @@ def parse_since(text: str, now_ms: int) -> int:
 
 
 def load_trusted_keys(cli: CliSettings, file: Path | None) -> dict[str, PublicKey]:
-    """The keys to trust: the file's, or those of the settings and the public half of our own. Raises Permanent."""
+    """Load the keys to trust: the file's, or those of the settings and the own public key. Raises Permanent."""
     if file is not None:
         return load_public_keys(file)
     settings = cli.settings
@@ -218,7 +220,7 @@ async def _verify_runs(
 
 
 def budget_task(request: VerificationRequest, keys: Mapping[str, PublicKey]) -> VerificationTask:
-    """The books: one partition, which names no blobs and has no runs."""
+    """Return the task for the budget topic: one partition, without blobs and runs."""
     return VerificationTask(
         topic=BUDGET_TOPIC,
         records_topic=request.topic or BUDGET_TOPIC,
@@ -231,9 +233,9 @@ def budget_task(request: VerificationRequest, keys: Mapping[str, PublicKey]) -> 
 
 
 async def _require_topics(options: KafkaOptions, task: VerificationTask, *, is_single_partition: bool = False) -> int:
-    """Partitions of what is to be verified. Raises Failure when it, or what was signed about it, is not there.
+    """Return the number of partitions to verify. Raises Failure when the records or the checkpoints topic is missing.
 
-    `is_part`: of one partition only, whatever became of the others.
+    `is_single_partition`: only one partition is verified, so a mismatch of the others is ignored.
     """
     topics = (task.records_topic, task.checkpoints_topic)
     counts = [await count_partitions(options, topic) for topic in topics]
@@ -246,7 +248,7 @@ async def _require_topics(options: KafkaOptions, task: VerificationTask, *, is_s
 
 
 def partition_mismatch(task: VerificationTask, count: int, signed_count: int) -> str:
-    """What is wrong with a topic of `count` partitions when the auditor signs `signed`; empty when nothing is."""
+    """Describe a mismatch between `count` partitions and the `signed_count` that the auditor signs; empty for none."""
     if count == signed_count:
         return ""
     rest = (
@@ -268,7 +270,7 @@ async def verify_partitions(
     partitions: Sequence[int],
     run_range: RunRange | None = None,
 ) -> list[VerificationReport]:
-    """A report for each partition, one after the other."""
+    """Verify the partitions one after the other, and return a report for each."""
     async with open_ranges(options) as records, open_ranges(options) as checkpoints:
         log = LogReaders(records, checkpoints, codec)
         reports = []
@@ -283,10 +285,10 @@ async def verify_partitions(
 
 
 async def oldest_unsigned_age_s(cli: CliSettings) -> float:
-    """How long the oldest record that no checkpoint covers has been in the log, of runs and of books; 0 without one.
+    """Age in seconds of the oldest run or budget record that no checkpoint covers; 0 when all are covered.
 
-    Believes the newest checkpoints as they are; whether they are right says `loomlog audit verify`. Raises Failure, or
-    Transient when the broker does not answer.
+    Trusts the newest checkpoints without verifying them; `loomlog audit verify` does that. Raises Failure, or Transient
+    when the broker does not answer.
     """
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     codec = await load_codec(cli.settings)
@@ -297,15 +299,17 @@ async def oldest_unsigned_age_s(cli: CliSettings) -> float:
         async with open_ranges(options) as ranges:
             log = LogReaders(ranges, ranges, codec)
             try:
-                found = [await unsigned_since_ms(log, task, partition) for partition in range(count)]
+                times = [await unsigned_since_ms(log, task, partition) for partition in range(count)]
             except Undecodable as error:
                 raise CliError(f"{checkpoints}: {error}. `loomlog audit verify` says more.") from error
-        oldest += [at_ms for at_ms in found if at_ms is not None]
+        oldest += [at_ms for at_ms in times if at_ms is not None]
     return max(0.0, time.time() - min(oldest) / 1000) if oldest else 0.0
 
 
 async def _find_run_range(cli: CliSettings, run_id: str, partition: int) -> RunRange | None:
-    """Where the read models say the run lies; None when they cannot be asked: then the whole partition is read."""
+    """Return the offsets of a run from the read models; None when they are unavailable, so the
+    whole partition is read.
+    """
     try:
         reader = await open_reader(
             postgres_options(cli.settings, CLIENT_ID, dsn=cli.postgres()), schema=SCHEMA, max_connections=1

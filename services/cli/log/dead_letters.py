@@ -1,13 +1,13 @@
-"""`loomlog dlq`: records nobody could handle, with the reason, and the way back.
+"""`loomlog dlq`: dead letters, records that could not be handled, with the reason and a way to replay them.
 
-    ls              the newest letters: kind, who, where from, why, and whether they were put back
-    show OFFSET     one letter whole, its original decoded when that is possible by now
-    replay OFFSET   put the original back at the end of its commands topic
+    ls              the newest dead letters: kind, writer, origin, reason, and whether they were replayed
+    show OFFSET     one dead letter in full, its original decoded when that is possible by now
+    replay OFFSET   append the original to its commands topic again
 
-A command that was put back is handled like any other: one that had been handled after all has no second effect, because
-commands are told apart by their ids. An original of an events topic is never put back: only the owner of a partition
-writes there, and what went wrong with it is repaired in the code or by restoring the topic. That a letter was put back
-is a record of its own after it (DeadLetterReplayed), so nothing is put back twice by mistake.
+A replayed command is handled like any other: if it had been handled after all, it has no second effect, because
+commands are deduplicated by their ids. An original of an events topic is never replayed: only the owner of a partition
+writes there, and the failure is repaired in the code or by restoring the topic. Each replay is a later record of its
+own (DeadLetterReplayed), so nothing is replayed twice by mistake.
 
 Before: services/cli/main.py. After: reader.py, connectors/kafka.
 """
@@ -44,7 +44,7 @@ from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, cons
 TOPIC = "loom.dead-letter"
 PARTITION = 0
 MAX_RECORDS = 10_000
-"""Records that are looked through for a list; an installation with more has another problem."""
+"""Records scanned for a list; an installation with more dead letters has another problem."""
 ERROR_CHARACTERS = 80
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
@@ -54,7 +54,7 @@ dead_letters_app = typer.Typer(help="Records nobody could handle: look at them, 
 
 
 class DeadLetterKind(StrEnum):
-    """Why a record became a letter (DeadLetter.kind)."""
+    """Reason why a record became a dead letter (DeadLetter.kind)."""
 
     UNDECODABLE = "undecodable"
     UNKNOWN_SCHEMA = "unknown_schema"
@@ -64,7 +64,7 @@ class DeadLetterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterEntry:
-    """A dead letter in its place. `replayed` are the positions where its original was put back."""
+    """A dead letter and its position. `replayed` are the positions where its original was appended again."""
 
     offset: int
     letter: DeadLetter
@@ -72,7 +72,7 @@ class DeadLetterEntry:
 
     @property
     def missing_value_reason(self) -> str:
-        """Why the original is not in the letter, and where it is; empty when it is in it."""
+        """Return why the original is not in the dead letter, and where it is; empty when it is in it."""
         if self.letter.value is not None:
             return ""
         return (
@@ -111,7 +111,7 @@ def list_dead_letters(
 
 @dead_letters_app.command("show")
 def show(offset: Offset, as_json: Json = False) -> None:
-    """Show a letter whole, with its original."""
+    """Show a dead letter in full, with its original."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     entry = run(_load_dead_letter(cli, offset))
     shown = dead_letter_json(entry) | {"original": original_json(entry, run(load_codec(cli.settings)))}
@@ -127,7 +127,7 @@ def replay(
     again: Annotated[bool, typer.Option("--again", help="Also when it was put back before.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Put the original of a letter back at the end of its commands topic."""
+    """Append the original of a dead letter to its commands topic again."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     there = run(_replay_dead_letter(cli, offset, allow_repeat=again))
     if as_json:
@@ -169,14 +169,14 @@ async def _open_log(options: KafkaOptions) -> AsyncIterator[tuple[KafkaRanges, K
 
 
 async def read_dead_letters(ranges: LogRanges, codec: Codec) -> list[DeadLetterEntry]:
-    """The letters among the last LIST_MAX records of the topic, in their order."""
+    """Return the dead letters among the last MAX_RECORDS records of the topic, in log order."""
     end = await ranges.end_offset(TOPIC, PARTITION)
     start = max(await ranges.beginning_offset(TOPIC, PARTITION), end - MAX_RECORDS)
     return parse_dead_letters(await read_range(ranges, TOPIC, PARTITION, start, end), codec)
 
 
 async def read_dead_letter(ranges: LogRanges, codec: Codec, offset: int) -> DeadLetterEntry:
-    """That letter with everything that was said of it later. Raises Failure when there is none."""
+    """Return one dead letter with all later records about it. Raises Failure when there is none."""
     end = await ranges.end_offset(TOPIC, PARTITION)
     if not await ranges.beginning_offset(TOPIC, PARTITION) <= offset < end:
         raise CliError(f"There is no dead letter {offset}. `loomlog dlq ls` shows what there is.")
@@ -189,14 +189,14 @@ async def read_dead_letter(ranges: LogRanges, codec: Codec, offset: int) -> Dead
 
 
 def parse_dead_letters(records: list[LogRecord], codec: Codec) -> list[DeadLetterEntry]:
-    """The letters in the records; what is not a letter and cannot be read is left out."""
+    """Decode the dead letters among the records; other and undecodable records are left out."""
     letters: dict[int, DeadLetter] = {}
     replayed: dict[int, tuple[str, ...]] = {}
     for record in records:
         try:
             read = codec.decode(record.value or b"").record
         except Undecodable:
-            continue  # nobody but us writes here; `loomlog events tail --topic loom.dead-letter` shows it
+            continue  # only this project writes here; `loomlog events tail --topic loom.dead-letter` shows it
         if isinstance(read, DeadLetter):
             letters[record.offset] = read
         elif isinstance(read, DeadLetterReplayed):
@@ -209,7 +209,7 @@ def parse_dead_letters(records: list[LogRecord], codec: Codec) -> list[DeadLette
 
 
 def original_record(entry: DeadLetterEntry, *, allow_repeat: bool) -> ProducerRecord:
-    """The original as it was. Raises Failure when it must not or cannot be put back."""
+    """Return the original record unchanged. Raises Failure when it must not or cannot be replayed."""
     letter = entry.letter
     if not letter.topic.endswith(".commands"):
         raise CliError(
@@ -231,7 +231,7 @@ def original_record(entry: DeadLetterEntry, *, allow_repeat: bool) -> ProducerRe
 async def replay_record(
     appender: LogAppender, codec: Codec, entry: DeadLetterEntry, original: ProducerRecord, partition: int, *, at_ms: int
 ) -> str:
-    """Appends the original and the note of it; the original's new position. Raises Failure."""
+    """Append the original and a DeadLetterReplayed record; return the original's new position. Raises Failure."""
     topic = entry.letter.topic
     try:
         offset = await appender.append(topic, partition, [original])
@@ -253,7 +253,7 @@ async def replay_record(
 
 
 def dead_letter_json(entry: DeadLetterEntry) -> dict[str, Any]:
-    """What a list shows of a letter."""
+    """Return the fields of a dead letter that a list shows."""
     letter = entry.letter
     return {
         "offset": entry.offset,
@@ -267,7 +267,7 @@ def dead_letter_json(entry: DeadLetterEntry) -> dict[str, Any]:
 
 
 def original_json(entry: DeadLetterEntry, codec: Codec) -> dict[str, Any]:
-    """The original: its bytes, and what they say if they can be read by now; or why they are not there."""
+    """Return the original: its bytes, and its decoded fields if possible by now; or why it is missing."""
     letter = entry.letter
     shown: dict[str, Any] = {
         "key": to_json_value(letter.key or b""),

@@ -1,7 +1,7 @@
-"""`loomlog events tail` and `loomlog events get`: the log itself, decoded, with what the reading rule says of it.
+"""`loomlog events tail` and `loomlog events get`: the decoded log, each record classified by the reading rule.
 
-`get` asks the API for what it has a route for and the broker for all other topics; `tail` reads the broker, because
-only it can be waited at.
+`get` uses the API for the topics it has a route for and the broker for all others; `tail` reads the broker, because
+only the broker lets a client wait for new records.
 
     04:26:10.123  run.events/0:84  r_7m17...  seq 1  RunStarted  agent_id=... definition=reviewer
 
@@ -50,11 +50,11 @@ from loomlog.services.cli.terminal.output import WARNING, console, error_console
 
 POSITION_PATTERN = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})[/:](?P<partition>\d{1,9})[/:](?P<offset>\d{1,18})\Z")
 API_TOPICS = ("loom.run.events", "loom.run.commands")
-"""Topics the API shows single records of."""
+"""Topics of which the API returns single records."""
 FINAL_EVENTS = frozenset({"RunCompleted", "RunFailed", "RunCancelled", "RunRefused"})
 POLL_TIMEOUT_S = 0.5
 MAX_SORTED_RECORDS = 20_000
-"""Records that are put in the order of their times before they are shown; some tens of megabytes."""
+"""Records sorted by time before they are shown; some tens of megabytes."""
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
@@ -63,7 +63,7 @@ events_app = typer.Typer(help="The log itself: tail it, get one record.", no_arg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailRequest:
-    """What of a topic is to be shown."""
+    """Options of one `events tail` call."""
 
     topic: str
     run_id: str = ""
@@ -87,7 +87,7 @@ def tail(
     limit: Annotated[int, typer.Option(min=0, help="Stop after this many records; 0 = no bound.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Show records as they come: of a run from its beginning, otherwise from now on."""
+    """Show records as they arrive: from its beginning for a run, otherwise from now on."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     request = TailRequest(
         topic=_full_topic(topic),
@@ -109,7 +109,7 @@ def get(
     direct: Annotated[bool, typer.Option("--direct", help="Ask the broker, not the API.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show one record whole, stale ones too."""
+    """Show one record in full, also a stale one."""
     match = POSITION_PATTERN.match(record_position)
     if match is None:
         raise UsageError(
@@ -139,7 +139,7 @@ async def _print_tail(cli: CliSettings, request: TailRequest, *, as_json: bool) 
             if not request.type or request.type.rpartition(".")[2] == view.type:
                 shown += 1
                 kept.append(view)
-                # What has an end can be put in order over the partitions; what has none is shown as it comes.
+                # A bounded tail is sorted by time across partitions; an unbounded one is shown in order of arrival.
                 if request.follow or len(kept) >= MAX_SORTED_RECORDS:
                     _print_records(kept, out, as_json=as_json)
                     kept = []
@@ -158,7 +158,7 @@ def _print_records(views: list[RecordView], out: Console, *, as_json: bool) -> N
 
 
 async def _tail_records(cli: CliSettings, request: TailRequest) -> AsyncGenerator[RecordView]:
-    """The records from where it was asked for, judged."""
+    """Yield the records from the requested start, classified."""
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     count = await count_partitions(options, request.topic)
     if not count:
@@ -191,11 +191,11 @@ async def _tail_records(cli: CliSettings, request: TailRequest) -> AsyncGenerato
     try:
         while request.follow or open_:
             polled = await records.poll(timeout_s=POLL_TIMEOUT_S)
-            for number, found in polled.items():
-                for record in found:
+            for number, polled_records in polled.items():
+                for record in polled_records:
                     if request.follow or record.offset < ends[number]:
                         yield judges[number].classify(record)
-                if found and found[-1].offset + 1 >= ends[number]:
+                if polled_records and polled_records[-1].offset + 1 >= ends[number]:
                     open_.discard(number)
     finally:
         await records.close()
@@ -206,14 +206,14 @@ def _select_partitions(request: TailRequest, count: int) -> list[int]:
         raise UsageError(f"{request.topic} has partitions 0 to {count - 1}; there is no {request.partition}.")
     if request.partition is not None:
         return [request.partition]
-    # All records of a run lie in the partition of its key, in every topic of the family.
+    # All records of a run are in the partition of its key, in every topic of the family.
     if request.run_id and request.topic.startswith("loom.run."):
         return [partition_of(partition_key(request.run_id).encode(), count)]
     return list(range(count))
 
 
 def _start_offset(request: TailRequest, beginning: int, end: int, first_offset: int | None, partitions: int) -> int:
-    """The offset to begin with in a partition that holds beginning .. end - 1."""
+    """Return the offset to start at in a partition that holds beginning .. end - 1."""
     text = request.start.strip().lower()
     if not text and request.run_id:
         return max(beginning, first_offset if first_offset is not None else beginning)
@@ -231,7 +231,7 @@ def _start_offset(request: TailRequest, beginning: int, end: int, first_offset: 
 
 
 async def _find_first_offset(cli: CliSettings, request: TailRequest) -> int | None:
-    """Where the run begins in the events, from the audit index; None when nobody can tell."""
+    """Return the run's first event offset from the audit index; None when it is unknown."""
     if request.topic != EVENTS_TOPIC:
         return None
     try:
@@ -243,11 +243,11 @@ async def _find_first_offset(cli: CliSettings, request: TailRequest) -> int | No
     try:
         row = await find_run(reader, EVERY_TENANT, request.run_id)
     except ConnectorError:
-        return None  # then the whole partition is read: slower, and as right
+        return None  # then the whole partition is read: slower, but as correct
     finally:
         await reader.close()
     if row is None:
-        # It may have begun a moment ago, so it is looked for; a mistyped one would else be waited for without a word.
+        # The run may have started a moment ago, so it is searched for; without this a mistyped id would wait silently.
         waited = ", and waited at until Ctrl-C" if request.follow else ""
         error_console().print(
             f"The read models know no run {request.run_id}. Its partition is read from the beginning{waited}.",
@@ -259,14 +259,14 @@ async def _find_first_offset(cli: CliSettings, request: TailRequest) -> int | No
 async def _read_from_api(cli: CliSettings, topic: str, partition: int, offset: int) -> Mapping[str, Any]:
     async with ApiClient(cli.api_url, cli.token) as api:
         try:
-            found: Mapping[str, Any] = await api.get(f"/v1/events/{quote_segment(topic)}/{partition}/{offset}")
+            view: Mapping[str, Any] = await api.get(f"/v1/events/{quote_segment(topic)}/{partition}/{offset}")
         except ApiError as refusal:
             if refusal.status == 404:
                 raise CliError(
                     f"{refusal} --direct asks the broker, which also shows what cannot be read."
                 ) from refusal
             raise
-        return found
+        return view
 
 
 async def _read_from_broker(cli: CliSettings, topic: str, partition: int, offset: int) -> RecordView:
@@ -281,5 +281,5 @@ async def _read_from_broker(cli: CliSettings, topic: str, partition: int, offset
 
 
 def _full_topic(topic: str) -> str:
-    """`run.events` is short for `loom.run.events`."""
+    """Expand the short form of a topic: `run.events` is `loom.run.events`."""
     return topic if topic.startswith(TOPIC_PREFIX) else TOPIC_PREFIX + topic

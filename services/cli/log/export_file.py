@@ -15,7 +15,9 @@ PARTIAL_SUFFIX = ".part"
 
 
 def check_target(path: Path, *, force: bool) -> None:
-    """Raises UsageError when something is there that is not to be replaced: a device or a folder never is."""
+    """Check that a file may be written to `path`. Raises UsageError for a file without `force`, and always for a device
+    or folder.
+    """
     if not os.path.lexists(path):
         return
     if not path.is_file():
@@ -26,10 +28,12 @@ def check_target(path: Path, *, force: bool) -> None:
 
 @contextmanager
 def partial_export(path: Path) -> Iterator[Path]:
-    """The place beside it to write to; what lies there at the end gets the name. Raises Failure for an OSError."""
+    """Yield a temporary path next to `path`; a file there at the end is renamed to it. Raises
+    Failure for an OSError.
+    """
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
     try:
-        partial.unlink(missing_ok=True)  # an export that was killed left it
+        partial.unlink(missing_ok=True)  # left over from an export that was killed
         yield partial
         partial.replace(path)
     except OSError as error:

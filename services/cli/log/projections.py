@@ -1,8 +1,8 @@
-"""`loomlog projections lag, problems, rebuild`: how far the read models are, what they lack, and making them anew.
+"""`loomlog projections lag, problems, rebuild`: the lag of the read models, records they lack, and rebuilding them.
 
-Lag is what the cursors in Postgres and the ends of the log say at this moment, beside what the projector last said of
-itself. Problems are the records that no row could be made of (projections/problems.py). A rebuild builds all tables a
-second time from the first record, compares them with the live ones and switches; readers notice nothing
+Lag is computed from the cursors in Postgres and the current ends of the log, and is shown with the projector's last
+status. Problems are the records that could not be projected to a row (projections/problems.py). A rebuild builds all
+tables a second time from the first record, compares them with the live ones and switches without interrupting readers
 (projections/engine/rebuild.py).
 
 Before: services/cli/main.py. After: projections/.
@@ -40,10 +40,10 @@ from loomlog.services.cli.terminal.formatting import duration, format_age, numbe
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
 
 SILENT_AFTER_S = 10.0
-"""A projector says every two seconds how it is; after this long without a word it is taken for gone."""
+"""Seconds without a status after which a projector counts as down; it reports every two seconds."""
 PROGRESS_INTERVAL_S = 1.0
 ERROR_CHARACTERS = 100
-"""Of an error on one line; --json has the whole."""
+"""Characters of an error on one line; --json has all of it."""
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
@@ -54,11 +54,11 @@ projections_app = typer.Typer(help="The read models: how far they are, and makin
 def lag(as_json: Json = False) -> None:
     """Show how many records the read models are behind the log, by partition."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
-    found = run(read_lag(cli))
+    report = run(read_lag(cli))
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        print_lag(console(), found)
+        print_lag(console(), report)
 
 
 @projections_app.command("problems")
@@ -66,13 +66,13 @@ def show_problems(
     limit: Annotated[int, typer.Option(min=1, max=PAGE_MAX, help="At most so many, by their place.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List the records that could not be projected: where they lie, and why."""
+    """List the records that could not be projected: position and reason."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
-    found = run(read_problems(cli, limit))
+    report = run(read_problems(cli, limit))
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        print_problems(console(), found)
+        print_problems(console(), report)
 
 
 @projections_app.command("rebuild")
@@ -82,7 +82,7 @@ def rebuild_all(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Build all read models again from the first record, compare with the live ones, switch."""
+    """Rebuild all read models from the first record, compare them with the live ones, and switch."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     out = console()
     report = run(_run_rebuild(cli, out, allow_difference=allow_difference, is_quiet=as_json))
@@ -96,7 +96,7 @@ def rebuild_all(
 
 
 async def read_lag(cli: CliSettings) -> dict[str, Any]:
-    """Cursors, ends and status as JSON. Raises Unreachable, Transient or Failure."""
+    """Return cursors, log ends and projector status as JSON. Raises Unreachable, Transient or Failure."""
     kafka = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     reader = await _open_reader(cli)
     try:
@@ -132,7 +132,7 @@ async def read_lag(cli: CliSettings) -> dict[str, Any]:
 
 
 def print_lag(out: Console, report: Mapping[str, Any]) -> None:
-    """The lag for people."""
+    """Print the lag as a table."""
     if not report["partitions"]:
         out.print(Text(f"There is no topic {report['topic']} yet.", style=WARNING))
         return
@@ -162,7 +162,7 @@ def print_lag(out: Console, report: Mapping[str, Any]) -> None:
 
 
 def projector_line(status: Mapping[str, Any]) -> Text:
-    """What a projector says of itself, or that it is silent."""
+    """Format the status a projector last reported, or that it is silent."""
     silent = status["said_s_ago"] > SILENT_AFTER_S
     words = "silent" if silent else status["state"]
     line = Text.assemble(("projector ", DIM), (status["owner"], NAME), "  ")
@@ -175,13 +175,13 @@ def projector_line(status: Mapping[str, Any]) -> Text:
 
 
 def problems_line(count: int) -> Text:
-    """That records could not be projected, and which command lists them."""
+    """Format the number of records that could not be projected, and the command that lists them."""
     text = f"{pluralize(count, 'record')} could not be projected: `loomlog projections problems` lists them"
     return Text(text, style=ERROR)
 
 
 async def read_problems(cli: CliSettings, limit: int) -> dict[str, Any]:
-    """The first `limit` problems and how many there are, as JSON. Raises Unreachable, Transient or Failure."""
+    """Return the first `limit` problems and their total number as JSON. Raises Unreachable, Transient or Failure."""
     reader = await _open_reader(cli)
     try:
         rows, count = await list_problems(reader, limit=limit), await count_problems(reader)
@@ -193,7 +193,7 @@ async def read_problems(cli: CliSettings, limit: int) -> dict[str, Any]:
 
 
 def print_problems(out: Console, report: Mapping[str, Any]) -> None:
-    """The problems for people."""
+    """Print the problems as a table."""
     if not report["count"]:
         out.print(Text("Everything in the log could be projected.", style=SUCCESS))
         return
@@ -231,7 +231,7 @@ async def _read_progress(reader: PostgresReader) -> tuple[list[CursorRow], list[
 
 
 def _missing_tables_error(error: Permanent) -> Exception:
-    """What a failed read means."""
+    """Convert a failed read to the error that explains it."""
     if error.kind != "not_found":
         return error
     return CliError("The read models do not exist yet: the projector makes them when it first runs.")
@@ -251,7 +251,7 @@ async def _run_rebuild(cli: CliSettings, out: Console, *, allow_difference: bool
     partitions = await count_partitions(kafka, EVENTS_TOPIC)
     if not partitions:
         raise CliError(f"There is no topic {EVENTS_TOPIC} at {kafka.bootstrap}. `loomlog topics apply` makes it.")
-    told = _RebuildProgress(out, is_quiet=is_quiet)
+    reporter = _RebuildProgress(out, is_quiet=is_quiet)
     owner = f"loomlog-rebuild-{socket.gethostname()}-{os.getpid()}"
     connecting, opening = (
         partial(connect, postgres),
@@ -265,7 +265,7 @@ async def _run_rebuild(cli: CliSettings, out: Console, *, allow_difference: bool
         owner=owner,
         require_equal=False if allow_difference else None,
         codec=await load_codec(cli.settings),
-        on_progress=told.on_progress,
+        on_progress=reporter.on_progress,
         fill=ParallelRebuild(
             connect=connecting,
             open_tail=opening,
@@ -277,7 +277,7 @@ async def _run_rebuild(cli: CliSettings, out: Console, *, allow_difference: bool
 
 
 class _RebuildProgress:
-    """Tells how a rebuild is getting on, once a second at most."""
+    """Progress output of a rebuild, at most one line a second."""
 
     def __init__(self, out: Console, *, is_quiet: bool) -> None:
         self._out = out

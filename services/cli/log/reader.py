@@ -1,8 +1,8 @@
-"""Records of the log as the command line shows them: read from the broker, decoded, judged by the reading rule.
+"""Log records as the command line shows them: read from the broker, decoded, classified by the reading rule.
 
-On an events topic each record is legal, a Claim, or stale (written by an owner that had been replaced: kept, ignored by
-everybody). To judge a record in the middle one needs the term in force there, which is the offset of the nearest Claim
-before it; it is looked for backwards, to the beginning of the partition if need be.
+On an events topic each record is legal, a Claim, or stale (written by a replaced owner: stored, but ignored by every
+reader). To classify a record in the middle, the reader needs the term in force there, which is the offset of the
+nearest Claim before it; it is searched for backwards, to the beginning of the partition if need be.
 
 Not chosen: guessing the term from the records themselves, as long as all of them could be stale.
 
@@ -25,14 +25,14 @@ from loomlog.services.cli.errors import CliError
 EVENTS_TOPIC = "loom.run.events"
 TOPIC_PREFIX = "loom."
 CHUNK_RECORDS = 2_000
-"""Records read at a time when a Claim is looked for backwards."""
+"""Records read at a time in the backward search for a Claim."""
 LEGAL, CLAIM, STALE, PLAIN, UNREADABLE = "legal", "claim", "stale", "plain", "unreadable"
-"""What a record is. Plain: of a topic that has no terms."""
+"""Kinds of records; a plain one is of a topic that has no terms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordView:
-    """A record in words. Numbers are -1 where it has none; `payload` is empty for what nobody can read."""
+    """A record in display form. Numbers are -1 where it has none; `payload` is empty when it cannot be decoded."""
 
     topic: str
     partition: int
@@ -58,24 +58,24 @@ class RecordView:
 
 
 def format_position(topic: str, partition: int, offset: int) -> str:
-    """A place in the log as every command shows it."""
+    """Format a log position as every command shows it."""
     return f"{topic.removeprefix(TOPIC_PREFIX)}/{partition}:{offset}"
 
 
 def has_terms(topic: str) -> bool:
-    """Whether the reading rule applies: events topics are written under terms."""
+    """Return whether the reading rule applies: events topics are written under terms."""
     return topic.endswith(".events")
 
 
 class RecordClassifier:
-    """Reads the records of one partition in order and says of each what it is."""
+    """Classifier of the records of one partition, which must be passed in order."""
 
     def __init__(self, topic: str, *, term: int, next_offset: int, codec: Codec | None = None) -> None:
         self._codec = codec or local_codec()
         self._reader = TermReader(codec=self._codec, term=term, next_offset=next_offset) if has_terms(topic) else None
 
     def classify(self, record: LogRecord) -> RecordView:
-        """The record in words."""
+        """Return the record in display form, with its kind."""
         reader = self._reader
         if reader is None:
             return describe_record(record, PLAIN, self._codec)
@@ -89,7 +89,7 @@ class RecordClassifier:
 
 
 def describe_record(record: LogRecord, kind: str, codec: Codec, *, term: int = -1) -> RecordView:
-    """The record in words; one that cannot be decoded says why."""
+    """Return the record in display form, or the decoding error of an undecodable one."""
     common: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -123,7 +123,7 @@ def describe_record(record: LogRecord, kind: str, codec: Codec, *, term: int = -
 
 
 def record_json(view: RecordView) -> dict[str, Any]:
-    """The same names as the API's audit view, and what only the log itself has."""
+    """Return the record with the names of the API's audit view, and the fields that only the log has."""
     return {
         "position": view.position,
         "topic": view.topic,
@@ -148,7 +148,7 @@ def record_json(view: RecordView) -> dict[str, Any]:
 
 
 def to_json_value(value: Any) -> Any:
-    """A value JSON can hold: bytes become the text they are, or hex."""
+    """Convert a value to one that JSON can hold: bytes become their text, or hex."""
     if isinstance(value, bytes):
         return _decode_text(value)
     if isinstance(value, Mapping):
@@ -161,7 +161,7 @@ def to_json_value(value: Any) -> Any:
 async def find_term_before(
     ranges: LogRanges, topic: str, partition: int, offset: int, codec: Codec | None = None
 ) -> int:
-    """The term in force for the record at that offset: the offset of the nearest Claim before it, -1 without one."""
+    """Return the term in force at an offset: the offset of the nearest Claim before it, -1 without one."""
     claim_ids = (codec or local_codec()).schema_ids_of(frozenset({Claim.SCHEMA}))
     end, beginning = offset, await ranges.beginning_offset(topic, partition)
     while end > beginning:
@@ -171,13 +171,13 @@ async def find_term_before(
                 if peek(record.value or b"").schema_id in claim_ids:
                     return record.offset
             except Undecodable:
-                continue  # no Claim; whoever reads it says what is wrong with it
+                continue  # not a Claim; the reader of this record reports the error
         end = start
     return -1
 
 
 async def read_range(ranges: LogRanges, topic: str, partition: int, start: int, end: int) -> list[LogRecord]:
-    """The records from `start` up to but not including `end`."""
+    """Read the records from `start` up to but not including `end`."""
     records: list[LogRecord] = []
     if start >= end:
         return records
@@ -190,7 +190,7 @@ async def read_range(ranges: LogRanges, topic: str, partition: int, start: int, 
 async def read_record(
     ranges: LogRanges, topic: str, partition: int, offset: int, codec: Codec | None = None
 ) -> RecordView:
-    """One record, judged. Raises Failure when there is none."""
+    """Read and classify one record. Raises Failure when there is none."""
     beginning = await ranges.beginning_offset(topic, partition)
     end = await ranges.end_offset(topic, partition)
     if not beginning <= offset < end:
@@ -205,7 +205,7 @@ async def read_record(
 
 @asynccontextmanager
 async def open_ranges(options: KafkaOptions) -> AsyncIterator[KafkaRanges]:
-    """A reader of ranges, closed at the end. Raises Transient when the broker does not answer."""
+    """Open a reader of ranges, closed at the end. Raises Transient when the broker does not answer."""
     ranges = KafkaRanges(options)
     await ranges.start()
     try:

@@ -1,8 +1,8 @@
-"""`loomlog replay RUN`: proves a run from the log. Exit 1 when anything does not hold.
+"""`loomlog replay RUN`: proves a run from the log. Exits 1 on any difference.
 
-The audit index says where the run lies, the log what happened; without Postgres its whole partition is read instead. A
-run that goes on with an earlier one, or was forked from it, needs that one's conversation first, so the chain is folded
-from its beginning. A file that `loomlog runs export` wrote is replayed alone: no broker, no Postgres, no settings.
+The audit index has the run's offsets, the log its events; without Postgres the whole partition is read instead. A run
+that continues or was forked from an earlier one needs that one's conversation first, so the chain is folded from its
+beginning. A file written by `loomlog runs export` is replayed alone, without broker, Postgres and settings.
 
 Before: services/cli/main.py. After: services/stream/archive/run_log.py, bundle_replay.py.
 """
@@ -48,25 +48,25 @@ from loomlog.services.stream.archive.run_log import LineageSegment, ReadStats, R
 from loomlog.services.stream.partition.fold import BrokenHistory
 
 PROJECTION_WAIT_S = 5.0
-"""The read models are milliseconds behind; longer than this is said."""
+"""Seconds to wait for the read models, which are milliseconds behind; a longer lag is reported."""
 POLL_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReport:
-    """A replay, and how it compares. `not_compared` says why the read models were not looked at."""
+    """Result of a replay and its comparison. `comparison_skipped` is why the read models were not compared."""
 
     replayed: ReplayResult
     partition: int
     stale_records: int
-    """Records of the run that nobody heeds, because their writer had been replaced."""
+    """Number of the run's records that are ignored, because their writer had been replaced."""
     earlier_runs: int
-    """Earlier runs whose conversation it goes on with."""
+    """Number of earlier runs whose conversation it continues."""
     drift: tuple[str, ...]
     comparison_skipped: str = ""
     compared_with: str = "the read models"
     source: str = ""
-    """The file it came from; empty for the log."""
+    """File the run was read from; empty for the log."""
 
 
 def replay_run(
@@ -75,7 +75,7 @@ def replay_run(
     timeline: Annotated[bool, typer.Option(help="Print every event.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
 ) -> None:
-    """Fold a run again from its records, call nothing, and compare; exit 1 on drift."""
+    """Fold a run again from its records, without calls, and compare; exit 1 on drift."""
     is_file = Path(run_id).is_file()
     if not is_file and not (run_id.startswith("r_") and ID_PATTERN.match(run_id)):
         raise UsageError(f"{run_id} is neither a file here nor the id of a run (r_...).")
@@ -93,7 +93,7 @@ def _replay_log(run_id: str, to_seq: int) -> ReplayReport:
 
 
 def _replay_file(path: Path, to_seq: int) -> ReplayReport:
-    """A bundle needs no broker, no Postgres and no settings."""
+    """Replay a bundle; needs no broker, no Postgres and no settings."""
     try:
         with path.open("rb") as file:
             replay = replay_bundle(file, to_seq=to_seq)
@@ -144,7 +144,7 @@ async def _build_report(cli: CliSettings, run_id: str, to_seq: int = 0) -> Repla
 
 
 async def _open_reader(cli: CliSettings) -> tuple[PostgresReader | None, str]:
-    """The read models, or why there are none."""
+    """Return a reader of the read models, or None and the reason."""
     try:
         options = postgres_options(cli.settings, CLIENT_ID, dsn=cli.postgres())
         return await open_reader(options, schema=SCHEMA, max_connections=1), ""
@@ -156,7 +156,7 @@ async def _find_audit_row(reader: PostgresReader | None, run_id: str) -> AuditRo
     try:
         return None if reader is None else await find_run(reader, EVERY_TENANT, run_id)
     except ConnectorError:
-        return None  # the partition is read whole then; the comparison will say what is away
+        return None  # the whole partition is read then; the comparison reports what is unavailable
 
 
 async def _fold_run(
@@ -167,14 +167,14 @@ async def _fold_run(
     to_seq: int = 0,
     codec: Codec | None = None,
 ) -> tuple[ReplayResult, int, int]:
-    """(the run folded from the log, how many earlier runs it goes on with, how many stale records it has)."""
+    """Return (the run folded from the log, number of earlier runs it continues, number of its stale records)."""
     codec = codec or local_codec()
     log = RunLog(ranges, codec, EVENTS_TOPIC, partition)
     start = await ranges.beginning_offset(EVENTS_TOPIC, partition)
     end = await ranges.end_offset(EVENTS_TOPIC, partition)
     if audit_row is not None and audit_row.partition == partition:
         start = max(start, audit_row.first_offset)
-        # Of a run that has ended nothing follows; of any other the log may be further than the index.
+        # A run that has ended has no later records; for any other the log may be ahead of the index.
         end = min(end, audit_row.last_offset + 1) if audit_row.status in ENDED else end
     term = await find_term_before(ranges, EVENTS_TOPIC, partition, start, codec)
     anywhere = LineageSegment(run_id=run_id, first_offset=start, end_offset=end)
@@ -197,7 +197,7 @@ def _require_seq(replayed: ReplayResult, to_seq: int) -> None:
 
 
 async def _compare(reader: PostgresReader, replayed: ReplayResult) -> tuple[list[str], str]:
-    """(what differs, why nothing was compared); waits shortly for read models that are behind."""
+    """Return (differences, why nothing was compared); waits up to PROJECTION_WAIT_S for read models that lag."""
     deadline = asyncio.get_running_loop().time() + PROJECTION_WAIT_S
     while True:
         try:
@@ -292,5 +292,5 @@ def _print_timeline(out: Console, replayed: ReplayResult) -> None:
 
 def _print_line(out: Console, name: str, text: str, unless_drift: ReplayReport | None, *, style: str = "") -> None:
     if unless_drift is not None and unless_drift.replayed.drift:
-        return  # what the fold found wrong is said in full below
+        return  # the problems the fold found are printed in full below
     out.print(Text.assemble((f"{name:<10}", DIM), (text, style)))

@@ -1,4 +1,4 @@
-"""`loomlog topics apply`: the topics as topics.yaml says, made or changed where that is safe.
+"""`loomlog topics apply`: creates the topics of topics.yaml, and changes them where that is safe.
 
 Before: services/cli/main.py. After: redpanda/apply.py.
 """
@@ -22,7 +22,7 @@ topics_app = typer.Typer(help="The topics of the log.", no_args_is_help=True)
 
 @topics_app.callback()
 def topics() -> None:
-    """The topics of the log."""
+    """Manage the topics of the log."""
 
 
 @topics_app.command("apply")
@@ -30,7 +30,7 @@ def apply(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 when something would change.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
 ) -> None:
-    """Make the topics equal to topics.yaml; the second time there is nothing to do."""
+    """Make the topics match topics.yaml. Idempotent."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     bootstrap = cli.kafka()
     changes = run(apply_topics(bootstrap, replicas=cli.settings.replication_factor, environ=cli.environ, check=check))

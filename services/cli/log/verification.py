@@ -1,8 +1,8 @@
-"""Verifying over the broker: reads a partition and its checkpoints side by side into the pure verifier.
+"""Verification over the broker: feeds a partition and its checkpoints side by side to the pure verifier.
 
-Verifying may begin in the middle: at a checkpoint whose signature is right, because it states the running hash and the
-term before its first record. For a run, the audit index says where it lies; that is only a hint. When the records found
-there are not the run from its first event on, the whole partition is read.
+Verification may start in the middle, at a checkpoint with a valid signature, because it contains the running hash and
+the term before its first record. For a run, the offsets in the audit index are only a hint: when the records there are
+not the run from its first event on, the whole partition is read.
 
 Before: audit.py. After: services/core/audit/verify.py.
 """
@@ -25,37 +25,37 @@ from loomlog.services.core.audit.references import Reference
 from loomlog.services.core.audit.verify import PartitionAudit, VerificationReport, VerificationStart
 
 MAX_CONCURRENT_BLOBS = 8
-"""Blobs read together: enough for a disk, few enough for memory (each is at most some megabytes)."""
+"""Blobs fetched concurrently: enough for a disk, few enough for memory (each is at most some megabytes)."""
 LOOKAHEAD_RECORDS = 10
-"""Read to see the first one behind a checkpoint: offsets may have holes."""
+"""Offsets read to find the first record after a checkpoint, because offsets may have gaps."""
 BLOB_CACHE_SIZE = 50_000
-"""Blobs that were looked at; conversations name the same ones again and again."""
+"""Verified blobs remembered; conversations name the same ones repeatedly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationTask:
-    """What is to be verified. `records_topic` is where the records are read: `topic`, or a copy of it."""
+    """One topic to verify. Records are read from `records_topic`: `topic`, or a copy of it."""
 
     topic: str
     records_topic: str
     checkpoints_topic: str
     keys: Mapping[str, PublicKey]
     blobs: Blobs | None
-    """None: references are not followed."""
+    """Blob store; None if references are not followed."""
     since_ms: int | None = None
     run_id: str = ""
     max_unsigned_s: float | None = None
 
 
 class RunRange(NamedTuple):
-    """Where a run lies as the audit index says; `last_offset` is -1 while it may go on."""
+    """Offsets of a run in the audit index; `last_offset` is -1 while it may continue."""
 
     first_offset: int
     last_offset: int
 
 
 class VerificationRange(NamedTuple):
-    """What of a partition is read: records from `start` to before `end`, checkpoints from and to before an offset."""
+    """Part of a partition to read: records from `start` to before `end`, and a range of checkpoint offsets."""
 
     start: VerificationStart
     end: int
@@ -65,7 +65,7 @@ class VerificationRange(NamedTuple):
 
 @dataclass(slots=True)
 class LogReaders:
-    """The broker, with a reader for each of the two sides: a reader reads one range at a time."""
+    """Broker access with one reader per side: a reader reads one range at a time."""
 
     records: LogRanges
     checkpoints: LogRanges
@@ -75,7 +75,7 @@ class LogReaders:
 async def verify_partition(
     readers: LogReaders, task: VerificationTask, partition: int, *, now_ms: int, run_range: RunRange | None = None
 ) -> VerificationReport:
-    """The report about one partition. Raises Transient when broker or blob store do not answer."""
+    """Verify one partition and return its report. Raises Transient when broker or blob store do not answer."""
     section = await _select_range(readers, task, partition, run_range)
     report = await _verify(readers, task, partition, section, now_ms)
     if run_range is not None and not _covers_run(report, run_range):
@@ -84,7 +84,7 @@ async def verify_partition(
 
 
 def restrict_to_run(report: VerificationReport) -> VerificationReport:
-    """The report with only those findings that concern the run it watched."""
+    """Return the report with only the findings about the run it watched."""
     watched = report.watched
     assert watched is not None, "no run was watched"
     last = watched.last_offset if watched.ended else report.next_offset
@@ -155,7 +155,7 @@ async def _read_records(
 async def _read_chunks(
     ranges: LogRanges, topic: str, partition: int, start: int, end: int
 ) -> AsyncIterator[Sequence[LogRecord]]:
-    """What there is from `start` to before `end`."""
+    """Yield the existing records from `start` to before `end`."""
     if start >= end:
         return
     start = max(start, await ranges.beginning_offset(topic, partition))
@@ -169,7 +169,9 @@ async def _read_chunks(
 async def _select_range(
     readers: LogReaders, task: VerificationTask, partition: int, run_range: RunRange | None
 ) -> VerificationRange:
-    """What has to be read. The ends are asked for in this order: what is signed was in the log before."""
+    """Select what has to be read. The ends are read in this order, because every signed record was
+    in the log before.
+    """
     checkpoints_end = await readers.checkpoints.end_offset(task.checkpoints_topic, partition)
     end = await readers.records.end_offset(task.records_topic, partition)
     begins = await readers.records.beginning_offset(task.records_topic, partition)
@@ -184,13 +186,13 @@ async def _select_range(
         return checkpoint.at_ms >= (task.since_ms or 0)
 
     start: tuple[int, AuditCheckpoint] | None = None
-    found = False
+    is_start_known = False
     async for at, checkpoint in _read_trusted_checkpoints(readers, task, partition, first, checkpoints_end):
-        if not found:
-            start, found = (at, checkpoint), begins_late_enough(checkpoint)
-        if found and (run_range is None or run_range.last_offset < 0):
+        if not is_start_known:
+            start, is_start_known = (at, checkpoint), begins_late_enough(checkpoint)
+        if is_start_known and (run_range is None or run_range.last_offset < 0):
             break
-        if found and run_range is not None and checkpoint.next_offset > run_range.last_offset:
+        if is_start_known and run_range is not None and checkpoint.next_offset > run_range.last_offset:
             end, checkpoints_end = min(end, checkpoint.next_offset), at + 1
             break
     if start is None or start[1].first_offset <= begins:
@@ -199,7 +201,7 @@ async def _select_range(
 
 
 async def unsigned_since_ms(readers: LogReaders, task: VerificationTask, partition: int) -> int | None:
-    """When the first record behind the newest checkpoint was written; None when there is none.
+    """Return the time of the first record after the newest checkpoint; None when there is none.
 
     Verifies nothing. Raises Transient, and Undecodable when that checkpoint cannot be read.
     """
@@ -215,12 +217,12 @@ async def unsigned_since_ms(readers: LogReaders, task: VerificationTask, partiti
 async def _read_trusted_checkpoints(
     readers: LogReaders, task: VerificationTask, partition: int, start: int, end: int
 ) -> AsyncIterator[tuple[int, AuditCheckpoint]]:
-    """Checkpoints with a right signature and the offsets they lie at."""
+    """Yield checkpoints with a valid signature, and their offsets."""
     async for record in _read_records(readers.checkpoints, task.checkpoints_topic, partition, start, end):
         try:
             signed = read_signed(record.value, record.offset, readers.codec)
         except Undecodable:
-            continue  # whoever verifies from here on says so; before it, nobody asked
+            continue  # a verification that starts here reports it; one that starts later does not need it
         key = task.keys.get(signed.checkpoint.key_id)
         if key is not None and signed.verified_by(key.verify):
             yield record.offset, signed.checkpoint
@@ -232,7 +234,7 @@ def _covers_run(report: VerificationReport, run_range: RunRange) -> bool:
 
 
 class _BlobVerifier:
-    """Fetches the blobs that events name, each once."""
+    """Verifier of the blobs that events name; fetches each once."""
 
     def __init__(self, blobs: Blobs | None, audit: PartitionAudit) -> None:
         self._blobs = blobs
@@ -240,7 +242,7 @@ class _BlobVerifier:
         self._results: OrderedDict[tuple[str, int], tuple[FindingKind, str] | None] = OrderedDict()
 
     async def verify_pending(self) -> None:
-        """Those that came up since the last time. Raises Transient."""
+        """Verify the blobs named since the last call. Raises Transient."""
         references = self._audit.take_references()
         if not references or self._blobs is None:
             return

@@ -1,4 +1,4 @@
-"""One order to many runs from the command line: what it would reach, a question, then page by page.
+"""Bulk commands for runs: a preview, a confirmation, then execution page by page.
 
 Before: control.py. After: POST /v1/runs/bulk.
 """
@@ -21,12 +21,12 @@ from loomlog.services.cli.terminal.run_text import table_row
 
 PATH = "/v1/runs/bulk"
 PAGES_MAX = 2_000
-"""Of 50 runs each: five times as many as a preview counts; whoever has more narrows the filter."""
+"""Pages of 50 runs each, five times as many runs as a preview counts; for more, the filter has to be narrowed."""
 COLUMNS = ("RUN", "AGENT", "STATUS", "TURNS", "CALLS", "TOKENS", "COST", "TOOK", "STARTED")
 
 
 def run_bulk_action(action: str, run_filter: str, reason: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Preview, ask, act. Ends with exit code 1 when the order failed for one run."""
+    """Preview, confirm and execute an action. Exits 1 when it failed for one run."""
     asks = not dry_run and not yes
     if asks and (as_json or not is_interactive()):
         raise UsageError(f"To {action} many runs without being asked, give --yes; --dry-run shows which they are.")
@@ -49,7 +49,7 @@ def run_bulk_action(action: str, run_filter: str, reason: str, *, dry_run: bool,
 
 
 def is_interactive() -> bool:
-    """Whether there is somebody to ask."""
+    """Return whether standard input is a terminal, so that a question can be answered."""
     return sys.stdin.isatty()
 
 
@@ -79,14 +79,14 @@ def _summarize(results: list[Mapping[str, Any]]) -> str:
 
 async def _get_preview(action: str, run_filter: str) -> Mapping[str, Any]:
     async with open_api() as api:
-        found: Mapping[str, Any] = (
+        preview: Mapping[str, Any] = (
             await api.post(PATH, {"action": action, "where": run_filter, "dry_run": True})
         ).value
-        return found
+        return preview
 
 
 async def _apply_action(action: str, run_filter: str, reason: str, *, as_json: bool) -> list[Mapping[str, Any]]:
-    """Page by page; each result is shown as it comes."""
+    """Execute the action page by page and print each result as it arrives."""
     results: list[Mapping[str, Any]] = []
     body = {"action": action, "where": run_filter, "reason": reason, "dry_run": False}
     cursor = ""

@@ -1,6 +1,7 @@
-"""`loomlog runs pause, resume, cancel, quarantine, release`: orders to one run, or to all of a filter (--where).
+"""`loomlog runs pause, resume, cancel, quarantine, release`: commands to one run, or to all that match a filter
+(--where).
 
-`compact` goes to one run only: each is a model call that somebody pays.
+`compact` accepts one run only: each is a model call that has a cost.
 
 Before: services/cli/main.py. After: services/cli/http/api.py, and bulk.py for a filter.
 """
@@ -29,7 +30,7 @@ FilterOption = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="With --where: only show which.")]
 Yes = Annotated[bool, typer.Option("--yes", help="With --where: do not ask.")]
 COMPACT_TIMEOUT_S = 150.0
-"""The API waits two minutes for a summary before it says that it takes longer."""
+"""Seconds; the API waits two minutes for a summary before it answers that it takes longer."""
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is kept with the run.")]
 
 
@@ -42,7 +43,7 @@ def pause(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Let a run stand still before its next model call."""
+    """Pause a run before its next model call."""
     _apply_to_runs("pause", "Pausing", run_id, run_filter, reason, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
@@ -54,7 +55,7 @@ def resume(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Let a paused run go on."""
+    """Resume a paused run."""
     _apply_to_runs("resume", "Resumed", run_id, run_filter, None, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
@@ -67,7 +68,7 @@ def quarantine(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Park a run until it is released: its calls are stopped, others go on."""
+    """Quarantine a run until it is released: its calls are stopped, other runs continue."""
     _apply_to_runs("quarantine", "Quarantined", run_id, run_filter, reason, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
@@ -80,7 +81,7 @@ def release(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Fold a quarantined run again from the log and let it go on."""
+    """Fold a quarantined run again from the log and let it continue."""
     _apply_to_runs("release", "Released", run_id, run_filter, reason, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
@@ -90,7 +91,7 @@ def compact(
     reason: Reason = "",
     as_json: Json = False,
 ) -> None:
-    """Replace the older part of a conversation by a summary: of a run that waits for input, or that is over."""
+    """Replace the older part of a conversation by a summary, in a run that waits for input or has ended."""
     answer, position = run(_post_compact(run_id, reason))
     if as_json:
         print_json({**answer, "position": position or None})
@@ -114,7 +115,7 @@ def cancel(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """End a run that is under way."""
+    """Cancel a live run."""
     if not _targets_one_run(run_id, run_filter, dry_run=dry_run):
         bulk.run_bulk_action("cancel", run_filter, reason, dry_run=dry_run, yes=yes, as_json=as_json)
         return
@@ -139,7 +140,7 @@ def _targets_one_run(run_id: str, run_filter: str, *, dry_run: bool) -> bool:
 def _apply_to_runs(
     action: str, verb: str, run_id: str, run_filter: str, reason: str | None, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """The order to the run that is named, or to those of the filter; without a reason (None) none is sent."""
+    """Send a command to the named run, or to those of the filter; `reason` is sent unless it is None."""
     if not _targets_one_run(run_id, run_filter, dry_run=dry_run):
         bulk.run_bulk_action(action, run_filter, reason or "", dry_run=dry_run, yes=yes, as_json=as_json)
         return
@@ -168,6 +169,6 @@ async def _post_compact(run_id: str, reason: str) -> tuple[Mapping[str, Any], st
 async def _post_cancel(run_id: str, reason: str) -> tuple[Mapping[str, Any], str]:
     async with open_api() as api:
         row = await get_run(api, run_id)
-        body = {"run_id": row["run_id"], "reason": reason}  # its handle may be another run's by now
+        body = {"run_id": row["run_id"], "reason": reason}  # its handle may belong to another run by now
         answer = await api.post(f"/v1/agents/{row['agent_id']}/cancel", body)
         return answer.value, answer.position

@@ -1,4 +1,4 @@
-"""`loomlog runs diff, fork, export, import`: comparing runs, going another way from an event, runs as files.
+"""`loomlog runs diff, fork, export, import`: comparing runs, forking from an event, runs as files.
 
 Before: services/cli/main.py. After: the API; services/stream/archive/bundle_replay.py checks a file before it gets its
 name.
@@ -31,7 +31,7 @@ LIST_SETTINGS = ("tools", "stop")
 STEP_COLUMNS = 48
 """Characters of a step in the table; `--json` has all of it."""
 IMPORT_TIMEOUT_S = 600.0
-"""A large file is read three times and folded once before the answer comes."""
+"""Seconds to wait for an import; a large file is read three times and folded once before the answer."""
 
 __all__ = ["runs_app"]
 
@@ -45,20 +45,20 @@ def diff(
     everything: Annotated[bool, typer.Option("--all", help="Also the steps that are the same.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show where two runs first differ, and what differs. Exit 0 whether they do or not."""
-    found = run(_get_diff(a, b, at, with_at))
+    """Show where two runs first differ, and how. Exits 0 in either case."""
+    report = run(_get_diff(a, b, at, with_at))
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        _print_diff(console(), found, include_equal=everything)
+        _print_diff(console(), report, include_equal=everything)
 
 
 async def _get_diff(a: str, b: str, at: int | None, with_at: int | None) -> Mapping[str, Any]:
     async with open_api() as api:
         one, other = await get_run(api, a), await get_run(api, b)
         params: dict[str, str | int] = {"with": other["run_id"], "at": at or "", "with_at": with_at or ""}
-        found: Mapping[str, Any] = await api.get(f"/v1/runs/{one['run_id']}/diff", params)
-        return found
+        report: Mapping[str, Any] = await api.get(f"/v1/runs/{one['run_id']}/diff", params)
+        return report
 
 
 def _print_diff(out: Console, comparison: Mapping[str, Any], *, include_equal: bool) -> None:
@@ -165,15 +165,15 @@ async def _start_fork(run_id: str, body: Mapping[str, Any], key: str, *, should_
 
 
 def parse_overrides(settings: Sequence[str]) -> dict[str, Any] | None:
-    """`name=value` pairs as the API takes them; lists with commas between. Raises UsageError."""
-    found: dict[str, Any] = {}
+    """Parse `name=value` pairs into the API's form; commas separate list items. Raises UsageError."""
+    overrides: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         name = name.strip()
         if not equals or not name:
             raise UsageError(f"--set {setting!r}: expected NAME=VALUE, for example model=...")
-        found[name] = _parse_value(name, value)
-    return found or None
+        overrides[name] = _parse_value(name, value)
+    return overrides or None
 
 
 def _parse_value(name: str, value: str) -> Any:
@@ -184,7 +184,7 @@ def _parse_value(name: str, value: str) -> Any:
     try:
         return json.loads(value)
     except ValueError:
-        return value  # the API says what it expected of that field, or that there is none
+        return value  # the API reports the type it expects of that field, or that the field is unknown
 
 
 @runs_app.command("export")
@@ -196,7 +196,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a run, and all it goes on with, to one file that replays without a broker."""
+    """Write a run, and all runs it continues, to one file that replays without a broker."""
     path, replay = run(_download_export(run_id, file, force=force))
     size_bytes = path.stat().st_size
     if as_json:
@@ -223,7 +223,7 @@ def export(
 
 
 async def _download_export(run_id: str, file: Path | None, *, force: bool) -> tuple[Path, BundleReplay]:
-    """The file gets its name when it is whole and was replayed."""
+    """Download an export; the file gets its final name once it is complete and was replayed."""
     async with open_api() as api:
         row = await get_run(api, run_id)
         path = file or Path(f"{row['run_id']}{SUFFIX}")
@@ -248,15 +248,15 @@ def import_run(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Take in an exported run with all it goes on with; the same file again adds nothing."""
+    """Import an exported run with all runs it continues. Idempotent."""
     answer, position = run(_upload_import(file, in_clear=in_clear))
     if as_json:
         print_json({**answer, "position": position or None})
         return
     out = console()
     for one in answer["runs"]:
-        said = "imported" if one["imported"] else "was here already"
-        out.print(Text.assemble((one["run_id"], NAME), f"  {said}"))
+        outcome = "imported" if one["imported"] else "was here already"
+        out.print(Text.assemble((one["run_id"], NAME), f"  {outcome}"))
     out.print(Text.assemble(("event ", DIM), position))
 
 

@@ -1,4 +1,4 @@
-"""`loomlog inbox`: what runs ask people, and answering it.
+"""`loomlog inbox`: the open interruptions (questions of runs to people), and answering them.
 
     r_7m17...  assistant  intr_1f2e...  high  expires in 52 min
       Shall I delete the branch?   [yes | no]
@@ -21,7 +21,7 @@ from loomlog.services.cli.terminal.formatting import duration, one_line
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json
 
 QUESTION_CHARACTERS = 400
-"""Of a question or its context on one line; --json has the whole."""
+"""Characters of a question or its context on one line; --json has all of it."""
 PRIORITY_STYLES = {"high": WARNING, "low": DIM}
 
 inbox_app = typer.Typer(cls=CommandGroup, help="Show and answer what runs ask people.", invoke_without_command=True)
@@ -38,22 +38,22 @@ def inbox(
     limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Most questions.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """Show what waits for an answer, of every run you may see, newest first."""
+    """Show the interruptions that wait for an answer, of every visible run, newest first."""
     if context.invoked_subcommand is not None:
         return
-    found = run(_list_interrupts({"user_id": user, "status": status, "limit": limit}))
+    listing = run(_list_interrupts({"user_id": user, "status": status, "limit": limit}))
     if as_json:
-        print_json(found)
+        print_json(listing)
         return
     out = console()
-    if not found["interrupts"]:
+    if not listing["interrupts"]:
         out.print(Text("Nothing waits for an answer." if status == "pending" else "There is none.", style=DIM))
         return
     now = datetime.now(UTC)
-    for row in found["interrupts"]:
+    for row in listing["interrupts"]:
         for line in question_lines(row, now):
             out.print(line)
-    left = found["total"] - len(found["interrupts"])
+    left = listing["total"] - len(listing["interrupts"])
     if left > 0:
         out.print(Text(f"{left} more; --limit shows them.", style=DIM))
 
@@ -66,18 +66,18 @@ def answer(
     by: By = "",
     as_json: Json = False,
 ) -> None:
-    """Answer a question; its run goes on."""
+    """Answer a question; its run continues."""
     _resolve_interrupt(run_id, interrupt_id, {"disposition": "answer", "answer": text}, by, "Answered", as_json=as_json)
 
 
 @inbox_app.command("decline")
 def decline(run_id: RunId, interrupt_id: InterruptId, by: By = "", as_json: Json = False) -> None:
-    """Decline to answer; its run goes on without."""
+    """Decline to answer; the run continues without an answer."""
     _resolve_interrupt(run_id, interrupt_id, {"disposition": "declined"}, by, "Declined", as_json=as_json)
 
 
 def question_lines(row: Mapping[str, Any], now: datetime) -> list[Text]:
-    """A question in words."""
+    """Format an interruption as lines of text."""
     when = row["status"]
     if row["status"] == "pending" and row["expires_at"]:
         left_s = (datetime.fromisoformat(row["expires_at"]) - now).total_seconds()
@@ -105,11 +105,11 @@ def question_lines(row: Mapping[str, Any], now: datetime) -> list[Text]:
 def _resolve_interrupt(
     run_id: str, interrupt_id: str, body: Mapping[str, str], by: str, verb: str, *, as_json: bool
 ) -> None:
-    found, position = run(_post_resolution(run_id, interrupt_id, {**body, **({"resolved_by": by} if by else {})}))
+    resolved, position = run(_post_resolution(run_id, interrupt_id, {**body, **({"resolved_by": by} if by else {})}))
     if as_json:
-        print_json({**found, "position": position or None})
+        print_json({**resolved, "position": position or None})
         return
-    console().print(Text.assemble(f"{verb} ", (found["interrupt_id"], NAME), ("  event ", DIM), position))
+    console().print(Text.assemble(f"{verb} ", (resolved["interrupt_id"], NAME), ("  event ", DIM), position))
 
 
 async def _list_interrupts(params: Mapping[str, str | int]) -> Any:

@@ -1,13 +1,13 @@
-"""`loomlog review`: the main job. An agent reads a real folder and writes a report; everything it takes is brought up.
+"""`loomlog review`: the main job. An agent reads a local folder and writes a report; all required services are started.
 
-    stack     this process starts one, or uses the one that runs in the state folder
+    stack     started by this process, or the one already running in the state folder
     job       agent `reviewer`, with the folder as its volume `source`, followed live
-    report    report.md in the volume `out`: where it is, how it begins, how many places it names
+    report    report.md in the volume `out`: its path, its first lines, the number of places it names
     after     the stack stays up until Ctrl-C; with --once it is stopped
 
-Which model does it is the configuration's choice: with a provider's key in the environment a real one, otherwise the
-synthetic reviewer. A stack that runs already with other folders is not changed under the feet of its runs; the answer
-says what to do.
+The configuration selects the model: with a provider's key in the environment a real one, otherwise the synthetic
+reviewer. A running stack with other folders is not changed, because its runs use them; the error message has the
+remedy.
 
 Before: services/cli/main.py, `make run`. After: services/cli/stack/foreground.py, services/cli/http/run_stream.py,
 services/cli/terminal/live_view.py.
@@ -43,12 +43,12 @@ from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, cons
 AGENT = "reviewer"
 REPORT = "report.md"
 HEAD_LINES = 16
-"""Of the report that are shown: its summary and the first findings."""
+"""Lines of the report that are shown: its summary and the first findings."""
 HEAD_BYTES = 64 * 1024
 STARTING_TIMEOUT_S = 120.0
-"""How long a stack that another terminal is starting just now is waited for."""
+"""Seconds to wait for a stack that another terminal is starting."""
 LOCATION = re.compile(r"[\w./-]+\.\w+:\d+")
-"""A file and a line, as in services/api/main.py:12."""
+"""Pattern of a file and line, as in services/api/main.py:12."""
 PROMPT = (
     "Review the files of the folder {name}, which is your volume `source`. Name file and line of each finding, as in "
     "path/file.py:12. Write the review to report.md in the volume `out`."
@@ -65,7 +65,7 @@ def review(
         ),
     ] = None,
 ) -> None:
-    """Bring everything up, let an agent review a folder, and show what it found."""
+    """Start everything, let an agent review a folder, and show the findings."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     into = out.expanduser().absolute() if out is not None else None
     code = run(_review(cli, _require_folder(folder), into, console(), once=once))
@@ -95,7 +95,7 @@ async def _review_in_own_stack(
         steps.report(_describe_model(plan))
         async with foreground_stack(cli, plan, steps) as standing:
             async with asyncio.TaskGroup() as tasks:
-                # A stack that gives up ends the job at once; what stands beside is started beside the job.
+                # A failed stack ends the job at once; secondary services start in parallel with the job.
                 guard = tasks.create_task(standing.wait())
                 complete = tasks.create_task(standing.start_secondary(quietly=True))
                 code = await _run_review(cli, plan.api_url, folders, steps, out)
@@ -111,7 +111,7 @@ async def _review_in_own_stack(
 
 
 def _describe_model(plan: StackPlan) -> str:
-    """Which model will do it. Raises UsageError when there is no agent, or none it could run on."""
+    """Return a text about the model to be used. Raises UsageError when there is no agent, or no model for it."""
     if AGENT not in plan.configuration.agents:
         raise UsageError(
             f"The configuration has no agent `{AGENT}`, which does the review. loomlog.yaml of the repository has one: "
@@ -128,7 +128,7 @@ def _describe_model(plan: StackPlan) -> str:
 
 
 async def _run_review(cli: CliSettings, api_url: str, folders: ReviewFolders, steps: StepLog, out: Console) -> int:
-    """Runs the agent; the exit code."""
+    """Run the agent and return the exit code."""
     report = folders.out / REPORT
     before = await asyncio.to_thread(_file_version, report)
     out.print()
@@ -187,7 +187,7 @@ def _print_next_steps(out: Console) -> None:
 async def _join_running_stack(
     cli: CliSettings, source: Path, report_folder: Path | None, steps: StepLog
 ) -> tuple[CliSettings, ReviewFolders]:
-    """The settings once the running stack is complete, and its folders if they are those. Raises Failure."""
+    """Wait for the running stack and return its settings, and its folders if they match. Raises Failure."""
     try:
         async with asyncio.timeout(STARTING_TIMEOUT_S):
             while cli.services_record is None:
@@ -227,7 +227,7 @@ def _require_folder(folder: Path) -> Path:
 
 def _file_version(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        file_status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return file_status.st_mtime_ns, file_status.st_ino

@@ -1,4 +1,4 @@
-"""`loomlog run` and `loomlog runs ...`: starting, listing, showing, following, resolving, over the API.
+"""`loomlog run` and `loomlog runs ...`: starting, listing, showing, following and resolving runs, over the API.
 
 Before: services/cli/main.py. After: services/cli/http/api.py, services/cli/http/run_stream.py,
 services/cli/terminal/live_view.py. control.py and history.py have the other commands of the group.
@@ -40,9 +40,9 @@ from loomlog.services.cli.terminal.run_text import print_facts, result_line, run
 from loomlog.services.cli.terminal.state_text import print_state
 
 PROMPT_BYTES_MAX = 16 * 1024 * 1024
-"""What the API takes by default; a longer prompt from a pipe is a mistake."""
+"""Bytes of a prompt, the API's default limit; a longer prompt from a pipe is a mistake."""
 PAGES_MAX = 200
-"""Of a transcript: a million frames."""
+"""Pages of a transcript: a million frames."""
 SUCCEEDED = "completed"
 CALL_PATTERN = re.compile(r"[0-9]{1,7}\.[0-9]{1,3}")
 
@@ -51,7 +51,7 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...)
 
 
 class CallResolution(StrEnum):
-    """What somebody found out about a call."""
+    """Outcome of a call, as an operator found it out."""
 
     DONE = "done"
     NOT_DONE = "not-done"
@@ -63,7 +63,7 @@ runs_app = typer.Typer(
 
 
 def open_api() -> ApiClient:
-    """The API this installation has, with the token of the environment."""
+    """Return a client for the API of this installation, with the token of the environment."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     return ApiClient(cli.api_url, cli.token)
 
@@ -78,9 +78,9 @@ def start(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Start a run, and follow it."""
+    """Start a run and follow it."""
     text = _read_prompt(prompt)
-    # A session is gone on with as its own route does it: with what was said in it before.
+    # A session is continued through its own route, with its earlier conversation.
     path = f"/v1/sessions/{quote_segment(session)}/messages?ids=1" if session else "/v1/runs?ids=1"
     body = {"agent": agent, "prompt": text}
     run(_start_run(path, body, idempotency_key or str(uuid.uuid4()), should_follow=should_follow, as_json=as_json))
@@ -111,7 +111,7 @@ async def _start_run(path: str, body: Mapping[str, Any], key: str, *, should_fol
 
 
 async def wait_until_accepted(follower: RunFollower) -> None:
-    """Until the run's ids are known and its first event is in the log."""
+    """Wait until the run's ids are known and its first event is in the log."""
     async with aclosing(follower.frames()) as frames:
         async for frame in frames:
             if frame.name == WAITING:
@@ -133,7 +133,7 @@ async def _follow_existing(run_id: str, *, as_json: bool) -> None:
 
 
 async def follow(api: ApiClient, follower: RunFollower, *, as_json: bool) -> None:
-    """Ends with exit code 1 when the run did not complete."""
+    """Show a run until it ends. Exits 1 when it did not complete."""
     try:
         row = await (_print_frames(api, follower) if as_json else show_run(api, follower, console()))
     except asyncio.CancelledError:
@@ -144,7 +144,7 @@ async def follow(api: ApiClient, follower: RunFollower, *, as_json: bool) -> Non
 
 
 async def _print_frames(api: ApiClient, follower: RunFollower) -> Mapping[str, Any]:
-    """The frames as JSON lines, and the run itself as the last one."""
+    """Print the frames as JSON lines, with the run itself as the last one."""
     async for frame in follower.frames():
         print_json_line({"event": frame.name, "id": frame.seq, "data": frame.data})
     row = await wait_for_final_row(api, follower.ids.run_id)
@@ -187,12 +187,12 @@ def list_runs(
         "limit": limit,
         "cursor": cursor,
     }
-    found = run(_get("/v1/runs", params))
+    listing = run(_get("/v1/runs", params))
     if as_json:
-        print_json(found)
+        print_json(listing)
         return
     out = console()
-    if not found["runs"]:
+    if not listing["runs"]:
         out.print("No runs." if status == "all" else f"No runs that are {status}.")
         out.print(Text('`loomlog run assistant "Hello"` starts one.', style=DIM))
         return
@@ -200,11 +200,11 @@ def list_runs(
     print_table(
         out,
         ("RUN", "AGENT", "STATUS", "TURNS", "CALLS", "TOKENS", "COST", "TOOK", "STARTED"),
-        [table_row(row, now) for row in found["runs"]],
+        [table_row(row, now) for row in listing["runs"]],
         right_aligned=(3, 4, 5, 6, 7),
     )
-    if found["next"]:
-        out.print(Text(f"There are more: --cursor {found['next']}", style=DIM))
+    if listing["next"]:
+        out.print(Text(f"There are more: --cursor {listing['next']}", style=DIM))
 
 
 @runs_app.command("show")
@@ -213,7 +213,7 @@ def show(
     at: Annotated[int | None, typer.Option("--at", min=1, help="As it was after the event of that seq.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what is known of a run: its facts and everything that was said and done."""
+    """Show what is known of a run: its facts and its whole transcript."""
     if at:
         moment = run(_get_state(run_id, at))
         if as_json:
@@ -228,7 +228,7 @@ def show(
     out = console()
     print_facts(out, row)
     out.print()
-    # The clock stands still: nothing is under way in what is stored.
+    # The clock is fixed, because nothing is in progress in a stored transcript.
     view = create_view(out, clock=lambda: 0.0)
     view.run_id, view.is_finished = row["run_id"], True
     view.retried_calls = frozenset(row.get("under_way") or ())
@@ -244,7 +244,7 @@ def show(
 
 @runs_app.command("tree")
 def tree(run_id: RunId, as_json: Json = False) -> None:
-    """Show a run with all sub-agents below it, and how each of them stands."""
+    """Show a run with all sub-agents below it, and the status of each."""
     rows = run(_get_tree(run_id))
     if as_json:
         print_json({"runs": rows})
@@ -268,7 +268,7 @@ def resolve(
     result: Annotated[str, typer.Option("--result", help="What the model is told of a call that is done.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Say what became of a tool call of unknown outcome that waits for it."""
+    """Report the outcome of a tool call whose outcome is unknown and that waits for it."""
     if not CALL_PATTERN.fullmatch(call):
         raise UsageError(f"--call is {call!r}: expected TURN.INDEX, such as 1.0.")
     answer, position = run(_post_resolution(run_id, call, outcome, result))
@@ -282,7 +282,7 @@ def resolve(
 
 
 async def get_run(api: ApiClient, run_id: str) -> Mapping[str, Any]:
-    """The run of an id or a handle. Raises Refusal."""
+    """Return the run with an id or a handle. Raises Refusal."""
     path = "/v1/runs" if run_id.startswith("r_") else "/v1/agents"
     try:
         row: Mapping[str, Any] = await api.get(f"{path}/{quote_segment(run_id)}")
@@ -299,7 +299,7 @@ async def _get(path: str, params: Mapping[str, str | int]) -> Any:
 
 
 async def _get_run_with_frames(run_id: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
-    """The row and the stored frames of that run."""
+    """Return the row and the stored frames of a run."""
     async with open_api() as api:
         row = await get_run(api, run_id)
         frames: list[Mapping[str, Any]] = []
@@ -316,8 +316,8 @@ async def _get_run_with_frames(run_id: str) -> tuple[Mapping[str, Any], list[Map
 async def _get_state(run_id: str, at: int) -> Mapping[str, Any]:
     async with open_api() as api:
         row = await get_run(api, run_id)
-        found: Mapping[str, Any] = await api.get(f"/v1/runs/{row['run_id']}/state", {"at": at})
-        return found
+        moment: Mapping[str, Any] = await api.get(f"/v1/runs/{row['run_id']}/state", {"at": at})
+        return moment
 
 
 async def _post_resolution(
@@ -342,7 +342,7 @@ def _read_prompt(prompt: str) -> str:
 
 
 def _transcript_frame(frame: Mapping[str, Any]) -> SseFrame:
-    """A frame of the transcript as a stream would show it."""
+    """Convert a frame of the transcript to the form of a stream."""
     name = frame["type"]
     if name == "user_input":
         text = " ".join(

@@ -1,4 +1,4 @@
-"""`loomlog runs tree RUN`: a run with everything it has started, and how each of them stands.
+"""`loomlog runs tree RUN`: a run with every run it has started, and the status of each.
 
 Before: runs.py. After: services/cli/http/api.py; the terminal.
 """
@@ -18,32 +18,32 @@ from loomlog.services.cli.terminal.run_text import STATUS_STYLE, display_status,
 
 PAGE_SIZE = 500
 PAGES_MAX = 20
-"""Runs of one tree that are shown: 10,000."""
+"""Pages of one tree that are shown: 10,000 runs."""
 
 
 async def list_tree_runs(api: ApiClient, row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """All runs of the tree that the run belongs to, oldest first."""
-    found: list[Mapping[str, Any]] = []
+    """Return all runs of the tree that a run belongs to, oldest first."""
+    tree_runs: list[Mapping[str, Any]] = []
     cursor = ""
     for _ in range(PAGES_MAX):
         page = await api.get("/v1/runs", {"root_run_id": row["root_run_id"], "limit": PAGE_SIZE, "cursor": cursor})
-        found += page["runs"]
+        tree_runs += page["runs"]
         cursor = page["next"] or ""
         if not cursor:
             break
-    return sorted(found, key=lambda one: (one["started_at"], one["run_id"]))
+    return sorted(tree_runs, key=lambda one: (one["started_at"], one["run_id"]))
 
 
 def select_subtree(rows: list[Mapping[str, Any]], run_id: str) -> list[Mapping[str, Any]]:
-    """The run and its descendants, parents before their children."""
-    wanted = [row for row in rows if row["run_id"] == run_id]
-    for row in wanted:  # grows while it is walked
-        wanted += [one for one in rows if one["parent_run_id"] == row["run_id"]]
-    return wanted
+    """Return the run and its descendants, parents before their children."""
+    subtree = [row for row in rows if row["run_id"] == run_id]
+    for row in subtree:  # grows during the iteration
+        subtree += [one for one in rows if one["parent_run_id"] == row["run_id"]]
+    return subtree
 
 
 def print_tree(out: Console, rows: list[Mapping[str, Any]]) -> None:
-    """`rows` as `select_subtree` gives them."""
+    """Print the tree; `rows` are the result of `select_subtree`."""
     now = datetime.now(UTC)
     branches: dict[str, Tree] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""An audit in words, and as JSON with the same names.
+"""An audit report as text, and as JSON with the same names.
 
 Before: services/cli/log/audit.py. After: output.py.
 """
@@ -17,11 +17,11 @@ from loomlog.services.core.audit.findings import AuditFinding, FindingKind
 from loomlog.services.core.audit.verify import VerificationReport
 
 MAX_FINDINGS_SHOWN = 50
-"""Findings of a kind shown to people; programs get all that are kept."""
+"""Findings of a kind in the text output; JSON has all that are stored."""
 
 
 def audit_json(reports: Sequence[VerificationReport], seconds: float) -> dict[str, Any]:
-    """The whole audit."""
+    """Return the whole audit as JSON."""
     records = sum(report.records for report in reports)
     return {
         "clean": all(report.is_clean for report in reports),
@@ -64,7 +64,7 @@ def _report_json(report: VerificationReport) -> dict[str, Any]:
 
 
 def print_reports(out: Console, reports: Sequence[VerificationReport], seconds: float) -> None:
-    """The audit for people."""
+    """Print the audit as text."""
     for report in reports:
         _print_report(out, report)
     kinds: dict[FindingKind, int] = {}

@@ -1,9 +1,9 @@
-"""A record of the log in words: on one line, and whole.
+"""A log record as text: on one line, and in full.
 
     04:26:10.123  run.events/0:84  r_7m17...  seq 1  RunStarted  definition=reviewer segments=1 item
 
-Which fields a record has is the schema's business, so nothing here knows one of them by name: what is empty is left
-out, lists are counted, records inside say their name.
+The schema defines the fields of a record, so this module knows none by name: empty fields are left out, lists are
+counted, nested records are shown by name.
 
 Before: services/cli/log/events.py, services/cli/log/replay.py. After: the terminal.
 """
@@ -20,13 +20,13 @@ from loomlog.services.cli.terminal.formatting import one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, WARNING
 
 VALUE_CHARACTERS = 40
-"""Of one field of a record on its line."""
+"""Characters of one field on a record's line."""
 OMITTED_FIELDS = ("run_id", "session_id", "agent_id", "request_sha256")
 """Fields that repeat the run's id, and one that only a program compares."""
 
 
 def record_line(view: RecordView) -> Text:
-    """A record on one line."""
+    """Format a record on one line."""
     time_of_day = to_datetime(view.at_ms).strftime("%H:%M:%S.%f")[:-3] if view.at_ms else " " * 12
     line = Text.assemble((time_of_day, DIM), "  ", (view.position, NAME))
     if view.kind == CLAIM:
@@ -46,14 +46,14 @@ def record_line(view: RecordView) -> Text:
 
 
 def fit_to_width(line: Text, out: Console) -> Text:
-    """The line cut to the terminal's width; a file gets it whole."""
+    """Cut the line to the terminal's width; in a file it stays whole."""
     if out.is_terminal:
         line.truncate(out.width - 1, overflow="ellipsis")
     return line
 
 
 def format_fields(payload: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> str:
-    """The fields that say something, short: values as they are, lists by their length, records by their name."""
+    """Format the fields that are not empty, in short form: plain values, lists by length, records by name."""
     parts = []
     for name, value in to_json_value(payload).items():
         if name in skip or value in (None, "", 0, False, [], {}):
@@ -86,7 +86,7 @@ def print_record(out: Console, record: Mapping[str, Any]) -> None:
 
 
 def _is_blank(value: Any) -> bool:
-    """Not 0: that is a partition, or an offset."""
+    """Return whether a value is empty; 0 is not, since it is a partition or an offset."""
     return value is None or value is False or value in ("", [], {})
 
 

@@ -1,6 +1,6 @@
-"""Numbers, times and texts as a terminal shows them: short, on one line, always the same way.
+"""Formatting of numbers, times and texts for a terminal: short, on one line, always the same way.
 
-Pure. Rounded for people; programs get the exact values through --json.
+Pure. Values are rounded; programs get the exact ones through --json.
 
 Before: every command that prints. After: the terminal.
 """
@@ -12,9 +12,9 @@ from typing import Any
 KIB = 1024
 MICROS = 1_000_000
 ARGUMENT_CHARACTERS = 48
-"""Of one argument of a tool call; enough for a path or the beginning of a pattern."""
+"""Characters of one argument of a tool call; enough for a path or the beginning of a pattern."""
 PRIMARY_ARGUMENTS = ("path", "file_path", "url", "command", "pattern", "query", "name")
-"""Arguments that say what a call is about."""
+"""Arguments that identify a call, shown first."""
 CONTROL_CHARACTERS = {
     **dict.fromkeys(
         [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\N{REPLACEMENT CHARACTER}"
@@ -22,12 +22,14 @@ CONTROL_CHARACTERS = {
     0x09: " ",
     0x0A: "\n",
 }
-"""What models, tools and files say must not move the cursor, change colours or hide what stands there."""
+"""Translation of control characters; text of models, tools and files must not move the cursor, change colours or hide
+output.
+"""
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 
 
 def duration(seconds: float) -> str:
-    """`45 ms`, `3.2 s`, `4 min 05 s`, `2 h 03 min`."""
+    """Format a duration: `45 ms`, `3.2 s`, `4 min 05 s`, `2 h 03 min`."""
     if seconds < 1:
         return f"{max(0, round(seconds * 1000))} ms"
     if seconds < MINUTE_S:
@@ -38,7 +40,7 @@ def duration(seconds: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """How long ago: `now`, `12 s ago`, `5 min ago`, `3 h ago`, `2 d ago`."""
+    """Format an age: `now`, `12 s ago`, `5 min ago`, `3 h ago`, `2 d ago`."""
     if seconds < 2:
         return "now"
     for size, unit in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")):
@@ -48,7 +50,7 @@ def format_age(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes: `812 B`, `3.4 KiB`, `1.2 MiB`."""
+    """Format a number of bytes: `812 B`, `3.4 KiB`, `1.2 MiB`."""
     if count < KIB:
         return f"{count} B"
     if count < KIB * KIB:
@@ -57,7 +59,7 @@ def size(count: int) -> str:
 
 
 def number(count: int) -> str:
-    """`950`, `1,234`, `45.2k`, `3.1M`."""
+    """Format a number: `950`, `1,234`, `45.2k`, `3.1M`."""
     if count < 10_000:
         return f"{count:,}"
     if count < 1_000_000:
@@ -66,12 +68,12 @@ def number(count: int) -> str:
 
 
 def pluralize(count: int, noun: str, plural: str = "") -> str:
-    """`1 file`, `3 files`."""
+    """Format a count with its noun: `1 file`, `3 files`."""
     return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
 
 
 def money(micros: int, currency: str) -> str:
-    """Millionths of a currency unit as an amount; small ones keep the digits that say something."""
+    """Format millionths of a currency unit as an amount; small amounts keep their significant digits."""
     if not currency:
         return "unpriced"
     amount = micros / MICROS
@@ -80,19 +82,19 @@ def money(micros: int, currency: str) -> str:
 
 
 def replace_control_characters(text: str) -> str:
-    """The text without what controls a terminal: escapes, bells, changes of direction. As long as before."""
+    """Replace terminal control characters: escapes, bells, changes of direction. The length stays the same."""
     return text.translate(CONTROL_CHARACTERS)
 
 
 def one_line(text: str, characters: int) -> str:
-    """The text on one line without control characters, cut with an ellipsis."""
-    # Bounded before it is looked at: a tool's answer may be a megabyte.
+    """Return the text on one line without control characters, cut with an ellipsis."""
+    # Cut before it is processed: a tool's answer may be a megabyte.
     flat = " ".join("".join(c if c.isprintable() else " " for c in text[: characters * 4]).split())
     return flat if len(flat) <= characters and len(text) <= characters * 4 else flat[: characters - 1] + "…"
 
 
 def first_line(text: str, characters: int) -> str:
-    """The first line that has anything on it."""
+    """Return the first line that is not blank."""
     for line in text[: KIB * KIB].splitlines():
         if line.strip():
             return one_line(line, characters)
@@ -100,9 +102,9 @@ def first_line(text: str, characters: int) -> str:
 
 
 def format_arguments(value: Any) -> str:
-    """The arguments of a tool call, short: `path=services pattern=TODO|FIXME`; texts of several lines by their size.
+    """Format the arguments of a tool call: `path=services pattern=TODO|FIXME`; multi-line texts by their size.
 
-    What a call is about comes first, because the rest may be cut.
+    The arguments that identify a call come first, because the rest may be cut.
     """
     if not isinstance(value, Mapping):
         return one_line(value if isinstance(value, str) else _json(value), ARGUMENT_CHARACTERS)
@@ -133,7 +135,7 @@ HOOK_ACT_PHRASES = {
 
 
 def describe_hook_act(hook_act: Mapping[str, Any]) -> str:
-    """What a hook did about a tool call, from the object of a `hook_acted` or a `host_widened` frame."""
+    """Describe the effect of a hook on a tool call, from the object of a `hook_acted` or a `host_widened` frame."""
     hook, call = (
         f"hook {hook_act.get('hook_owner')}/{hook_act.get('hook_name')}",
         str(hook_act.get("tool_name") or "a call"),

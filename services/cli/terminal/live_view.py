@@ -1,7 +1,7 @@
-"""Showing a run while it happens: lines that stay, and below them, on a terminal, one region that is redrawn.
+"""Live output of a run: permanent lines and, on a terminal, one region below them that is redrawn.
 
-A terminal gets the text that streams and a progress line, drawn eight times a second; everything else (a file, a pipe,
-CI) gets the lines alone, in the same order. What has been spent is asked of the API once a turn, beside the stream.
+A terminal shows the streaming text and a progress line, drawn eight times a second; every other output (a file, a pipe,
+CI) gets only the lines, in the same order. The cost is requested from the API once a turn, in parallel with the stream.
 
 Before: services/cli/runs/runs.py, services/cli/runs/review.py. After: the terminal.
 """
@@ -26,16 +26,16 @@ from loomlog.services.cli.terminal.run_view import RunView
 
 REDRAWS_PER_S = 8
 TEXT_LINES = 4
-"""Of the text that streams; the whole of it is printed when it is complete."""
+"""Lines of streaming text in the redrawn region; the whole text is printed when it is complete."""
 ROW_TIMEOUT_S = 10.0
-"""For the read models to hear of the end; they are milliseconds behind unless something is wrong."""
+"""Seconds to wait until the read models have the end; they are milliseconds behind unless something is wrong."""
 POLL_INTERVAL_S = 0.1
 PLAIN_COLUMNS = 160
-"""Of a line in a file: nobody's window, so a little longer."""
+"""Columns of a line in a file; no window limits it, so it is a little longer."""
 
 
 class _LiveRegion:
-    """What is redrawn."""
+    """The region that is redrawn."""
 
     def __init__(self, view: RunView) -> None:
         self._view = view
@@ -48,7 +48,7 @@ class _LiveRegion:
 
 
 async def show_run(api: ApiClient, follower: RunFollower, out: Console) -> Mapping[str, Any]:
-    """Shows the run to its end; its row then. Raises what `followed` raises."""
+    """Show the run to its end and return its row. Raises what `RunFollower.frames` raises."""
     view = create_view(out, clock=time.monotonic)
     if out.is_terminal:
         with Live(_LiveRegion(view), console=out, refresh_per_second=REDRAWS_PER_S, transient=True):
@@ -61,7 +61,7 @@ async def show_run(api: ApiClient, follower: RunFollower, out: Console) -> Mappi
 
 
 def create_view(out: Console, *, clock: Callable[[], float]) -> RunView:
-    """A view as wide as the terminal."""
+    """Create a view as wide as the terminal."""
     return RunView(clock=clock, columns=out.width if out.is_terminal else PLAIN_COLUMNS, wraps_text=out.is_terminal)
 
 
@@ -88,12 +88,14 @@ async def _update_cost(api: ApiClient, run_id: str, view: RunView) -> None:
     try:
         row = await api.get(f"/v1/runs/{run_id}")
     except CliError:
-        return  # the number in the progress line is then that of the turn before
+        return  # the progress line then has the amount of the turn before
     view.cost = money(int(row["cost_micros"]), row["currency"] or "")
 
 
 async def wait_for_final_row(api: ApiClient, run_id: str) -> Mapping[str, Any]:
-    """The run as it is stored once it is over; waits shortly for an API that is away or behind. Raises Unreachable."""
+    """Return the row of an ended run; waits up to ROW_TIMEOUT_S for an API that is down or behind.
+    Raises Unreachable.
+    """
     deadline = asyncio.get_running_loop().time() + ROW_TIMEOUT_S
     while True:
         try:

@@ -1,6 +1,6 @@
-"""Where output goes: people read a console, programs get JSON on stdout and nothing else there.
+"""Output for people on a console; for programs, JSON alone on stdout.
 
-Colour only when stdout is a terminal (rich looks, and honours NO_COLOR). Lines are never wrapped: a path or an id that
+Colour only when stdout is a terminal (rich checks, and honours NO_COLOR). Lines are never wrapped: a path or an id that
 is broken in two cannot be copied.
 
 Before: every command. After: the terminal, or the program behind the pipe.
@@ -17,14 +17,14 @@ from rich.text import Text
 from loomlog.services.cli.terminal.formatting import replace_control_characters
 
 DIM, SUCCESS, ERROR, WARNING, NAME = "dim", "green", "red", "yellow", "cyan"
-"""The few styles there are: side matters, well, wrong, worth a look, what something is called."""
+"""The only styles: secondary text, success, error, warning, names."""
 
 FACT_COLUMNS = 12
-"""Of the names of facts; the longest has ten characters."""
+"""Columns of the names of facts; the longest has ten characters."""
 
 
 class Terminal(Console):
-    """A console that nothing printed to it can control: most of what is printed was said by models and files."""
+    """Console that printed text cannot control: most of the output is text of models and files."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, **options)
@@ -34,7 +34,7 @@ class Terminal(Console):
 
 
 def console() -> Console:
-    """For people. Made when a command begins, because stdout may be another one in the next."""
+    """Create the console for people. Created for each command, because stdout may be another one in the next."""
     return Terminal()
 
 
@@ -43,25 +43,27 @@ def error_console() -> Console:
 
 
 def fact_line(name: str, value: str) -> Text:
-    """A line that says one thing: what it is called, then what it is."""
+    """Format a fact as its name, then its value."""
     return Text.assemble((f"{name:<{FACT_COLUMNS}}", DIM), value)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document, indented for a terminal and on one line for a program."""
+    """Print one JSON document, indented for a terminal and on one line for a program."""
     options = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
     print(orjson.dumps(value, option=options | orjson.OPT_NON_STR_KEYS, default=str).decode())
 
 
 def print_json_line(value: Any) -> None:
-    """One of several JSON documents, a line each; out at once, because whoever reads may be waiting for it."""
+    """Print one of several JSON documents on a line and flush it, because a reader may be waiting for it."""
     print(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=str).decode(), flush=True)
 
 
 def print_table(
     out: Console, head: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right_aligned: Sequence[int] = ()
 ) -> None:
-    """Columns as wide as they need to be, `right` ones aligned right; a plain table that greps and copies well."""
+    """Print a table with columns as wide as needed, `right_aligned` ones aligned right; plain, so it greps and copies
+    well.
+    """
     texts = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     widths = [max([len(name), *(row[column].cell_len for row in texts)]) for column, name in enumerate(head)]
     for row in ([Text(name, style=DIM) for name in head], *texts):
@@ -80,5 +82,5 @@ def _sanitize(value: Any) -> Any:
     if isinstance(value, str):
         return replace_control_characters(value)
     if isinstance(value, Text):
-        value.plain = replace_control_characters(value.plain)  # of the same length, so styles stay where they are
+        value.plain = replace_control_characters(value.plain)  # of the same length, so the style ranges stay valid
     return value

@@ -1,4 +1,4 @@
-"""A run in words: which it is, as a row of a table, its facts, how it ended.
+"""A run as text: its ids, its row in a table, its facts, its result.
 
 Before: services/cli/runs/runs.py, live_view.py, with the JSON of the API. After: the terminal.
 """
@@ -18,7 +18,7 @@ STATUS_STYLE = {"completed": SUCCESS, "failed": ERROR, "cancelled": WARNING, "qu
 
 
 def run_line(ids: RunIds) -> Text:
-    """Which run it is, and where in the log it begins."""
+    """Format the ids of a run, and the log position of its first event."""
     line = Text.assemble(("run ", DIM), (ids.run_id, NAME), ("  session ", DIM), ids.session_id)
     if ids.position:
         line.append_text(Text.assemble(("  event ", DIM), ids.position))
@@ -26,13 +26,13 @@ def run_line(ids: RunIds) -> Text:
 
 
 def elapsed_seconds(row: Mapping[str, Any]) -> float:
-    """How long a run took, or has taken up to its last event."""
+    """Return the seconds a run took, or has taken up to its last event."""
     began, ended = (datetime.fromisoformat(row[name]) for name in ("started_at", "last_event_at"))
     return max(0.0, (ended - began).total_seconds())
 
 
 def result_line(row: Mapping[str, Any]) -> Text:
-    """How a run ended and what it took."""
+    """Format how a run ended and its totals."""
     usage = row["usage"]
     read = sum(usage[name] for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
     status = "quarantined" if row["quarantined"] else row["status"]
@@ -47,7 +47,7 @@ def result_line(row: Mapping[str, Any]) -> Text:
 
 
 def table_row(row: Mapping[str, Any], now: datetime) -> tuple[str | Text, ...]:
-    """RUN, AGENT, STATUS, TURNS, CALLS, TOKENS, COST, TOOK, STARTED."""
+    """Return the table cells RUN, AGENT, STATUS, TURNS, CALLS, TOKENS, COST, TOOK, STARTED."""
     usage = row["usage"]
     status = display_status(row)
     began = datetime.fromisoformat(row["started_at"])
@@ -66,7 +66,7 @@ def table_row(row: Mapping[str, Any], now: datetime) -> tuple[str | Text, ...]:
 
 
 def display_status(row: Mapping[str, Any]) -> str:
-    """What a list says: the status, or what a run under way waits for."""
+    """Return the status for a list: the stored one, or what a live run waits for."""
     if row["quarantined"]:
         return "quarantined"
     if row.get("paused"):
@@ -79,7 +79,7 @@ def display_status(row: Mapping[str, Any]) -> str:
 
 
 def _context_text(row: Mapping[str, Any]) -> str:
-    """How full the context is, and how often it was made smaller."""
+    """Format the used share of the context window, and the number of compactions."""
     gauge, times = row.get("context"), row.get("compactions") or 0
     if gauge is None:
         return ""
@@ -88,7 +88,7 @@ def _context_text(row: Mapping[str, Any]) -> str:
 
 
 def print_facts(out: Console, row: Mapping[str, Any]) -> None:
-    """What is known of the run, a line each."""
+    """Print the known facts of the run, one a line."""
     forked = row.get("forked_from")
     facts = {
         "run": row["run_id"],

@@ -1,4 +1,4 @@
-"""A run as it is told at a terminal: what is final as lines, what is under way as state for a line that moves.
+"""A run as terminal output: final parts as lines, work in progress as state for a line that is redrawn.
 
     turn 2
       214 source files found. I search them.
@@ -6,9 +6,9 @@
       wrong Read path=nothing.txt             There is no file nothing.txt.
       1,234 tokens in, 56 out   mock/mock-reviewer
 
-Pure: frames in, lines out; printing and redrawing is live_view.py's. Text that streams is kept until its turn has said
-all of it, so that a lost connection, a retry or a result in between can never leave half a sentence behind. Of many
-calls of one tool in a turn the first few are shown and the rest counted.
+Pure: frames in, lines out; live_view.py prints and redraws. Streaming text is held until its turn has completed it, so
+that a lost connection, a retry or a result in between never leaves half a sentence. Of many calls of one tool in a
+turn, the first few are shown and the rest counted.
 
 Before: services/cli/http/run_stream.py. After: live_view.py prints.
 """
@@ -35,18 +35,18 @@ from loomlog.services.cli.terminal.formatting import (
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING
 
 CALLS_SHOWN = 6
-"""Results of one tool in one turn that get a line; a reviewer searches for thirty things at once."""
+"""Results of one tool in one turn that get a line; a reviewer may search for thirty things at once."""
 NO_MATCH = "no matches"
-"""How the answers of Glob and Grep begin that found nothing."""
+"""Prefix of the answers of Glob and Grep without a match."""
 INDENT = "  "
 ARGUMENT_COLUMNS, MIN_ARGUMENT_COLUMNS = 56, 16
 NAME_CHARACTERS = 64
-"""Of a tool's name, which is the model's to say."""
+"""Characters of a tool's name, which is chosen by the model."""
 
 
 @dataclass(slots=True)
 class ToolCallView:
-    """A tool call under way."""
+    """A tool call in progress."""
 
     name: str
     argument_text: str
@@ -55,21 +55,21 @@ class ToolCallView:
 
 @dataclass(slots=True)
 class RunView:
-    """What is known of one run. `columns` is how long a line may be; `clock` gives seconds that only go forward.
+    """State of the display of one run. `columns` is the maximum line length; `clock` returns monotonic seconds.
 
-    `hints` are the commands that settle what the run waits for a person for. While it happens they are lines of their
-    own; of what is over (`is_past`) only those that are left at the end are worth showing.
+    `hints` are the commands that resolve the waits for a person. During a live run each is printed as a line; for a
+    stored run only those still open at the end are shown.
     """
 
     clock: Callable[[], float]
     columns: int = 120
     run_id: str = "RUN"
-    """Of the run, as soon as it is known."""
+    """Id of the run, as soon as it is known."""
     is_finished: bool = False
     retried_calls: frozenset[str] = frozenset()
-    """Of what is over: indexes of calls that are under way now, so nobody has to say what became of them."""
+    """For a stored run: indexes of calls that are in progress now, so their outcome need not be reported."""
     wraps_text: bool = False
-    """Long lines of text are wrapped at `columns`; a file keeps them whole."""
+    """Whether long lines of text are wrapped at `columns`; in a file they stay whole."""
     turn: int = 0
     text: str = ""
     thinking: str = ""
@@ -94,7 +94,7 @@ class RunView:
         self.started_s = self.clock()
 
     def handle_frame(self, frame: SseFrame) -> list[Text]:
-        """The lines that are final now."""
+        """Handle a frame and return the lines that are final now."""
         data = frame.data
         match frame.name:
             case "agent":
@@ -144,7 +144,7 @@ class RunView:
             case "interruption_resolved":
                 self.status = "running"
                 self.hints.pop(str(_as_mapping(data.get("interruption")).get("interrupt_id")), None)
-                return []  # the result of its call says the rest
+                return []  # the result of its call has the details
             case "notice":
                 text = str(_as_mapping(data.get("notice")).get("message", ""))
                 return [*self._end_turn(), Text(one_line(text, self.columns), style=WARNING)]
@@ -153,18 +153,18 @@ class RunView:
                 line = f"turn cancelled{f': {why}' if why else ''}"
                 return [*self._flush_text(), *self._end_turn(), Text(one_line(line, self.columns), style=WARNING)]
             case "context_compaction":
-                found = _as_mapping(data.get("context_compaction"))
+                compaction = _as_mapping(data.get("context_compaction"))
                 spans = (
-                    f"{number(found.get('before_tokens') or 0)} tokens became {number(found.get('after_tokens') or 0)}"
+                    f"{number(compaction.get('before_tokens') or 0)} tokens became {number(compaction.get('after_tokens') or 0)}"
                 )
-                line = f"conversation compacted ({found.get('trigger') or 'manual'}): {spans}"
+                line = f"conversation compacted ({compaction.get('trigger') or 'manual'}): {spans}"
                 return [*self._end_turn(), Text(line, style=WARNING)]
             case "compaction_failed":
                 return [*self._end_turn(), Text(one_line(str(data.get("error", "")), self.columns), style=WARNING)]
             case "limit":
                 met = _as_mapping(data.get("limit"))
-                told = Text(str(met.get("message", "")), style=ERROR if met.get("severity") == "hard" else WARNING)
-                return [*self._flush_text(), *self._end_turn(), told]
+                message = Text(str(met.get("message", "")), style=ERROR if met.get("severity") == "hard" else WARNING)
+                return [*self._flush_text(), *self._end_turn(), message]
             case "outcome_unknown":
                 asked = _as_mapping(data.get("outcome_unknown"))
                 self.status = "waiting for an operator"
@@ -204,7 +204,7 @@ class RunView:
         return self.clock() - self.started_s
 
     def progress_line(self) -> Text:
-        """One line about now."""
+        """Format the current progress on one line."""
         parts = [self.status if self.turn == 0 else f"turn {self.turn}"]
         if self.calls:
             longest = min(self.calls.values(), key=lambda call: call.started_s)
@@ -219,7 +219,7 @@ class RunView:
         return Text(" · ".join(parts), style=DIM)
 
     def streaming_text(self, lines: int) -> Text:
-        """The end of the text that is streaming."""
+        """Return the last lines of the streaming text."""
         shown = (self.text or self.thinking).strip().splitlines()[-lines:]
         style = "" if self.text else DIM
         return Text("\n".join(INDENT + one_line(line, self.columns - 4) for line in shown), style=style)
@@ -234,7 +234,7 @@ class RunView:
         return [*ended, Text(f"turn {self.turn}", style="bold")]
 
     def _end_turn(self) -> list[Text]:
-        """What was counted instead of shown, and what the turn cost."""
+        """Return the counts of results that were not shown, and the cost of the turn."""
         lines = []
         for name, count in self._hidden_counts.items():
             errors, empty = self._hidden_error_counts[name], self._hidden_empty_counts[name]
@@ -266,7 +266,7 @@ class RunView:
     def _wrap_line(self, line: str) -> list[str]:
         if not self.wraps_text or len(line) + len(INDENT) < self.columns:
             return [line]
-        # Neither ids nor paths are broken in two: they are there to be copied.
+        # Ids and paths are never broken in two, so that they can be copied.
         width = max(20, self.columns - len(INDENT) - 1)
         return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False, drop_whitespace=True)
 
@@ -288,10 +288,10 @@ class RunView:
         self.hints.pop(str(use.get("id", "")), None)
         call = self.calls.pop(str(use.get("id", "")), None)
         name = call.name if call is not None else one_line(str(use.get("name", "?")), NAME_CHARACTERS)
-        said = call.argument_text if call is not None else format_arguments(use.get("input"))
+        argument_text = call.argument_text if call is not None else format_arguments(use.get("input"))
         is_error = bool(data.get("is_error"))
         self.tool_errors += is_error
-        # Of many the ones that found something are worth the lines there are.
+        # Among many results, those with matches take precedence for the lines available.
         is_empty = not is_error and str(data.get("text", "")).startswith(NO_MATCH)
         if self._shown_counts[name] >= CALLS_SHOWN or (is_empty and self._call_counts[name] > CALLS_SHOWN):
             self._hidden_counts[name] += 1
@@ -301,7 +301,7 @@ class RunView:
         self._shown_counts[name] += 1
         text, blob = str(data.get("text", "")), _as_mapping(data.get("text_blob"))
         amount = "" if is_error else size(int(blob["size_bytes"])) if blob else _text_amount(text)
-        return [self._result_line(name, said, amount, text, is_error=is_error)]
+        return [self._result_line(name, argument_text, amount, text, is_error=is_error)]
 
     def _result_line(self, name: str, argument_text: str, amount: str, text: str, *, is_error: bool) -> Text:
         mark = ("wrong ", ERROR) if is_error else ("ok    ", SUCCESS)
@@ -325,7 +325,7 @@ class RunView:
         model = "/".join(str(usage[name]) for name in ("provider", "model") if usage.get(name))
         cached = int(usage.get("cache_read_input_tokens") or 0)
         kept = f" ({number(cached)} from the cache)" if cached else ""
-        # The results of the turn's calls come after this and belong above it.
+        # The results of the turn's calls arrive later and are printed above it.
         self._usage_line = Text(f"{INDENT}{number(read)} tokens in{kept}, {number(written)} out   {model}", style=DIM)
         return []
 
@@ -347,7 +347,7 @@ class RunView:
 
 
 def _text_amount(text: str) -> str:
-    """How much there is beside the first line, which is shown; nothing when that is all."""
+    """Format the size of a text; empty when its first line, which is shown, is all of it."""
     if text.strip() and "\n" not in text.strip():
         return ""
     lines = text.count("\n") + bool(text and not text.endswith("\n"))

@@ -1,4 +1,4 @@
-"""A run as it was at one of its events, in words.
+"""A run as it was at one of its events, as text.
 
 Before: services/cli/runs/runs.py, with the JSON of the API. After: the terminal.
 """
@@ -18,7 +18,7 @@ ROLE_PREFIXES = {"user": "> ", "assistant": "  "}
 
 
 def print_state(out: Console, state: Mapping[str, Any]) -> None:
-    """The facts of that moment, then everything that had been said by then."""
+    """Print the facts at that event, then the transcript up to it."""
     event = state["event"] or {"type": "nothing", "at": "-"}
     out.print(
         Text.assemble(
@@ -56,7 +56,7 @@ def _facts(state: Mapping[str, Any]) -> Mapping[str, str]:
         "spent": f"{pluralize(state['turns'], 'turn')}, {number(usage['input_tokens'])} tokens in, "
         f"{number(usage['output_tokens'])} out, {money(state['cost_micros'], state['currency'] or '')}",
         "open": opened,
-        "waiting": ", ".join(one_line(_input_text(said), INPUT_COLUMNS) for said in state["waiting_inputs"]),
+        "waiting": ", ".join(one_line(_input_text(entry), INPUT_COLUMNS) for entry in state["waiting_inputs"]),
         "quarantine": state["quarantined"] or "",
         "forked": "" if forked is None else f"from {forked['run_id']} at {forked['seq']}",
         "state": f"sha256 {state['state_sha256']}",
